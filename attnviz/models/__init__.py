@@ -1,1 +1,1 @@
-"""Readers, the one way to open a model: seeded, trained, and Hugging Face ones."""
+"""Opens models and reads examples with them: the seeded model, the trained model, and Hugging Face models."""

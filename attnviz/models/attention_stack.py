@@ -1,4 +1,4 @@
-"""AttentionStack: layers of the package's own attention as one module, every step of which can be had."""
+"""A transformer of this package's attention layers that can return every step of every layer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from attnviz.base.arrays import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class LayerRun:
-    """The inputs of one layer and everything that it computed.
+    """The inputs of one layer in a forward pass, with every step of its attention.
 
     Attributes:
-        layer: its number.
-        module: the layer itself.
-        tokens: ``(batch, queries, features)``, its input.
-        context: ``(batch, keys, features)``, where its keys and values come from.
-        attended: every step of it.
+        layer: number of the layer, from 0.
+        module: the attention module of the layer.
+        tokens: ``(batch, queries, features)``, the input of the layer.
+        context: ``(batch, keys, features)``, the source of keys and values.
+        attended: every step of the attention.
     """
 
     layer: int
@@ -29,19 +29,19 @@ class LayerRun:
 
     @property
     def result(self) -> Tensor:
-        """Its input and its output added up, which the next layer takes, ``(batch, queries, features)``."""
+        """The input of the next layer, ``(batch, queries, features)``: input plus attention output."""
         return self.tokens + self.attended.output
 
 
 class AttentionStack(nn.Module):
-    """An embedding, layers of attention with residual connections, and an unembedding where there is one.
+    """An embedding, attention layers with residual connections, and optionally an unembedding.
 
     Args:
-        embedding: from the numbers of tokens to features.
-        layers: in their order.
-        unembedding: from features to logits; ``None`` gives features.
-        positions: from a number of tokens and the position of the first to what is added to their embeddings,
-            ``(tokens, features)``; ``None`` adds nothing.
+        embedding: maps token ids to features.
+        layers: the attention modules in their order.
+        unembedding: maps features to logits; ``None`` to return features.
+        positions: maps a number of tokens and the position of the first to position vectors ``(tokens, features)``,
+            which are added to the embeddings; ``None`` for no positions.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class AttentionStack(nn.Module):
         self.positions = positions
 
     def layer(self, number: int) -> MultiHeadAttention:
-        """The attention of a layer."""
+        """Returns the attention module of a layer."""
         module = self.layers[number]
         assert isinstance(module, MultiHeadAttention)
         return module
 
     def embed(self, ids: Tensor, first_position: int = 0) -> Tensor:
-        """What the first layer is given, ``(batch, tokens)`` to ``(batch, tokens, features)``."""
+        """Embeds token ids with their positions, ``(batch, tokens)`` to ``(batch, tokens, features)``."""
         features: Tensor = self.embedding(ids)
         if self.positions is None:
             return features
@@ -71,12 +71,12 @@ class AttentionStack(nn.Module):
     def runs(
         self, features: Tensor, visible: Tensor | None = None, context: Tensor | None = None
     ) -> Iterator[LayerRun]:
-        """Each layer as it runs; the layers after the last that is asked for don't.
+        """Runs the layers lazily and yields each; layers that the caller does not iterate to do not run.
 
         Args:
-            features: ``(batch, queries, features)``, as ``embed`` gives them.
-            visible: which keys a query sees, ``(batch, 1, queries, keys)``; ``None`` for all, or those before it.
-            context: ``(batch, keys, features)``, where keys and values come from; ``None`` for the features.
+            features: ``(batch, queries, features)``, the result of ``embed``.
+            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask, causal or none.
+            context: ``(batch, keys, features)``, the source of keys and values; ``None`` for the features.
         """
         for number in range(len(self.layers)):
             module = self.layer(number)
@@ -93,7 +93,14 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> Tensor:
-        """The logits of each next token, ``(batch, tokens, vocabulary)``; the features where nothing unembeds them."""
+        """Returns the logits of each next token, ``(batch, tokens, vocabulary)``, or features without an unembedding.
+
+        Args:
+            ids: ``(batch, tokens)``.
+            first_position: position of the first token.
+            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask.
+            context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
+        """
         return self.outputs(ids, first_position, visible=visible, context_ids=context_ids)[0]
 
     def outputs(
@@ -104,7 +111,7 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[LayerRun]]:
-        """The same, and what each layer computed."""
+        """Like ``forward``, but also returns the run of each layer."""
         context = None if context_ids is None else self.embed(context_ids)
         runs = list(self.runs(self.embed(ids, first_position), visible, context))
         features = runs[-1].result
@@ -112,6 +119,6 @@ class AttentionStack(nn.Module):
 
 
 def array_of(values: Tensor) -> FloatArray:
-    """A tensor as numbers of float32."""
-    numbers: FloatArray = values.detach().float().cpu().numpy()
-    return numbers
+    """Returns a tensor as a numpy array of float32."""
+    array: FloatArray = values.detach().float().cpu().numpy()
+    return array

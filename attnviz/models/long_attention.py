@@ -1,4 +1,4 @@
-"""Attention over a long text that keeps queries, keys and the log-sum-exp of each row, and never all of its weights."""
+"""Runs attention over a long text and keeps its factors: queries, keys and each row's log-sum-exp, but no weights."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,18 +13,18 @@ from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow
 
-CUDA_HEAD_MULTIPLE = 8  # the kernels of CUDA take heads as wide as a multiple of this
-MAX_BAND_QUERIES = 256  # rows whose scores are held at once where no kernel gives the log-sum-exp
+CUDA_HEAD_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
+MAX_BAND_QUERIES = 256  # rows whose scores are in memory at once if no kernel returns the log-sum-exp
 
 
 class Attention(NamedTuple):
-    """One call's output and what its maps are computed from.
+    """The output of one attention call, with the factors of its maps.
 
     Attributes:
         output: ``(batch, queries, features)``.
         queries: ``(batch, heads, queries, features of a head)``.
         keys: ``(batch, heads, keys, features of a head)``.
-        logsumexp: ``(batch, heads, queries)``, natural.
+        logsumexp: ``(batch, heads, queries)``, natural logarithm.
         values: ``(batch, heads, keys, features of a head)``.
     """
 
@@ -36,13 +36,13 @@ class Attention(NamedTuple):
 
 
 def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> Attention:
-    """The module's attention in bounded memory; without dropout.
+    """Computes a module's attention in memory that grows with the tokens; without dropout.
 
     Args:
-        module: one that scores by dot products and normalises by softmax.
+        module: a module that scores by dot products and normalizes by softmax.
         tokens: ``(batch, queries, features)``.
-        context: ``(batch, keys, features)``, what keys and values come from; ``None`` for the tokens.
-        causal: whether a query sees only keys up to its own.
+        context: ``(batch, keys, features)``, the source of keys and values; ``None`` for the tokens.
+        causal: if true, a query sees only keys up to its own position.
 
     Raises:
         AttnvizError: if scores overflow.
@@ -61,45 +61,54 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
 def attention_and_logsumexp(
     queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """Softmax(Q Kᵀ · scale) V, ``(batch, heads, queries, features)``, and each row's log-sum-exp, natural.
+    """Computes softmax(Q Kᵀ · scale) V and each row's log-sum-exp, by a kernel that returns both if there is one.
 
-    A kernel that gives both is taken where the device has one.
+    Args:
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, heads, keys, features)``.
+        values: ``(batch, heads, keys, value features)``.
+        scale: factor of q·k.
+        causal: if true, a query sees only keys up to its own position.
+
+    Returns:
+        The output ``(batch, heads, queries, value features)``, and the natural log-sum-exp ``(batch, heads, queries)``.
     """
-    wide, device = values.shape[-1], queries.device
-    widest = max(queries.shape[-1], wide)
-    widest += -widest % CUDA_HEAD_MULTIPLE if device.type == "cuda" else 0
-    wide_queries, wide_keys, wide_values = (
-        functional.pad(each, (0, widest - each.shape[-1])) for each in (queries, keys, values)
+    value_width, device = values.shape[-1], queries.device
+    width = max(queries.shape[-1], value_width)
+    width += -width % CUDA_HEAD_MULTIPLE if device.type == "cuda" else 0
+    # Kernels need queries, keys and values of one width; features of 0 change neither q·k nor the other outputs.
+    padded_queries, padded_keys, padded_values = (
+        functional.pad(each, (0, width - each.shape[-1])) for each in (queries, keys, values)
     )
     if has_kernel(device):
-        mixed, logsumexp = flash_attention(wide_queries, wide_keys, wide_values, causal=causal, scale=scale)
-    elif _fits_kernel(wide_queries, wide_keys, scale, causal):
-        mixed, logsumexp = fused_attention(wide_queries, wide_keys, wide_values, causal=causal, scale=scale)
+        mixed, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
+    elif _fits_kernel(padded_queries, padded_keys, scale, causal):
+        mixed, logsumexp = fused_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
     else:
         function = functional.scaled_dot_product_attention
-        mixed = function(wide_queries, wide_keys, wide_values, is_causal=causal, scale=scale)
+        mixed = function(padded_queries, padded_keys, padded_values, is_causal=causal, scale=scale)
         logsumexp = _logsumexp(queries, keys, scale, causal)
-    return mixed[..., :wide], logsumexp
+    return mixed[..., :value_width], logsumexp
 
 
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
-    """What ``FactoredMaps`` hold of one text's heads, ``(heads, ...)``, from ``(1, heads, ...)``."""
+    """Returns some heads of a factor, ``(1, heads, ...)``, as a float32 array ``(heads, ...)``."""
     return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
 
 
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
-    """Whether the kernels of CUDA take these."""
+    """True if CUDA's fused kernels support this call."""
     square = queries.shape[2] == keys.shape[2]
     return (square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:
-    """The log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time."""
-    places, found = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device), []
+    """Computes the log-sum-exp of each row, ``(batch, heads, queries)``, a band of rows at a time."""
+    positions, bands = torch.arange(max(queries.shape[2], keys.shape[2]), device=keys.device), []
     for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
         scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
         if causal:
-            later = places[: keys.shape[2]] > places[start : start + scores.shape[2], None]
+            later = positions[: keys.shape[2]] > positions[start : start + scores.shape[2], None]
             scores.masked_fill_(later, -torch.inf)
-        found.append(scores.logsumexp(-1))
-    return torch.cat(found, dim=-1)
+        bands.append(scores.logsumexp(-1))
+    return torch.cat(bands, dim=-1)

@@ -1,4 +1,4 @@
-"""What each key of the package's own attention moves: the norm of its value after the output projection."""
+"""Computes the norms of values after the output projection, ‖f(x)‖, for this package's attention modules."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 class Moved(TypedDict):
-    """Fields of maps."""
+    """The fields of maps that hold value norms and their check; see ``LayerMaps``."""
 
     moved: "FloatArray"
     moved_fidelity: float | None
 
 
 def moved_values(module: "MultiHeadAttention", call: "Attended", heads: Sequence[int], item: int) -> Moved:
-    """What the keys of one text move in these heads, checked against what the module gave.
+    """Computes the value norms of one text, and how far weights @ values is from the module's output.
 
     Args:
-        module: which made the call.
-        call: every step of it.
-        heads: the numbers of the heads.
-        item: which text of the batch.
+        module: the module that made the call.
+        call: every step of the call.
+        heads: numbers of the heads.
+        item: index of the text in the batch.
     """
     import torch
 
@@ -35,13 +35,13 @@ def moved_values(module: "MultiHeadAttention", call: "Attended", heads: Sequence
 
 
 def norms_of(module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequence[int], item: int = 0) -> "FloatArray":
-    """‖f(x)‖ of each key of one text, ``(heads, keys)``.
+    """Computes ‖f(x)‖ of each key of one text, ``(heads, keys)``.
 
     Args:
-        module: whose output projection it is.
+        module: the module with the output projection.
         values: ``(batch, heads, keys, features of a head)``.
-        heads: the numbers of the heads.
-        item: which text of the batch.
+        heads: numbers of the heads.
+        item: index of the text in the batch.
     """
     import torch
 
@@ -51,5 +51,5 @@ def norms_of(module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequen
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
         parts = weight.T.reshape(module.num_heads, -1, len(weight))
         chosen = values[item : item + 1, list(heads)].float()
-        found: FloatArray = norms_after(chosen, parts[list(heads)])[0].cpu().numpy()
-    return found
+        norms: FloatArray = norms_after(chosen, parts[list(heads)])[0].cpu().numpy()
+    return norms

@@ -1,4 +1,4 @@
-"""The seeded reader: an untrained embedding and attention layers, the same numbers from the same seed."""
+"""Reads examples with the seeded model: an untrained embedding and attention layers drawn from a seed."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
-MASK_BYTES = 4  # of a cell, while it is worked out
+MASK_BYTES = 4  # memory per cell while the mask is computed
 MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
 
 
 @final
 class SeededReader(Reader):
-    """An embedding, then layers of multi-head attention with residual connections, all drawn from a seed.
+    """The reader of an untrained model: an embedding, then multi-head attention layers with residual connections.
 
-    The weights are drawn in this order: the embedding, then for each layer query, key, value and output. The embedding
-    has as many rows as the texts have different tokens, so the module is built for what is read.
+    Weights are drawn in this order: the embedding, then query, key, value and output of each layer. The embedding has
+    one row per different token of the texts, so that the module is built anew for each run.
 
     Args:
-        settings: the model's shape, mask and seed.
+        settings: shape, mask and seed of the model.
         built_in: see ``Reader``.
         use: see ``Reader``.
-        like: another seeded reader, already recorded from, whose weights are taken wherever their shape is the same.
+        like: another seeded reader that has run, whose weights are copied wherever their shape is the same.
     """
 
     reads = ("text", "context")
@@ -59,22 +59,22 @@ class SeededReader(Reader):
 
     @property
     def module(self) -> "AttentionStack":
-        """The model that was built for the last texts."""
+        """The model that was built for the last run."""
         assert self.stack is not None, "the module is built for what is read; read an example first"
         return self.stack
 
     def tokenize(self, text: str) -> "Tokens":
-        """The tokens of a text, cut as ``settings.tokenizer`` says."""
+        """Splits a text with the tokenizer of the settings."""
         from attnviz.text.tokens import tokenize
 
         return tokenize(text, self.settings.tokenizer)
 
     def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """The numbers of the tokens; padding comes last, where no token of a causal model looks."""
+        """Returns the ids as keyword arguments; padding is not masked, as causal queries do not see what comes last."""
         return {"ids": ids}
 
     def read(self, example: Example) -> "Prepared":
-        """The example with a model built for it."""
+        """Builds a model for the example, and returns the example with the model's inputs."""
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
@@ -89,11 +89,11 @@ class SeededReader(Reader):
         return Prepared(inputs, batch.queries[0], keys, title=example.text)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """The recording of one example."""
+        """Records one example."""
         return self.record_batch([example], selection, values)
 
     def record_batch(self, examples: Sequence[Example], selection: Selection, values: bool = False) -> "Recording":
-        """The recording of several examples, padded to the longest: one LayerMaps a layer and text."""
+        """Records several examples, padded to the longest: one LayerMaps per layer and text."""
         self._refuse_selection(selection)
         self._refuse_weights()
         from attnviz.maps.recording import Recording
@@ -118,10 +118,10 @@ class SeededReader(Reader):
         )
 
     def compute(self, example: Example, layer: int) -> "Computation":
-        """Every number of one layer over one example.
+        """Returns every number of one layer over one example.
 
         Raises:
-            AttnvizError: if the text has no tokens, or there is no such layer.
+            AttnvizError: if the text has no tokens, or the layer does not exist.
         """
         refuse_missing((layer,), tuple(range(self.settings.num_layers)), "layer")
         queries, keys = self._tokens([example])
@@ -144,7 +144,7 @@ class SeededReader(Reader):
             )
 
     def _tokens(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
-        """The tokens of the texts, and those that each attends to."""
+        """Returns the tokens of the queries and of the keys of each text, with one vocabulary."""
         from attnviz.text.tokens import tokenize
 
         texts = [example.text for example in examples]
@@ -159,19 +159,19 @@ class SeededReader(Reader):
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """Whether maps are kept as factors: where the settings say so, or where whole maps would be too large."""
-        can = len(queries) == 1 and not self.settings.dropout
-        if self.settings.dense is False and not can:
+        """True if maps are kept as factors: by the settings, or by default if the text is long."""
+        possible = len(queries) == 1 and not self.settings.dropout
+        if self.settings.dense is False and not possible:
             raise AttnvizError(f"{option('dense', False)} works with one text and {option('dropout', 0)}")
         from attnviz.maps.layer_maps import is_long
 
-        wanted = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
-        return can and wanted
+        chosen = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
+        return possible and chosen
 
     def _dense_maps(
         self, batch: PaddedBatch, selection: Selection, values: bool
     ) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
-        """One LayerMaps a layer and text, and remarks about them."""
+        """Returns whole maps, one per layer and text, and remarks about them."""
         from attnviz.models.stack_maps import dense_maps
 
         layers = self._layers(selection)
@@ -195,7 +195,7 @@ class SeededReader(Reader):
     def _factored_maps(
         self, queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
     ) -> "tuple[LayerMaps, ...]":
-        """One LayerMaps a layer, in memory that grows with the tokens."""
+        """Returns factored maps, one per layer."""
         from attnviz.models.long_attention import attend
         from attnviz.models.stack_maps import factored_maps
 
@@ -216,11 +216,11 @@ class SeededReader(Reader):
         return tuple(maps)
 
     def _layers(self, selection: Selection) -> list[int]:
-        """The layers that are recorded."""
+        """Returns the numbers of the layers to record, in ascending order."""
         return sorted(selection.chosen_layers or range(self.settings.num_layers))
 
     def _runs(self, batch: PaddedBatch) -> "Iterator[LayerRun]":
-        """Each layer as it runs over the texts."""
+        """Yields the run of each layer over the texts."""
         import torch
 
         features, memory = self._embedded(batch.queries, batch.keys if batch.is_cross else None)
@@ -230,7 +230,7 @@ class SeededReader(Reader):
     def _embedded(
         self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens] | None"
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
-        """The embedded tokens, ``(batch, queries, features)``, and those of the context if any."""
+        """Returns the embeddings of the queries, ``(batch, queries, features)``, and of the keys if they differ."""
         import torch
 
         def embedded(texts: "Sequence[Tokens]") -> "torch.Tensor":
@@ -241,7 +241,7 @@ class SeededReader(Reader):
 
     @contextmanager
     def _built(self, batch: PaddedBatch) -> Iterator[None]:
-        """Builds the model for these texts; within, dropout draws from the seed as well, and nothing is learned."""
+        """Builds the model for these texts; in the block dropout draws from the same seed, and gradients are off."""
         with self._built_for(batch.vocabulary):
             yield
 
@@ -266,23 +266,23 @@ class SeededReader(Reader):
     def _refuse_weights(self) -> None:
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
-        what = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
-        refuse_without_room(needed, what, "fewer or narrower layers work")
+        size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
+        refuse_without_room(needed, size, "fewer or narrower layers work")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
-        """Raises AttnvizError where maps, or the mask that comes before them, would take more memory than there is."""
+        """Raises AttnvizError if the maps and the mask need more memory than there is."""
         rows, columns = (max(map(len, each)) for each in (queries, keys))
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
-        kept = 3 if self.settings.dropout else 2  # of a layer: scores, weights and those after dropout
-        maps = (MAPS_AT_ONCE + kept * layers) * self.settings.num_heads * 4
+        layer_maps = 3 if self.settings.dropout else 2  # scores, weights, and weights after dropout
+        maps = (MAPS_AT_ONCE + layer_maps * layers) * self.settings.num_heads * 4
         needed = (maps + MASK_BYTES) * len(queries) * rows * columns
         many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
         what = f"{self.settings.num_heads} heads x {many} tokens"
         refuse_without_room(needed, what, "fewer heads, layers or tokens work")
 
     def _refuse_length(self, tokens: int) -> None:
-        """Raises AttnvizError where what maps are computed from would take more memory than there is."""
-        of_heads = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + of_heads) * tokens * 4
+        """Raises AttnvizError if queries and keys of so many tokens need more memory than there is."""
+        head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
+        needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
         what = f"queries and keys of {tokens} tokens"
         refuse_without_room(needed, what, "a shorter text, or fewer or narrower layers work")

@@ -1,4 +1,4 @@
-"""The seeded model: its weights, drawn in order from torch's random state, and the batch of texts that it reads."""
+"""Builds the seeded model from torch's random state, and pads the texts of a batch for it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
-    """The embedding and the layers, drawn in this order from torch's present random state."""
+    """Draws the embedding and then the layers from torch's current random state."""
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
@@ -39,7 +39,7 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
 
 
 def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
-    """Gives the model every weight of the other that has the same name and shape."""
+    """Copies every weight of ``like`` that has the same name and shape into the model."""
     theirs = like.state_dict()
     for name, weight in model.state_dict().items():
         if name in theirs and theirs[name].shape == weight.shape:
@@ -51,9 +51,9 @@ class PaddedBatch:
     """The texts of one run, padded to the same length.
 
     Attributes:
-        queries: the tokens that look, a text each, all of the same number.
-        keys: the tokens looked at: the same, or those of the context for every text.
-        visible: ``(batch, queries, keys)``; a row or a column of padding is hidden.
+        queries: the tokens of the queries of each text, padded.
+        keys: the tokens of the keys of each text: the same tuple, or the tokens of the context once per text.
+        visible: ``(batch, queries, keys)``, true where a cell is visible; rows and columns of padding are hidden.
     """
 
     queries: "tuple[Tokens, ...]"
@@ -62,17 +62,17 @@ class PaddedBatch:
 
     @property
     def is_cross(self) -> bool:
-        """Whether a context is attended to."""
+        """True if the keys come from a context."""
         return self.keys is not self.queries
 
     @property
     def vocabulary(self) -> int:
-        """How many different tokens there are."""
+        """The number of different tokens, which is the size of the embedding."""
         return int(max(tokens.ids.max() for tokens in (*self.queries, *self.keys))) + 1
 
 
 def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
-    """A sentence that names the texts' lengths, where they differ."""
+    """Returns a sentence with the lengths of the texts, if they differ."""
     lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]
     longest = len(batch.queries[0])
     if min(lengths) == longest:
@@ -81,7 +81,13 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
 
 
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
-    """The texts padded to the longest, and which cells are visible."""
+    """Pads the texts to the longest, and computes the visible cells.
+
+    Args:
+        queries: the tokens of the queries of each text.
+        keys: the same list, or the tokens of the context once per text.
+        causal: if true, a query sees only keys up to its own position.
+    """
     import numpy as np
 
     from attnviz.attention.mask import Mask
@@ -89,9 +95,9 @@ def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Pa
     rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
     visible = np.stack(
         [
-            Mask(causal=causal, padding=np.arange(columns) < len(looked_at)).visible(slice(0, rows), slice(0, columns))
-            & (np.arange(rows) < len(looking))[:, None]
-            for looking, looked_at in zip(queries, keys, strict=True)
+            Mask(causal=causal, padding=np.arange(columns) < len(text_keys)).visible(slice(0, rows), slice(0, columns))
+            & (np.arange(rows) < len(text_queries))[:, None]
+            for text_queries, text_keys in zip(queries, keys, strict=True)
         ]
     )
     padded = tuple(tokens.padded(rows) for tokens in queries)

@@ -1,4 +1,4 @@
-"""The table of sources: the name of each model, the class that reads it, and the settings that it uses."""
+"""Lists the kinds of models: the name of each, its reader class, and the settings that it uses."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,12 +15,12 @@ SHAPE = ("num_heads", "embed_dim", "num_layers", "qk_dim", "value_dim", "causal"
 
 @dataclass(frozen=True)
 class SourceRow:
-    """One source.
+    """A kind of model.
 
     Attributes:
-        name: what ``--model`` calls it.
-        address: its class, imported when it is used.
-        settings: those that it uses besides the common ones; any other is refused.
+        name: its name for ``--model``.
+        address: ``module:class`` of its reader, imported on use.
+        settings: names of the settings that it uses besides the common ones; any other is refused.
     """
 
     name: str
@@ -29,11 +29,11 @@ class SourceRow:
 
     @property
     def title(self) -> str:
-        """The model as a sentence calls it."""
+        """The name of the model in a sentence."""
         return self.name if self is PRETRAINED else f"the {self.name} model"
 
     def load(self) -> type[Reader]:
-        """The class."""
+        """Imports and returns the reader class."""
         module, _, name = self.address.partition(":")
         return cast("type[Reader]", getattr(import_module(module), name))
 
@@ -55,14 +55,14 @@ SOURCES = (*BUILT_IN, PRETRAINED)
 
 
 def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
-    """The reader of the model that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or name.
+    """Opens the model that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or hub name.
 
     Args:
-        settings: how it is built or loaded.
-        use: what it is opened for.
+        settings: settings that build or load the model.
+        use: the purpose: maps, predictions or texts of a corpus.
 
     Raises:
-        AttnvizError: if a setting was given that it does not use.
+        AttnvizError: if a setting was given that the model does not use.
     """
     refuse_unused(settings)
     refuse_little_memory()
@@ -70,12 +70,12 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
 
 def kind_of(model: str) -> type[Reader]:
-    """The class that reads the model of this name, which says what can be asked of it before it is opened."""
+    """Returns the reader class of a model by its name; its class attributes are known before the model is opened."""
     return row_of(model).load()
 
 
 def refuse_unlearned(model: str) -> None:
-    """Raises AttnvizError where the model has learned nothing that its heads could be needed for."""
+    """Raises AttnvizError if the model is untrained, so that removing heads shows nothing."""
     if not kind_of(model).has_learned:
         raise AttnvizError(
             f"the {model} model has learned nothing that heads could be needed for; {option('model', 'trained')} or a "
@@ -84,17 +84,17 @@ def refuse_unlearned(model: str) -> None:
 
 
 def row_of(model: str) -> SourceRow:
-    """The row of the model of this name."""
+    """Returns the row of a model by its name."""
     return next((row for row in BUILT_IN if row.name == model), PRETRAINED)
 
 
 def used_settings(model: str) -> tuple[str, ...]:
-    """The names of the settings that the model of this name uses."""
+    """Returns the names of the settings that a model uses."""
     return (*COMMON_SETTINGS, *row_of(model).settings)
 
 
 def refuse_unused(settings: ModelSettings) -> None:
-    """Raises AttnvizError where a setting was given that the model does not use, saying which model does."""
+    """Raises AttnvizError if a setting was given that the model does not use; the message names models that do."""
     used = used_settings(settings.model)
     given = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused = next((name for name in given if name not in used), None)

@@ -1,7 +1,7 @@
-"""The direct way from an `AttentionStack` to maps and numbers: by what its own forward returns, without the capture.
+"""Builds maps and computations of an `AttentionStack` from its own steps, without the capture.
 
-Its weights are those that the capture would give, to the bit, and the scores of hidden cells are known too. Importing
-the capture takes a quarter of the time that importing torch takes, which ``attnviz show TEXT`` is not to wait for.
+Weights equal those of the capture to the bit, and the scores of hidden cells are known too. The capture is not used
+because importing it takes a quarter of the time of importing torch, which would slow down ``attnviz show TEXT``.
 """
 
 from collections.abc import Sequence
@@ -31,16 +31,16 @@ def dense_maps(
     item: int = 0,
     values: bool = False,
 ) -> "DenseMaps":
-    """The maps of one text of a batch.
+    """Returns the whole maps of one layer and one text of a batch.
 
     Args:
-        run: of the layer.
-        queries: the tokens that look.
-        keys: the tokens looked at.
-        visible: ``(queries, keys)``.
-        heads: which heads; ``None`` for all.
-        item: which text of the batch.
-        values: whether to keep what each key moves.
+        run: the run of the layer.
+        queries: the tokens of the queries.
+        keys: the tokens of the keys.
+        visible: ``(queries, keys)``, true where a cell is visible.
+        heads: numbers of the heads; ``None`` for all.
+        item: index of the text in the batch.
+        values: if true, value norms are kept, from which contributions are computed.
 
     Raises:
         AttnvizError: if scores overflow.
@@ -85,18 +85,18 @@ def factored_maps(
     cross: bool = False,
     values: bool = False,
 ) -> "FactoredMaps":
-    """The maps of a long text, in memory that grows with its tokens.
+    """Returns the factored maps of one layer over a long text.
 
     Args:
-        layer: its number.
-        module: the layer itself.
-        call: what it computed.
-        queries: the tokens that look.
-        keys: the tokens looked at.
-        heads: which heads; ``None`` for all.
-        causal: whether a query sees only keys up to its own.
-        cross: whether the keys are those of another text.
-        values: whether to keep what each key moves.
+        layer: number of the layer.
+        module: the attention module of the layer.
+        call: the factors of the call.
+        queries: the tokens of the queries.
+        keys: the tokens of the keys.
+        heads: numbers of the heads; ``None`` for all.
+        causal: if true, a query sees only keys up to its own position.
+        cross: if true, the keys come from another text.
+        values: if true, value norms are kept, from which contributions are computed.
     """
     from attnviz.attention.mask import Mask
     from attnviz.maps.factored import FactoredMaps
@@ -126,16 +126,16 @@ def factored_maps(
 
 
 def computation_of(
-    run: "LayerRun", queries: "Tokens", keys: "Tokens", visible: "BoolArray", **known: Any
+    run: "LayerRun", queries: "Tokens", keys: "Tokens", visible: "BoolArray", **fields: Any
 ) -> "Computation":
-    """Every number of one layer over one text.
+    """Returns every number of one layer over one text.
 
     Args:
-        run: of the layer.
-        queries: the tokens that look.
-        keys: the tokens looked at.
-        visible: ``(queries, keys)``.
-        known: what else is known of the model, by the names of a ``Computation``.
+        run: the run of the layer.
+        queries: the tokens of the queries.
+        keys: the tokens of the keys.
+        visible: ``(queries, keys)``, true where a cell is visible.
+        fields: further fields of the ``Computation``, which override those of the run.
     """
     from attnviz.models.attention_stack import array_of
     from attnviz.models.reading.computation import Computation
@@ -155,9 +155,9 @@ def computation_of(
         "mixed": array_of(call.context[0]),
         "visible": visible,
     }
-    return Computation(**steps | known)
+    return Computation(**steps | fields)
 
 
 def heads_of(module: "MultiHeadAttention", heads: Sequence[int] | None) -> tuple[int, ...]:
-    """The chosen heads of a layer in their order, all where none is chosen."""
+    """Returns the chosen heads in ascending order; all heads if none are chosen."""
     return tuple(sorted(heads or range(module.num_heads)))

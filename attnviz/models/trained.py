@@ -1,8 +1,8 @@
-"""The trained reader: two layers of attention that learned to continue a repeated text, whatever its tokens are.
+"""Reads examples with the trained model: two attention layers that learned to continue a repeated text.
 
-A token is embedded, and its position added as sines and cosines of many periods, at 0 for the start of the text. The
-model was trained at random positions, so that its heads learned distances and texts of any length work; and on random
-numbers of tokens, so that no number means anything: words, characters and bytes do alike.
+Tokens are embedded, and sines and cosines of many periods encode their positions, counted from 0 at the start of the
+text. The model was trained at random positions, so that its heads learned distances, and texts may have any length. It
+was trained on random token ids, so that ids have no meaning: words, characters and bytes all work.
 """
 
 import math
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 MODEL_FILE = Path(__file__).parent / "trained.safetensors"
 NUM_LAYERS, NUM_HEADS, EMBED_DIM = 2, 2, 96
-START_TOKEN = 256  # the token before the text; below are the numbers of those in it
+START_TOKEN = 256  # id of the token before the text; tokens of the text have ids below it
 VOCABULARY_SIZE = 257
 POSITION_FEATURES = 64
-PERIOD_RANGE = (3.0, 3000.0)  # tokens, of the shortest and the longest wave
+PERIOD_RANGE = (3.0, 3000.0)  # shortest and longest period of the sines, in tokens
 TRAINED_TOKENS = 128
 MAPS_AT_ONCE = 4  # scores, masked scores, weights and weights after dropout are in memory together
 
 
 @final
 class TrainedReader(Reader):
-    """The small model that travels with the package.
+    """The reader of the small trained model of this package.
 
     Raises:
-        AttnvizError: for a setting that a model already trained cannot take.
+        AttnvizError: for a setting that does not apply to a trained model.
     """
 
     has_example = True
@@ -62,15 +62,15 @@ class TrainedReader(Reader):
         return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
 
     def tokenize(self, text: str) -> "Tokens":
-        """The tokens of a text after one for its start."""
+        """Splits a text into tokens, after a start token."""
         return start_tokens(text, self.settings.tokenizer)
 
     def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """The numbers of the tokens; padding comes last, where no token looks."""
+        """Returns the ids as keyword arguments; padding needs no mask, as it comes last and the model is causal."""
         return {"ids": ids}
 
     def own_example(self) -> Prepared:
-        """The repeats that the model was checked on."""
+        """Returns the repeats on which the model is tested."""
         from attnviz.models.trained_repeats import held_out_repeats
         from attnviz.text.tokens import Tokens
 
@@ -83,16 +83,16 @@ class TrainedReader(Reader):
             remarks=("Measured where the next byte was said before.",),
         )
 
-    def find_token(self, wanted: str, tokens: "Tokens") -> int:
-        """The number of a token of a text; of its own example, which has no text, the number itself."""
-        return int(wanted) if not tokens.text and wanted.isdecimal() else super().find_token(wanted, tokens)
+    def find_token(self, label: str, tokens: "Tokens") -> int:
+        """Returns the id of a token by its label; in the model's own example, which has no text, that is the label."""
+        return int(label) if not tokens.text and label.isdecimal() else super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """What a text has that the model was not trained for."""
+        """Returns remarks on features of the text that the model was not trained for."""
         return _remarks(tokens, self.settings.tokenizer)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """The recording of one text, its tokens after one for its start."""
+        """Records one text, after a start token."""
         refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(NUM_HEADS)), "head")
@@ -116,10 +116,10 @@ class TrainedReader(Reader):
         )
 
     def compute(self, example: Example, layer: int) -> "Computation":
-        """Every number of one layer over one text, its keys split by what the layers before contributed.
+        """Returns every number of one layer over one text, with its keys split by the heads of earlier layers.
 
         Raises:
-            AttnvizError: if the text has no tokens, or there is no such layer.
+            AttnvizError: if the text has no tokens, or the layer does not exist.
         """
         refuse_missing((layer,), tuple(range(NUM_LAYERS)), "layer")
         tokens = self._tokens(example)
@@ -131,7 +131,7 @@ class TrainedReader(Reader):
         return self.tokenize(example.text)
 
     def _runs(self, tokens: "Tokens") -> "tuple[torch.Tensor, list[LayerRun]]":
-        """The embedded tokens, ``(1, tokens, features)``, and every step of each layer."""
+        """Returns the embedded tokens, ``(1, tokens, features)``, and the run of each layer."""
         import torch
 
         with torch.no_grad():
@@ -140,7 +140,7 @@ class TrainedReader(Reader):
 
 
 def load_model() -> "AttentionStack":
-    """The model with the weights that travel with the package: from numbers of tokens to logits."""
+    """Loads the model with the package's weights; it maps token ids to logits."""
     from safetensors.torch import load_file
 
     model = build_model()
@@ -149,7 +149,7 @@ def load_model() -> "AttentionStack":
 
 
 def build_model() -> "AttentionStack":
-    """Embedding, layers and unembedding, drawn in this order from torch's present random state."""
+    """Draws embedding, layers and unembedding, in this order, from torch's current random state."""
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
@@ -163,30 +163,30 @@ def build_model() -> "AttentionStack":
 
 
 def seen_before(count: int) -> "BoolArray":
-    """Which cells a causal mask shows, ``(queries, keys)``."""
+    """Returns the visible cells of a causal mask, ``(queries, keys)``."""
     from attnviz.attention.mask import Mask
 
     return Mask(causal=True).visible(slice(0, count), slice(0, count))
 
 
 def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs: "list[LayerRun]") -> "Computation":
-    """Every number of a layer over a text.
+    """Returns every number of a layer over a text.
 
     Args:
-        layer: which layer.
-        tokens: of the text.
-        embedded: ``(1, tokens, features)``, embeddings and positions.
-        runs: every step of each layer.
+        layer: number of the layer.
+        tokens: the tokens of the text.
+        embedded: ``(1, tokens, features)``, embeddings plus positions.
+        runs: the run of each layer.
     """
     import torch
 
     from attnviz.models import stack_maps
     from attnviz.models.attention_stack import array_of
 
-    run, before = runs[layer], runs[:layer]
+    run, earlier = runs[layer], runs[:layer]
     with torch.no_grad():
         contributions = {"embedding": embedded}
-        for each in before:
+        for each in earlier:
             contributions |= head_outputs(each)
         split, key = run.module.split_heads, run.module.key
         parts = {name: array_of(split(key(part))[0]) for name, part in contributions.items()}
@@ -208,7 +208,7 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
         parts=parts if layer else {},
         earlier={
             f"head {each.layer}.{head}": array_of(each.attended.weights[0])[head]
-            for each in before
+            for each in earlier
             for head in range(NUM_HEADS)
         },
         moved=moved,
@@ -216,7 +216,7 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
 
 
 def norms_of_values(run: "LayerRun") -> "FloatArray":
-    """‖v W_O‖ of each head and key, ``(heads, keys)``."""
+    """Returns the norm ‖v W_O‖ of each value after the output projection, ``(heads, keys)``."""
     import torch
 
     from attnviz.models.attention_stack import array_of
@@ -227,7 +227,7 @@ def norms_of_values(run: "LayerRun") -> "FloatArray":
 
 
 def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
-    """The accuracy of the model on repeats that it has not seen: with all heads, and without each of these sets."""
+    """Returns the model's accuracy on held-out repeats with all heads, and without each of these sets of heads."""
     from attnviz.effects.ablation import ablate
     from attnviz.models.trained_repeats import held_out_repeats
 
@@ -237,14 +237,17 @@ def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
 
 
 def head_outputs(run: "LayerRun") -> "dict[str, torch.Tensor]":
-    """What each head of a layer adds to the features, ``(1, tokens, features)`` by name."""
+    """Returns the output of each head of a layer by name, ``(1, tokens, features)``."""
     weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
     by_head = zip(run.attended.context[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
     return {f"head {run.layer}.{head}": (mixed @ part.T)[None] for head, (mixed, part) in enumerate(by_head)}
 
 
 def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
-    """Sines and cosines of each position in the first features, ``(tokens, features)`` (Vaswani et al. 2017, 3.5)."""
+    """Returns the position vectors, ``(tokens, features)``: sines and cosines in the first features, then zeros.
+
+    Source: Vaswani et al. 2017, section 3.5.
+    """
     import torch
 
     shortest, longest = (math.log10(period) for period in PERIOD_RANGE)
@@ -256,9 +259,9 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
 
 
 def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
-    """The tokens of a text after one for its start: bytes by their own numbers, others by when they first appear.
+    """Splits a text into tokens after a start token; the ids of bytes are their values, other ids count new tokens.
 
-    So what is said later changes no number, and no weight, of what was said before.
+    Ids in the order of first appearance make sure that later text changes no id, and so no weight, of earlier text.
     """
     import numpy as np
 
@@ -277,7 +280,7 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
 
 
 def _by_first_appearance(ids: "IntArray") -> "IntArray":
-    """0 for each that equals the first, 1 for each that equals the next other one, and so on."""
+    """Renumbers ids in the order of their first appearance: the first id becomes 0, the next different one 1, …."""
     import numpy as np
 
     _, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
@@ -286,13 +289,13 @@ def _by_first_appearance(ids: "IntArray") -> "IntArray":
 
 
 def refuse_memory(count: int) -> None:
-    """Raises AttnvizError where the maps of so many tokens would not fit."""
+    """Raises AttnvizError if the maps of so many tokens do not fit into memory."""
     needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
     refuse_without_room(needed, f"a text of {count} tokens", "a shorter text works")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """What a text has that the model was not trained for."""
+    """Returns remarks on features of the text that the model was not trained for."""
     remarks = []
     if len(tokens) > TRAINED_TOKENS + 1:
         remarks.append(f"{len(tokens)} tokens: trained on {TRAINED_TOKENS} at a time, the model attends less sharply.")

@@ -1,4 +1,4 @@
-"""The repeats that the trained model was checked on, which it has not seen."""
+"""Generates the repeated segments on which the trained model is tested, held out from its training."""
 
 import torch
 from torch import Tensor
@@ -8,15 +8,15 @@ HELD_OUT_TEXTS, HELD_OUT_TOKENS = 64, 64
 
 
 def held_out_repeats(start: int, texts: int = HELD_OUT_TEXTS, segment: int = HELD_OUT_TOKENS) -> tuple[Tensor, slice]:
-    """Segments of different bytes, each said twice after the start token, and where the next byte can be known.
+    """Returns texts that repeat a segment of different bytes after the start token, with their predictable positions.
 
     Args:
-        start: the number of the start token.
-        texts: how many.
-        segment: how many bytes each has.
+        start: id of the start token.
+        texts: number of texts.
+        segment: number of bytes of a segment.
 
     Returns:
-        Ids, ``(texts, 2 * segment + 1)``, and the positions in the second half whose successor was said before.
+        Ids, ``(texts, 2 * segment + 1)``, and the positions in the second half whose next byte follows from the first.
     """
     random = torch.Generator().manual_seed(HELD_OUT_SEED)
     segments = torch.rand(texts, 256, generator=random).argsort(-1)[:, :segment]

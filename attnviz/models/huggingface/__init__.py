@@ -1,1 +1,1 @@
-"""Hugging Face models: found in a folder or on the hub, checked, loaded, and read."""
+"""Finds Hugging Face models in a folder or on the hub, checks them, loads them, and reads examples with them."""

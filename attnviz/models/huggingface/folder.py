@@ -1,4 +1,4 @@
-"""The folder of a Hugging Face model, and whether it can be loaded, found out without importing anything heavy."""
+"""Finds the folder of a Hugging Face model, and checks without heavy imports whether it can be loaded."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,21 @@ from attnviz.text.selection import Selection, refuse_missing
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
-WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # read bytes or characters
+WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
 MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
 
 
 def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
-    """The folder of a model: a folder of this machine, a model in the hub's cache, or one downloaded now.
+    """Returns the folder of a model: a local folder, one in the hub's cache, or a new download.
 
     Args:
         name: the folder, or the model's name on the hub.
-        built_in: names of other models that would work, for messages.
+        built_in: names of the models of this package, for messages.
 
     Raises:
-        AttnvizError: if there is none, or it cannot be loaded safely; within two seconds where there is no network.
+        AttnvizError: if there is no such model, or it cannot be loaded safely; within two seconds without a network.
     """
     path = Path(name).expanduser()
     if not path.is_dir():
@@ -53,7 +53,7 @@ def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
 
 
 def would_be_fetched(name: str) -> bool:
-    """Whether a model is looked up on the hub: no folder here, and not whole in the hub's cache."""
+    """True if the model would be downloaded: it is no local folder, and not complete in the hub's cache."""
     if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
@@ -64,7 +64,7 @@ def would_be_fetched(name: str) -> bool:
 
 
 def _from_hub(name: str) -> Path:
-    """The folder of a model in the hub's cache, downloaded where it is not there, or there in part."""
+    """Returns the folder of a model in the hub's cache; downloads it if it is missing or incomplete."""
     from attnviz.models.huggingface.hub import cached_model, download_model
 
     cached = cached_model(name)
@@ -74,11 +74,11 @@ def _from_hub(name: str) -> Path:
 
 
 def check_folder(folder: Path, name: str) -> dict[str, Any]:
-    """The configuration of the model in a folder.
+    """Checks the folder of a model, and returns its configuration.
 
     Raises:
-        AttnvizError: if configuration, safetensors weights or the tokenizer are missing, naming what is there; or if
-            a library that loads it would open what it must not.
+        AttnvizError: if configuration, safetensors weights or tokenizer are missing, or if a library that loads the
+            folder would open something unsafe.
     """
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)
@@ -94,7 +94,7 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:
-    """Raises AttnvizError where no file of these names holds weights that are safe to open."""
+    """Raises AttnvizError if none of these files holds weights that are safe to open."""
     if any(fnmatch(file, "*.safetensors") for file in files):
         return
     pickled = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
@@ -107,14 +107,14 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether all of a model is there: its configuration, a tokenizer and each file of weights that its index names."""
+    """True if a folder is complete: configuration, tokenizer, and every file of weights that its index names."""
     names = {file for index in folder.glob("*.safetensors.index.json") for file in _indexed(index)}
     weights = all((folder / name).is_file() for name in names) and any(folder.glob("*.safetensors"))
     return weights and (folder / "config.json").is_file() and _has_tokenizer(folder)
 
 
 def _indexed(index: Path) -> set[str]:
-    """The files of weights that an index names; none where it cannot be read, which loading will say."""
+    """Returns the files of weights that an index names; none if it is unreadable, which loading then reports."""
     try:
         return {name for name in read_json(index)["weight_map"].values() if isinstance(name, str)}
     except (AttnvizError, KeyError, TypeError, AttributeError):
@@ -127,7 +127,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
-    """Raises AttnvizError for a layer or head beyond all that the configuration counts, before anything is loaded."""
+    """Raises AttnvizError for a layer or head above every count of the configuration, before the model is loaded."""
     config = _config(folder, str(folder))
     heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)
     for names, chosen, what in (
@@ -140,7 +140,7 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
 
 
 def describe_name(name: str) -> str:
-    """A model's name in captions: that of its folder, with the folder above where the name alone means nothing."""
+    """Returns a model's name for captions: its hub name or folder, with the parent of a folder such as ``model``."""
     if not Path(name).expanduser().is_dir():
         return name
     folder = Path(name).expanduser().resolve()
@@ -148,7 +148,7 @@ def describe_name(name: str) -> str:
 
 
 def refuse_missing_library(library: str) -> None:
-    """Raises AttnvizError where an optional library is not installed."""
+    """Raises AttnvizError if an optional library is not installed."""
     if find_spec(library) is None:
         raise AttnvizError(f"{library} is not installed; pip install 'attnviz[hf]' adds it")
 
@@ -164,13 +164,13 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _needs_no_vocabulary(folder: Path) -> bool:
-    """Whether the tokenizer that the folder names takes bytes or characters as they are."""
+    """True if the folder's tokenizer reads bytes or characters, so that it has no vocabulary file."""
     path = folder / "tokenizer_config.json"
     return path.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(path)))
 
 
 def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:
-    """The values of all settings with such a name in a configuration and those nested in it."""
+    """Yields the values of all settings whose name matches, including nested ones."""
     if isinstance(config, dict):
         yield from (value for name, value in config.items() if names.fullmatch(name))
         for part in config.values():

@@ -1,4 +1,4 @@
-"""A model by its name on the hub: its folder in the cache of the hub's own client, or downloaded into it by files."""
+"""Finds a model of the hub in the cache of the hub's client, or downloads it there file by file."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ FileCheck = Callable[[list[str], str], None]
 
 
 def cached_model(name: str) -> Path | None:
-    """The folder of a model in the cache, which may hold but a part of it; ``None`` where there is none."""
+    """Returns the folder of a model in the cache, which may be incomplete; ``None`` if there is none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -30,16 +30,16 @@ def cached_model(name: str) -> Path | None:
 
 
 def download_model(name: str, check: FileCheck, in_part: bool = False) -> Path:
-    """The folder of a model that is fetched now, except for files that an earlier try has fetched.
+    """Downloads a model, except for files in the cache, and returns its folder.
 
     Args:
-        name: the model's.
-        check: refuses the names of a model's files, before any is fetched.
-        in_part: whether a part of it is in the cache, for the message.
+        name: the model's name on the hub.
+        check: called with the names of the model's files before the download; raises AttnvizError to refuse them.
+        in_part: true if a part of the model is in the cache, for the message.
 
     Raises:
-        AttnvizError: for a name that the hub does not know or does not give, or where the connection fails; within
-            two seconds where there is no network.
+        AttnvizError: if the hub does not know the model or denies access, or the connection fails; within two seconds
+            if there is no network.
     """
     if not _is_online():
         here = "in the hub's cache in part only" if in_part else "neither a folder here nor in the hub's cache"
@@ -51,22 +51,22 @@ def download_model(name: str, check: FileCheck, in_part: bool = False) -> Path:
 
 
 def _download(name: str, check: FileCheck) -> Path:
-    """Fetches each file in this thread, so that an interrupt ends it at once; weights last, when all else is there."""
+    """Downloads each file in this thread, so that an interrupt ends it at once; weights come last."""
     from huggingface_hub import hf_hub_download, model_info
 
     listed = [file.rfilename for file in model_info(name).siblings or ()]
     files = [file for file in listed if "/" not in file]
     check(files, name)
-    wanted = sorted(
+    model_files = sorted(
         (file for file in files if any(fnmatch(file, kind) for kind in MODEL_FILES)),
         key=lambda file: (file.endswith(".safetensors"), file),
     )
-    return [Path(hf_hub_download(name, file)) for file in wanted][-1].parent
+    return [Path(hf_hub_download(name, file)) for file in model_files][-1].parent
 
 
 @contextmanager
 def _refusals(name: str) -> Iterator[None]:
-    """Turns whatever the client raises into one line."""
+    """Turns every error of the hub's client into an AttnvizError of one line."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
@@ -82,7 +82,7 @@ def _refusals(name: str) -> Iterator[None]:
         raise AttnvizError(
             f"no model {name!r} on the hub, or it is private; check the name, or log in with 'hf auth login'"
         ) from error
-    except Exception as error:  # of another network library in each version of the client
+    except Exception as error:  # each version of the client raises errors of another network library
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise AttnvizError(
             f"cannot download {name!r}: {reason}; whole files are kept, and the same command fetches the rest"
@@ -91,7 +91,7 @@ def _refusals(name: str) -> Iterator[None]:
 
 @contextmanager
 def _quiet_where_piped() -> Iterator[None]:
-    """The client's warnings unseen, and its progress where stderr is no terminal; both as before after it."""
+    """Silences the client's warnings, and its progress bars if stderr is no terminal; restores both at the end."""
     from huggingface_hub import utils
 
     client: Any = utils
@@ -108,15 +108,16 @@ def _quiet_where_piped() -> Iterator[None]:
 
 
 def _is_online() -> bool:
-    """Whether the hub (or a proxy) accepts a connection within about a second; the hub's own client would retry."""
+    """True if the hub (or a proxy) accepts a connection within about a second; the hub's client would retry longer."""
     if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in ("HF_HUB_OFFLINE",)):
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     answers: list[bool] = []
-    asking = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
-    asking.start()
-    asking.join(NETWORK_TIMEOUT)
+    # A thread, as looking up the address has no timeout of its own.
+    probe = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
+    probe.start()
+    probe.join(NETWORK_TIMEOUT)
     return any(answers)
 
 

@@ -1,4 +1,4 @@
-"""Loads a Hugging Face model and its tokenizer without log output or code from the folder, or refuses in one line."""
+"""Loads a Hugging Face model and its tokenizer without log output and without running code from the folder."""
 
 import os
 import re
@@ -16,19 +16,19 @@ from attnviz.models.reading.settings import ModelSettings
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # parts of a model that read what all its layers made
-ATTENTION_PART = re.compile(r"attn|attention", re.IGNORECASE)  # in a weight's name: it decides where the model looks
+AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # modules after the last layer, which change no map
+ATTENTION_PART = re.compile(r"attn|attention", re.IGNORECASE)  # in the name of a weight that may change maps
 POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
-MAX_GROWTH = 16  # of weights from their file to memory: numbers of 4 bits become float64
-SPARE_BYTES = 2**28  # of what no file holds: tables that are computed, and what comes after the attention
-PROGRESS_BYTES = 500_000_000  # of weights, from which loading shows its progress
+MAX_GROWTH = 16  # of weights from file to memory: 4 bits may become float64
+SPARE_BYTES = 2**28  # for what no file holds: computed tables, and modules after the attention
+PROGRESS_BYTES = 500_000_000  # size of weights from which loading shows its progress
 PACKAGE = Path(__file__).parents[1]
-MAX_ERROR_CHARACTERS = 300  # of what a library says of an error
-PANIC = "PanicException"  # what tokenizers raises where its own code fails; no Exception
+MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
+PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    """The model's own tokenizer, without running code of the folder."""
+    """Loads the model's tokenizer without running code from the folder."""
     from transformers import AutoTokenizer
 
     with sealed(), silenced():
@@ -39,10 +39,15 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) -> "PreTrainedModel":
-    """The model with all the weights that its attention needs, in evaluation mode on its device.
+    """Loads the model with all weights that its attention needs, in evaluation mode on its device.
+
+    Args:
+        folder: the model's folder.
+        settings: dtype, device and generation settings.
+        predicts: if true, the model is loaded with its language head, if it has one.
 
     Raises:
-        AttnvizError: if a weight is not in the file: it would be random.
+        AttnvizError: if a weight is not in the file, so that it would be random.
     """
     import torch
     import transformers
@@ -64,7 +69,7 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
             use_safetensors=True,
             dtype=dtype,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are refused below, in one line
+            ignore_mismatched_sizes=True,  # refuse_random reports them in one line
             **options,
         )
     refuse_random(settings, model, report)
@@ -75,16 +80,22 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
 
 
 def _predicts(config: Any) -> bool:
-    """Whether the model was saved with a head that predicts tokens."""
+    """True if the model was saved with a head that predicts tokens."""
     heads = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     return any(str(name).endswith(heads) for name in getattr(config, "architectures", None) or ())
 
 
 def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: Any) -> None:
-    """Raises AttnvizError where the configuration describes a model far larger than its weights, or than the memory.
+    """Raises AttnvizError if the configured model is far larger than its weight files, or than the memory.
 
-    It is built without numbers for this, which takes a hundredth of the time of loading it. Else what no file holds
-    would be allocated and drawn at random, before it can be refused.
+    The model is built on the meta device for this, in a hundredth of the time of loading. Otherwise weights that no
+    file holds would be allocated and drawn at random before they could be refused.
+
+    Args:
+        folder: the model's folder.
+        settings: dtype and device settings.
+        kind: the Auto class that builds the model.
+        config: the model's configuration.
     """
     import torch
 
@@ -92,11 +103,11 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
         model = kind.from_config(config)
     numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     needed = numbers * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
-    held = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if needed > MAX_GROWTH * held + SPARE_BYTES:
+    file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if needed > MAX_GROWTH * file_bytes + SPARE_BYTES:
         raise AttnvizError(
             f"config.json of {settings.model!r} describes a model of {needed / 1e9:.1f} GB, and its weights are "
-            f"{held / 1e9:.3f} GB: they do not belong together"
+            f"{file_bytes / 1e9:.3f} GB: they do not belong together"
         )
     if settings.device_map is None:
         works = (
@@ -107,44 +118,44 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Within, nothing is printed: native code of libraries writes what it finds in a folder, whatever a terminal obeys.
+    """Discards all output of the block: native code may print parts of a folder's files, with terminal controls.
 
-    It is not Python's streams that are closed to it but what is behind them.
+    Redirects the file descriptors, since native code does not write to Python's streams.
     """
-    kept = []
+    copies = []
     with suppress(OSError):
         for number in (1, 2):
-            kept.append((os.dup(number), number))
-    nothing = os.open(os.devnull, os.O_WRONLY)
+            copies.append((os.dup(number), number))
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        for _, number in kept:
-            os.dup2(nothing, number)
+        for _, number in copies:
+            os.dup2(null, number)
         yield
     finally:
-        for copy, number in kept:
+        for copy, number in copies:
             os.dup2(copy, number)
             os.close(copy)
-        os.close(nothing)
+        os.close(null)
 
 
 @contextmanager
 def sealed() -> Iterator[None]:
-    """Within, no pickle is opened and no network asked, whatever a folder has the libraries look for."""
+    """Forbids pickles and network access in the block, whatever the files of a folder make the libraries do."""
     import pickle
 
     import torch
     from huggingface_hub import constants
 
-    closed: list[tuple[Any, str, object]] = [(torch, "load", _refuse_pickle), (pickle, "load", _refuse_pickle)]
-    closed += [(pickle, "loads", _refuse_pickle), (constants, "HF_HUB_OFFLINE", True)]
-    before = [getattr(holder, name) for holder, name, _ in closed]
+    patches: list[tuple[Any, str, object]] = [(torch, "load", _refuse_pickle), (pickle, "load", _refuse_pickle)]
+    patches += [(pickle, "loads", _refuse_pickle), (constants, "HF_HUB_OFFLINE", True)]
+    originals = [getattr(module, name) for module, name, _ in patches]
     try:
-        for holder, name, value in closed:
-            setattr(holder, name, value)
+        for module, name, value in patches:
+            setattr(module, name, value)
         yield
     finally:
-        for (holder, name, _), value in zip(closed, before, strict=True):
-            setattr(holder, name, value)
+        for (module, name, _), value in zip(patches, originals, strict=True):
+            setattr(module, name, value)
 
 
 def _refuse_pickle(*_: object, **__: object) -> None:
@@ -152,9 +163,14 @@ def _refuse_pickle(*_: object, **__: object) -> None:
 
 
 def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
-    """Raises AttnvizError where weights were not in the file, or have another shape there, and reach what is shown.
+    """Raises AttnvizError if weights that change the maps are missing from the file, or have another shape there.
 
-    Those after all attention reach no map, but a text that the model writes: its language head must be there whole.
+    Weights after the last attention change no map. But a model that generates text needs its whole language head.
+
+    Args:
+        settings: name of the model, and number of tokens to generate.
+        model: the loaded model.
+        report: the loading report of transformers.
     """
     mismatched = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
     absent = {str(key) for key in report.get("missing_keys", ())} | mismatched
@@ -173,20 +189,20 @@ def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dic
 
 
 def _is_known(model: "PreTrainedModel", key: str) -> bool:
-    """Whether a weight that no file holds changes no attention, or is computed from a formula (sines of positions)."""
+    """True if a missing weight changes no map, or is computed from a formula (sinusoidal positions)."""
     owner = type(model.get_submodule(key.rpartition(".")[0])).__name__
     after = not AFTER_ATTENTION.isdisjoint(key.split(".")) and not ATTENTION_PART.search(key)
     return "Sinusoidal" in owner or after
 
 
 def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
-    """The part of a model that reads text: itself, or one of its towers."""
+    """Returns the part of a model that reads text: the model itself, or its text tower."""
     tower: PreTrainedModel | None = getattr(model, "text_model", None)
     return model if tower is None else tower
 
 
 def position_limit(model: "PreTrainedModel") -> int | None:
-    """The most tokens that the model has positions for, or ``None`` where it has no limit."""
+    """Returns the number of positions of the model, or ``None`` if it has no limit."""
     config = model.config.get_text_config()
     limits = [getattr(config, name, None) for name in POSITION_LIMITS]
     known = [limit for limit in limits if isinstance(limit, int) and limit > 0]
@@ -196,12 +212,13 @@ def position_limit(model: "PreTrainedModel") -> int | None:
         name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None
         for name, part in model.named_modules()
     )
+    # RoBERTa and its relatives number positions from padding_idx + 1, so that the first rows of the table are unused.
     return min(known) - ((config.pad_token_id or 0) + 1 if counted_from_padding else 0)
 
 
 @contextmanager
 def quiet_library(folder: Path) -> Iterator[None]:
-    """transformers without its log and, where loading is quick, without its progress bar; both as before after it."""
+    """Silences the log of transformers, and its progress bar where loading is quick; restores both at the end."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging as library
 
@@ -213,7 +230,7 @@ def quiet_library(folder: Path) -> Iterator[None]:
         logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"transformers|torch\.(nn|utils)")  # of models that are refused
+            warnings.filterwarnings("ignore", module=r"transformers|torch\.(nn|utils)")
             yield
     finally:
         logging.set_verbosity(level)
@@ -223,7 +240,7 @@ def quiet_library(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turns whatever the libraries raise about the files of a model into one line; an error of our own code passes."""
+    """Turns errors of libraries about a model's files into an AttnvizError; errors of this package's code pass."""
     from safetensors import SafetensorError
 
     try:
@@ -247,14 +264,14 @@ def refusals(name: str) -> Iterator[None]:
 
 
 def said_by(error: BaseException) -> str:
-    """What an error of a library says, on one line, with its type where that is a word alone."""
-    said = " ".join(str(error).split())
-    shown = said if len(said) <= MAX_ERROR_CHARACTERS else f"{said[:MAX_ERROR_CHARACTERS]}…"
-    return shown if " " in said else f"{type(error).__name__} {shown}".strip()
+    """Returns the message of an error on one line, with the error's type if the message is a single word."""
+    message = " ".join(str(error).split())
+    shown = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
+    return shown if " " in message else f"{type(error).__name__} {shown}".strip()
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the error was raised by a line of this package, and not by a library that the line called."""
+    """True if the error was raised by a line of this package, and not by a library that it called."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""The reader of Hugging Face transformers, from their own folder or the hub's cache."""
+"""Reads examples with Hugging Face transformers, from a folder or the hub's cache."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
-KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and what it never has; all else is greedy
+KEPT_GENERATION_SETTINGS = (  # of the folder: start and end of a text, and forbidden tokens; decoding itself is greedy
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
     *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
 )
@@ -47,14 +47,14 @@ KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and
 
 @dataclass(frozen=True, eq=False)
 class ModelInput:
-    """What a model reads.
+    """The tokens of an example as a model reads them.
 
     Attributes:
-        tokens: of the text whose queries attend; of an encoder-decoder, what its decoder reads.
-        context: what the encoder of an encoder-decoder reads; ``None`` for other models.
-        types: which text of a pair each token is of, as the model numbers them; ``None`` where it does not.
-        attention: which attention of an encoder-decoder is recorded; ``None`` for other models.
-        remarks: what a reader of the maps must know about the text.
+        tokens: the tokens of the queries; of an encoder-decoder, the tokens of its decoder.
+        context: the tokens of an encoder-decoder's encoder; ``None`` for other models.
+        types: token type ids, which number the texts of a pair; ``None`` if the tokenizer has none.
+        attention: the attention of an encoder-decoder that is recorded; ``None`` for other models.
+        remarks: remarks on the text, which are shown with its maps.
     """
 
     tokens: "Tokens"
@@ -66,15 +66,15 @@ class ModelInput:
 
 @final
 class HuggingFaceReader(Reader):
-    """A pretrained transformer, run once as it is: encoder, decoder or encoder-decoder.
+    """The reader of a pretrained transformer: encoder, decoder or encoder-decoder.
 
-    Of an encoder-decoder, texts of a corpus are read by its encoder alone.
+    The texts of a corpus are read only by the encoder of an encoder-decoder.
 
     Args:
-        settings: the model's folder or name, and how it is run.
+        settings: folder or name of the model, and settings of its run.
         built_in: see ``Reader``.
         use: see ``Reader``.
-        loaded: a model and its tokenizer that are there already; ``None`` to read them from the folder.
+        loaded: a model and its tokenizer that are already loaded; ``None`` to load them from the folder.
     """
 
     reads = ("text", "pair", "context", "chat")
@@ -92,7 +92,7 @@ class HuggingFaceReader(Reader):
 
     @cached_property
     def folder(self) -> Path:
-        """The model's folder, found where nothing has been imported for it yet."""
+        """The model's folder; finding it imports nothing heavy."""
         folder = find_model(self.settings.model, self.built_in)
         if self.settings.device_map is not None:
             refuse_missing_library("accelerate")
@@ -100,17 +100,17 @@ class HuggingFaceReader(Reader):
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-        """Model and tokenizer, read once."""
+        """Model and tokenizer, loaded once."""
         with self.running(), refusals(self.settings.model):
             predicts = self.use == "predictions"
             return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
 
     @property
     def whole(self) -> "PreTrainedModel":
-        """The part of the model that reads text, whole.
+        """The part of the model that reads text, with encoder and decoder if it has both.
 
         Raises:
-            AttnvizError: if none does.
+            AttnvizError: if no part reads text.
         """
         model = text_part(self.loaded[0])
         if model.main_input_name != "input_ids":
@@ -122,46 +122,46 @@ class HuggingFaceReader(Reader):
 
     @property
     def module(self) -> "nn.Module":
-        """The part of the model that reads text; of texts of a corpus its encoder where it has a decoder too."""
+        """The part of the model that reads text; for the texts of a corpus only the encoder of an encoder-decoder."""
         encodes = self.use == "texts" and self.whole.config.is_encoder_decoder
         return self.whole.get_encoder() if encodes else self.whole
 
     @cached_property
     def name(self) -> str:
-        """The name of its folder, or that on the hub."""
+        """The name of the model's folder, or its name on the hub."""
         return describe_name(self.settings.model)
 
     @cached_property
     def limit(self) -> int | None:
-        """The most tokens that it has positions for."""
+        """The number of positions of the model; ``None`` for no limit."""
         return position_limit(self.whole)
 
     @cached_property
     def padding(self) -> int:
-        """The number of the tokenizer's padding."""
+        """The id of the tokenizer's padding token."""
         return self.loaded[1].pad_token_id or 0
 
     @cached_property
     def accepted(self) -> Mapping[str, inspect.Parameter]:
-        """What the module can be called with, by name."""
+        """The parameters of the module by name."""
         return inspect.signature(self.module.forward).parameters
 
     def running(self) -> AbstractContextManager[None]:
-        """Within, the library writes no log."""
+        """Returns the context in which transformers writes no log."""
         return quiet_library(self.folder)
 
     def refuse_absent(self, selection: Selection) -> None:
-        """Raises AttnvizError for a layer or head beyond all that the model's configuration counts."""
+        """Raises AttnvizError for a layer or head above every count of the model's configuration."""
         refuse_absent(self.folder, selection)
 
     def tokenize(self, text: str) -> "Tokens":
-        """The tokens of a text as the model's own tokenizer cuts it."""
+        """Splits a text with the model's tokenizer."""
         from attnviz.models.huggingface.tokens import tokenize_text
 
         return tokenize_text(self.loaded[1], text)
 
     def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """The arguments of the forward pass."""
+        """Returns the keyword arguments of the forward pass; see ``Reader``."""
         inputs: dict[str, Any] = {"input_ids": ids}
         if real is not None and "attention_mask" in self.accepted:
             inputs["attention_mask"] = real
@@ -170,10 +170,10 @@ class HuggingFaceReader(Reader):
         return inputs
 
     def read(self, example: Example) -> Prepared:
-        """The example with the inputs of the forward pass.
+        """Prepares an example for the forward pass.
 
         Raises:
-            AttnvizError: if there is no such model, it cannot be loaded safely, or does not read such an example.
+            AttnvizError: if the model does not exist, cannot be loaded safely, or does not read such an example.
         """
         self.refuse_parts(example)
         with self.running(), refusals(self.settings.model):
@@ -193,7 +193,7 @@ class HuggingFaceReader(Reader):
         )
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """The tokens of each text, in windows; of a tokenizer that makes none, whole or not at all."""
+        """Splits each text into windows; with a slow tokenizer, a text that is too long gives no window."""
         from attnviz.models.huggingface.tokens import tokenize_windows
         from attnviz.models.reading.windows import windows_of
 
@@ -201,33 +201,33 @@ class HuggingFaceReader(Reader):
             return tokenize_windows(self.loaded[1], texts, window, self.limit)
         return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
 
-    def find_token(self, wanted: str, tokens: "Tokens") -> int:
-        """The number of the token that is written so, with the space before a word where the tokenizer has one.
+    def find_token(self, label: str, tokens: "Tokens") -> int:
+        """Returns the id of the token with this label, preferably with a space before it, as within a text.
 
         Raises:
-            AttnvizError: if that is several tokens, or none.
+            AttnvizError: if the label is several tokens, or none.
         """
-        for written in (f" {wanted}", wanted):
-            ids = self.loaded[1](written, add_special_tokens=False)["input_ids"]
+        for word in (f" {label}", label):
+            ids = self.loaded[1](word, add_special_tokens=False)["input_ids"]
             if len(ids) == 1:
                 return int(ids[0])
-        raise AttnvizError(f"{wanted!r} is no single token of the model")
+        raise AttnvizError(f"{label!r} is no single token of the model")
 
     def ordinary_ids(self) -> "IntArray":
-        """The numbers of all tokens that the model has vectors for and its tokenizer knows, but special ones."""
+        """Returns the ids that both embedding and tokenizer have, except special tokens."""
         table: Any = self.whole.get_input_embeddings()
         count = min(table.num_embeddings, len(self.loaded[1]))
         return np.setdiff1d(np.arange(count), self.loaded[1].all_special_ids)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """A sentence where much of the text is not in the vocabulary."""
+        """Returns a remark if many tokens of the text are unknown."""
         from attnviz.models.huggingface.tokens import unknown_remark
 
-        with refusals(self.settings.model), silenced():  # of a tokenizer whose files are damaged
+        with refusals(self.settings.model), silenced():  # a tokenizer with damaged files may fail only here
             return unknown_remark(self.loaded[1], tokens)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError where the model cannot run on these inputs by itself: its files do not fit each other."""
+        """Raises AttnvizError if the model fails without the capture too, as when its files do not fit each other."""
         import torch
 
         try:
@@ -239,7 +239,7 @@ class HuggingFaceReader(Reader):
             raise AttnvizError(f"{self.settings.model!r} cannot run on this text: {said_by(error)}") from error
 
     def _inputs(self, reading: ModelInput) -> dict[str, Any]:
-        """The arguments of the forward pass over one text."""
+        """Returns the keyword arguments of the forward pass over one text."""
         read = reading.tokens if reading.context is None else reading.context
         inputs = self.inputs_of(self.tensor(read.ids[None]))
         if reading.context is not None:
@@ -249,7 +249,7 @@ class HuggingFaceReader(Reader):
         return inputs
 
     def _refuse_unreadable(self, reading: ModelInput) -> None:
-        """Raises AttnvizError for a model that reads no text, or text longer than it can read."""
+        """Raises AttnvizError if the text has too many tokens, or an id that the model's embedding lacks."""
         rows, name = vocabulary_size(self.whole), self.settings.model
         for tokens in filter(None, (reading.tokens, reading.context)):
             if self.limit is not None and len(tokens) > self.limit:
@@ -281,14 +281,14 @@ class HuggingFaceReader(Reader):
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
-        """An encoder-decoder: its encoder reads the context where there is one, else the text."""
+        """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text."""
         from attnviz.models.huggingface.tokens import extended, shifted_right, tokenize_text
 
         settings = self.settings
         default: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
         attention: AttentionPart = settings.attention or default  # type: ignore[assignment]
-        read = example.text if example.context is None else example.context
-        context = tokenize_text(tokenizer, read, example.pair, example.chat)
+        encoder_text = example.text if example.context is None else example.context
+        context = tokenize_text(tokenizer, encoder_text, example.pair, example.chat)
         start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
             new = generate(model, context, settings.generate)
@@ -307,7 +307,7 @@ class HuggingFaceReader(Reader):
 
 
 def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
-    """What is read, cut to as many tokens as the model has positions for, and said so."""
+    """Returns the input cut to the positions of the model, with a remark that says so."""
     count = len(reading.tokens)
     if limit is None or count <= limit or reading.context is not None:
         return reading
@@ -318,27 +318,32 @@ def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
-    """The ids that the model writes next, the likeliest each time; of an encoder-decoder, its decoder's all.
+    """Generates tokens greedily, and returns their ids; for an encoder-decoder all ids of its decoder.
 
-    A folder's own settings may ask for samples, beams or penalties, which would not be the likeliest.
+    The generation settings of a folder, which may ask for sampling, beams or penalties, are replaced.
+
+    Args:
+        model: the model.
+        tokens: the tokens of the prompt, or of the encoder's text.
+        count: number of tokens to generate.
     """
     import torch
     from transformers import GenerationConfig
 
-    of_folder = getattr(model, "generation_config", None)
-    kept = {name: getattr(of_folder, name, None) for name in KEPT_GENERATION_SETTINGS}
-    model.generation_config = GenerationConfig(**kept)  # type: ignore[no-untyped-call]
+    folder_settings = getattr(model, "generation_config", None)
+    settings = {name: getattr(folder_settings, name, None) for name in KEPT_GENERATION_SETTINGS}
+    model.generation_config = GenerationConfig(**settings)  # type: ignore[no-untyped-call]
     device = next(model.parameters()).device
     ids = torch.tensor(tokens.ids[None]).to("cpu" if device.type == "meta" else device)
-    written = model.generate(
+    output = model.generate(
         input_ids=ids, attention_mask=ids.new_ones(ids.shape), max_new_tokens=count, do_sample=False, num_beams=1
     )  # type: ignore[operator]
-    whole: list[int] = written[0].tolist()
-    return whole if model.config.is_encoder_decoder else whole[len(tokens) :]
+    generated: list[int] = output[0].tolist()
+    return generated if model.config.is_encoder_decoder else generated[len(tokens) :]
 
 
 def vocabulary_size(model: "PreTrainedModel") -> int | None:
-    """How many tokens the model has vectors for; ``None`` where it makes them of any character (CANINE)."""
+    """Returns the size of the model's embedding; ``None`` if it embeds any character (CANINE)."""
     try:
         return len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
     except NotImplementedError:

@@ -1,7 +1,7 @@
-"""What a model's folder is refused for before a library opens any of it: pickles, paths out of it, absurd sizes.
+"""Refuses an unsafe model folder before a library opens it: pickles, paths out of the folder, absurd sizes.
 
-A folder is read by libraries that follow what its files name. So everything that they would open is looked at first:
-weights are plain safetensors within the folder, links lead nowhere else, and no count or file is beyond what is real.
+Libraries that read a folder open whatever its files name. So all that they would open is checked first: weights are
+plain safetensors files in the folder, links stay inside it, and no count or file is larger than any real one.
 """
 
 import os
@@ -15,17 +15,17 @@ from attnviz.base.reading import MAX_JSON_BYTES, read_json
 
 READ_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*_templates/*.jinja")
 WHOLE, INDEX = ".safetensors", ".safetensors.index.json"
-UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # of a tokenizer's settings, which nothing opens
+UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # tokenizer settings that no library opens
 MAX_LAYERS = 1024
-MAX_COUNTED = 1_000_000  # of heads, experts, labels and whatever else a configuration counts
+MAX_COUNTED = 1_000_000  # largest count in a configuration: of heads, experts, labels and so on
 LAYERS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth")
 COUNTED = re.compile(r"n_(?!pos|ctx)\w+|num_\w+")
 
 
 def refuse_unsafe_files(folder: Path, name: str) -> None:
-    """Raises AttnvizError where a file that a library would open is none, is too long, or is a link out of the folder.
+    """Raises AttnvizError if a file that a library would open is no file, too long, or a link out of the folder.
 
-    A folder of the hub's cache is links to the ``blobs`` beside it, which belong to it.
+    A folder of the hub's cache consists of links to the ``blobs`` folder beside it, which is allowed.
     """
     inside = folder.resolve()
     homes = [inside]
@@ -46,12 +46,18 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
 
 
 def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> None:
-    """Raises AttnvizError unless all that the folder says its weights are in are safetensors files within it."""
-    named = config.get("transformers_weights")
-    if named is not None:
-        _refuse_unless_weights(folder, name, "config.json", named, (WHOLE, INDEX))
+    """Raises AttnvizError unless every file that the folder names for weights is a safetensors file inside it.
+
+    Args:
+        folder: the model's folder.
+        name: the model's name in messages.
+        config: content of its ``config.json``.
+    """
+    weights_file = config.get("transformers_weights")
+    if weights_file is not None:
+        _refuse_unless_weights(folder, name, "config.json", weights_file, (WHOLE, INDEX))
     for index in folder.glob(f"*{INDEX}"):
-        if named == index.name or not (folder / index.name.removesuffix(".index.json")).is_file():
+        if weights_file == index.name or not (folder / index.name.removesuffix(".index.json")).is_file():
             _refuse_unsafe_index(folder, name, index)
     adapter = folder / "adapter_config.json"
     if adapter.is_file() and not (folder / f"adapter_model{WHOLE}").is_file():
@@ -62,18 +68,18 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
 
 
 def refuse_unsafe_paths(folder: Path, name: str) -> None:
-    """Raises AttnvizError where the tokenizer's settings name a file that is there, but not in the folder."""
+    """Raises AttnvizError if the tokenizer's settings name an existing file outside the folder."""
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.is_file() else {}
     for key, value in settings.items() if isinstance(settings, dict) else ():
         if key.endswith("_file") and key not in UNUSED_PATHS and isinstance(value, str):
-            given = Path(value)
-            if given.name != value and _exists(given) and not given.resolve().is_relative_to(folder.resolve()):
-                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, out of the folder; {given.name!r} works")
+            target = Path(value)
+            if target.name != value and _exists(target) and not target.resolve().is_relative_to(folder.resolve()):
+                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, out of the folder; {target.name!r} works")
 
 
 def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
-    """Raises AttnvizError where a configuration counts more layers, heads or the like than any model has."""
+    """Raises AttnvizError if a configuration has more layers, heads or the like than any real model."""
     for key, value in _named_values(config):
         limit = MAX_LAYERS if LAYERS.fullmatch(key) else MAX_COUNTED if COUNTED.fullmatch(key) else None
         counts = value if isinstance(value, list) else [value]
@@ -102,7 +108,7 @@ def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suff
 
 
 def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
-    """The settings of a configuration and of those nested in it, by name."""
+    """Yields name and value of every setting of a configuration, including nested ones."""
     if isinstance(config, dict):
         yield from config.items()
     for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():

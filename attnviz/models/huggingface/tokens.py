@@ -1,4 +1,4 @@
-"""The tokens that a Hugging Face model reads: of a text, a pair, a chat, or a text with what the model generated."""
+"""Splits texts into the tokens of a Hugging Face model: a text, a pair, a chat, or a text with generated tokens."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-UNFINISHED = "\ufffd"  # bytes that are no whole character decode to it
+UNFINISHED = "\ufffd"  # the replacement character, to which the bytes of an incomplete character decode
 MAX_UNKNOWN_SHARE = 0.3
-MAX_CHARACTER_BYTES = 4  # of a character
-SPACES = " ▁Ġ"  # that pieces use
+MAX_CHARACTER_BYTES = 4  # of a character in UTF-8, so that one character is at most so many tokens
+SPACES = " ▁Ġ"  # signs for a space in the pieces of tokenizers
 
 
 def tokenize_text(
@@ -26,17 +26,17 @@ def tokenize_text(
     chat: bool = False,
     target: bool = False,
 ) -> Tokens:
-    """The tokens of a text as the model's tokenizer cuts it.
+    """Splits a text with the model's tokenizer.
 
     Args:
-        tokenizer: the model's own.
+        tokenizer: the model's tokenizer.
         text: the text, or a user's message.
-        pair: a second text, which the model tells apart.
-        chat: whether to set the text in the model's chat template.
-        target: whether a decoder reads it, which may have a vocabulary of its own (Marian) or a language mark (mBART).
+        pair: the second text of a pair; ``None`` for a single text.
+        chat: if true, the text is put into the model's chat template.
+        target: if true, the text is for a decoder, which may have its own vocabulary (Marian) or language mark (mBART).
 
     Raises:
-        AttnvizError: if there are no tokens, or no chat template.
+        AttnvizError: if there are no tokens, or the model has no chat template.
     """
     if chat:
         text = _render_chat(tokenizer, text)
@@ -53,13 +53,13 @@ def tokenize_text(
 def tokenize_windows(
     tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], window: int | None, limit: int | None
 ) -> list[list[Tokens]]:
-    """The tokens of many texts, in windows; none where a text has no token, or more than the model reads.
+    """Splits many texts into windows of tokens; no window for a text without tokens, or with more than the model reads.
 
     Args:
-        tokenizer: a fast one.
-        texts: each is read for itself.
-        window: how many tokens a part has at most, special ones included; ``None`` for one part.
-        limit: the most that the model reads; ``None`` for any number.
+        tokenizer: a fast tokenizer.
+        texts: texts that are read separately.
+        window: the most tokens of a window, including special ones; ``None`` for one window per text.
+        limit: the most tokens that the model reads; ``None`` for any number.
     """
     cut: dict[str, Any] = {} if window is None else {"max_length": window, "return_overflowing_tokens": True}
     encoded = tokenizer(list(texts), truncation=window is not None, padding=False, **cut)
@@ -72,7 +72,7 @@ def tokenize_windows(
 
 
 def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:
-    """Which text of a pair each token is of, as the model was taught to read it; ``None`` where it was not."""
+    """Returns the token type ids, which number the texts of a pair; ``None`` if the tokenizer has none."""
     types: list[int] | None = _encode(tokenizer, text, pair).get("token_type_ids")
     return types
 
@@ -89,58 +89,74 @@ def _encode(
 
 
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
-    """The tokens of ids whose tokenizer does not say where they stand in the text."""
+    """Finds the places of token ids in a text, for a tokenizer that does not return offsets.
+
+    Each token is decoded and searched from the end of the previous one; tokens of the same character share a place.
+    """
     special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     places: list[tuple[int, int]] = []
-    position, waiting = 0, list[int]()
-    for number, name, hidden in zip(ids, names, special, strict=True):
-        waiting.append(number)
-        piece = "" if hidden else str(tokenizer.decode(waiting)).strip()
-        unfinished = UNFINISHED in piece or (not piece and not hidden and bool(name.strip(SPACES)))
-        if unfinished and len(waiting) < MAX_CHARACTER_BYTES:
+    position, pending = 0, list[int]()  # ids that together may make one character
+    for number, name, is_special in zip(ids, names, special, strict=True):
+        pending.append(number)
+        piece = "" if is_special else str(tokenizer.decode(pending)).strip()
+        unfinished = UNFINISHED in piece or (not piece and not is_special and bool(name.strip(SPACES)))
+        if unfinished and len(pending) < MAX_CHARACTER_BYTES:
             continue
-        found = text.find(piece, position) if piece and not unfinished else -1
-        places += [(position, position) if found < 0 else (found, found + len(piece))] * len(waiting)
-        position, waiting = places[-1][1], []
-    places += [(position, position)] * len(waiting)
+        start = text.find(piece, position) if piece and not unfinished else -1
+        places += [(position, position) if start < 0 else (start, start + len(piece))] * len(pending)
+        position, pending = places[-1][1], []
+    places += [(position, position)] * len(pending)
     return tokens_of_pieces(text, ids, names, places, special)
 
 
 def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
-    """The tokens, followed by those that were generated; their text follows the text, spaces as they were meant."""
-    before = tokens.ids[-1:].tolist()
-    start_of_new = len(_decoded(tokenizer, before))
+    """Appends generated tokens, whose decoded text continues the text.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        tokens: the tokens of the prompt.
+        ids: the generated ids.
+    """
+    # Decoding after the last token of the prompt keeps the space that the first generated token begins with.
+    last = tokens.ids[-1:].tolist()
+    start_of_new = len(_decoded(tokenizer, last))
     places: list[tuple[int, int]] = []
-    waiting, done = 0, ""
+    pending, done = 0, ""
     for count in range(1, len(ids) + 1):
-        decoded = _decoded(tokenizer, before + ids[:count])[start_of_new:]
-        waiting += 1
+        decoded = _decoded(tokenizer, last + ids[:count])[start_of_new:]
+        pending += 1
         if not decoded.endswith(UNFINISHED) or count == len(ids):
             start = len(tokens.text) + len(done)
-            places += [(start, len(tokens.text) + len(decoded))] * waiting
-            waiting, done = 0, decoded
+            places += [(start, len(tokens.text) + len(decoded))] * pending
+            pending, done = 0, decoded
     special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     return tokens.joined(tokens_of_pieces(tokens.text + done, ids, names, places, special))
 
 
 def _decoded(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
-    """The text of tokens, special ones and all spaces included."""
+    """Decodes ids to text, including special tokens and all spaces."""
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
 
 
 def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: int) -> Tokens:
-    """What a decoder reads of its text: the start token first, and not the end token."""
+    """Returns the input of a decoder: the start token, then the tokens without the end token.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        tokens: the tokens of the decoder's text.
+        start: id of the start token.
+    """
     ids = tokens.ids.tolist()
-    kept = tokens.first(len(ids) - (ids[-1] == tokenizer.eos_token_id))
+    rest = tokens.first(len(ids) - (ids[-1] == tokenizer.eos_token_id))
     name = str(tokenizer.convert_ids_to_tokens([start])[0])
     first = tokens_of_pieces(tokens.text, [start], [name], [(0, 0)], np.ones(1, dtype=bool))
-    return first.joined(kept)
+    return first.joined(rest)
 
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
-    """A sentence where much of the text is not in the vocabulary."""
+    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer."""
     unknown = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
     if unknown <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()

@@ -1,1 +1,1 @@
-"""What all readers share: the settings of a model, examples, the reader itself, and its runs under the capture."""
+"""Defines what all readers share: settings, examples, the reader's base class, and runs under the capture."""

@@ -1,4 +1,4 @@
-"""A module, run once under the capture over what was prepared for it: its recording."""
+"""Records a module by one forward pass under the capture."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,18 +22,18 @@ def record_module(
     dense: bool | None,
     refuse_broken: Callable[[dict[str, Any]], None],
 ) -> "Recording":
-    """The recording of one forward pass, which ends after the last chosen layer.
+    """Records one forward pass, which ends after the last chosen layer.
 
     Args:
-        module: what is called.
-        prepared: what it is called with, and the tokens of its maps.
-        selection: which layers and heads.
-        values: whether to keep what each key moves.
-        dense: whether to keep whole maps; ``None`` for the factors of long ones.
-        refuse_broken: called with the inputs where the pass fails, to refuse what is no fault of this package.
+        module: the module to call.
+        prepared: its inputs, and the tokens of its maps.
+        selection: the layers and heads to record.
+        values: if true, value norms are kept, from which contributions are computed.
+        dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
+        refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model itself is the cause.
 
     Raises:
-        AttnvizError: if the model has no such layer or head, or cannot run on the inputs.
+        AttnvizError: if a chosen layer or head does not exist, or the model cannot run on the inputs.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Every number of one attention call of a model that is run under the capture, as the forward pass itself had them."""
+"""Computes every number of one attention layer from the model's own forward pass under the capture."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
-ARRAYS_AT_ONCE = 6  # of queries x keys, for each head
+ARRAYS_AT_ONCE = 6  # arrays (queries, keys) of each head that are in memory together
 
 
 class LayerCalls:
-    """Keeps the attention calls of one layer, and what they are projected by.
+    """Collects the attention calls of one layer in a forward pass, and the output projection that follows.
 
     Args:
         model: the model.
-        layer: which layer.
-        attention: of an encoder-decoder, which attention.
+        layer: number of the layer.
+        attention: ``encoder``, ``decoder`` or ``cross`` attention of an encoder-decoder; ``None`` for other models.
     """
 
     def __init__(self, model: "nn.Module", layer: int, attention: Any) -> None:
@@ -49,10 +49,10 @@ class LayerCalls:
         self.has_bias = False
 
     def run(self, inputs: Mapping[str, Any]) -> "tuple[CallSite, AttentionCall]":
-        """The one call that the layer makes.
+        """Runs the model and returns the only attention call of the layer.
 
         Raises:
-            AttnvizError: if there is no such layer, or it makes several.
+            AttnvizError: if the layer does not exist, or makes no call or several.
         """
         with self.listening:
             self.model(**inputs)
@@ -77,7 +77,7 @@ class LayerCalls:
     def _projected(self, projection: "OutputProjection", place: "OperandPlace") -> None:
         from attnviz.capture.assembly.contributions import moved_norms
 
-        if self.moved is not None:  # it enters a further map, and neither gives the output
+        if self.moved is not None:  # two linear maps take the same tensor: neither is the output projection
             self.moved = self.result = None
             return
         call = self.calls[-1][1]
@@ -86,32 +86,32 @@ class LayerCalls:
 
 
 def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: str) -> Computation:
-    """Every number of one layer over an example.
+    """Returns every number of one layer over an example.
 
     Args:
         model: the model.
-        prepared: what it is called with, and the axes of its maps.
-        layer: which layer.
-        name: what the model is called.
+        prepared: its inputs, and the tokens of its maps.
+        layer: number of the layer.
+        name: name of the model.
 
     Raises:
-        AttnvizError: if there is no such layer, or its scores are no products of queries and keys.
+        AttnvizError: if the layer does not exist, or its scores are not products of queries and keys.
     """
     import torch
 
-    read, keys = _axes(prepared)
+    queries, keys = _axes(prepared)
     with torch.inference_mode():
         layer_calls = LayerCalls(model, layer, prepared.attention)
         site, call = layer_calls.run(prepared.inputs)
         _refuse_size(call)
         factors = _factors(site, call)
         steps = _steps(call, factors)
-    _refuse_windows(factors, len(read), len(keys), layer)
+    _refuse_windows(factors, len(queries), len(keys), layer)
     values, mixed = _values_and_mixed(call)
-    nothing = np.zeros((len(read), 0), dtype=np.float32)  # of what comes before queries, keys and values
+    nothing = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
     return Computation(
         layer=layer,
-        tokens=read,
+        tokens=queries,
         key_tokens=keys,
         cross=prepared.attention == "cross",
         vocabulary=_vocabulary_size(model),
@@ -136,30 +136,30 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
 
 
 def _axes(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
-    """The tokens of queries and of keys."""
+    """Returns the tokens of the queries and of the keys."""
     tokens, context, attention = prepared.tokens, prepared.context, prepared.attention
-    read = tokens if context is None or attention != "encoder" else context
-    return read, read if context is None or attention != "cross" else context
+    queries = tokens if context is None or attention != "encoder" else context
+    return queries, queries if context is None or attention != "cross" else context
 
 
 def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
-    """Queries and keys of each head, and what its scores and weights are, by the names of a ``Computation``."""
+    """Returns queries, keys, scores and weights of each head, by the names of a ``Computation``."""
     count = call.shape[1]
     maps = factors.maps(range(count))
-    weights = array_of(call.maps(range(count)).weights[0])  # the model's own, also where its softmax was by hand
+    weights = array_of(call.maps(range(count)).weights[0])  # from the model itself if it computed its softmax in Python
     steps: dict[str, Any] = {each: array_of(grouped(getattr(factors, each), count)[0]) for each in ("queries", "keys")}
     visible = shared_or_each(maps.visible[0].cpu().numpy())
     return steps | {"scores": array_of(maps.scores[0]), "weights": weights, "dropped": weights, "visible": visible}
 
 
 def _vocabulary_size(model: "nn.Module") -> int:
-    """How many tokens the model looks up; 0 where that is not known."""
+    """Returns the size of the model's embedding; 0 if unknown."""
     embedding = getattr(model, "get_input_embeddings", lambda: None)()
     return 0 if embedding is None else len(embedding.weight)
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
-    """The call by its queries and keys, with what the kernel was given, or as they were found before its softmax."""
+    """Returns the call with its queries and keys: arguments of a kernel, or recovered from before a softmax."""
     from attnviz.capture.assembly.recovered_factors import factors_of
 
     factors = factors_of(call, list(range(call.shape[1])))
@@ -177,7 +177,7 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
 
 
 def _values_and_mixed(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
-    """The values of each head, and what its weights make of them."""
+    """Returns the values of each head, ``(heads, keys, width)``, and weighted sums, ``(heads, queries, width)``."""
     if call.values is None:
         raise AttnvizError("the values of this attention were not seen; attnviz show draws its scores and weights")
     values = grouped(call.values, call.shape[1])
@@ -186,14 +186,14 @@ def _values_and_mixed(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
 
 
 def grouped(features: "torch.Tensor", heads: int) -> "torch.Tensor":
-    """The features of each head, those of a group once for each of its heads."""
+    """Expands key heads to heads: the features of a key head are repeated for each head that shares it."""
     from attnviz.capture.calls.attention_call import pick_heads
 
     return pick_heads(features, range(heads), heads)
 
 
 def _added(factors: "FactoredCall") -> str:
-    """What else happens to the scores before the mask, in a sentence."""
+    """Returns sentences on what else changes the scores before the mask: a soft cap, a bias."""
     sentences = []
     if factors.softcap is not None:
         sentences.append(f"Scores are then drawn together below the model's soft cap, {factors.softcap:g}.")
@@ -204,7 +204,7 @@ def _added(factors: "FactoredCall") -> str:
 
 
 def _is_bias(mask: "torch.Tensor | None") -> bool:
-    """Whether a mask adds numbers of its own to the scores of visible cells."""
+    """True if an additive mask has numbers other than 0 on visible cells, which makes it a bias as well."""
     import torch
 
     from attnviz.capture.calls.attention_call import hidden_cells
@@ -215,10 +215,10 @@ def _is_bias(mask: "torch.Tensor | None") -> bool:
 
 
 def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
-    found = factors.shape[2:]
-    if found != (queries, keys):
+    shape = factors.shape[2:]
+    if shape != (queries, keys):
         raise AttnvizError(
-            f"layer {layer} attends with {found[0]} queries to {found[1]} keys, and the text has {queries} and {keys} "
+            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, and the text has {queries} and {keys} "
             "tokens; attnviz show draws its maps"
         )
 
@@ -230,6 +230,6 @@ def _refuse_size(call: "AttentionCall") -> None:
 
 
 def array_of(values: "torch.Tensor") -> "FloatArray":
-    """A tensor as numbers of float32."""
-    numbers: FloatArray = values.detach().float().cpu().numpy()
-    return numbers
+    """Returns a tensor as a numpy array of float32."""
+    array: FloatArray = values.detach().float().cpu().numpy()
+    return array

@@ -1,4 +1,4 @@
-"""Every number of one layer of attention over a text."""
+"""Defines the computation of one attention layer over a text, with every intermediate number."""
 
 from dataclasses import dataclass, field
 
@@ -8,18 +8,18 @@ from attnviz.text.tokens import Tokens
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Computation:
-    """Every number of one attention layer, in numpy, float32.
+    """Every number of one attention layer over one text, in numpy, float32.
 
     Attributes:
-        layer: its number, from 0.
-        tokens: the tokens that look.
-        key_tokens: the tokens looked at: the same, or those of a context.
-        cross: whether they are those of a context.
-        vocabulary: how many different ids the embedding knows.
-        features: ``(queries, features)``, what the layer is given.
-        context_features: ``(keys, features)``, what keys and values are made from.
-        query_weight: ``(features, heads * width)``.
-        query_bias: ``(heads * width)``; ``None`` where the projections add none.
+        layer: number of the layer, from 0.
+        tokens: the tokens of the queries.
+        key_tokens: the tokens of the keys: the same, or the tokens of a context.
+        cross: true if the keys come from a context.
+        vocabulary: number of ids in the embedding.
+        features: ``(queries, features)``, the input of the layer; no features if unknown.
+        context_features: ``(keys, features)``, the source of keys and values; no features if unknown.
+        query_weight: ``(features, heads * width)``; empty if unknown.
+        query_bias: ``(heads * width)``; ``None`` if the projections have no bias.
         queries: ``(heads, queries, width)``.
         keys: ``(heads, keys, width)``.
         values: ``(heads, keys, value width)``.
@@ -28,21 +28,21 @@ class Computation:
         dropped: ``(heads, queries, keys)``, after dropout.
         mixed: ``(heads, queries, value width)``, the weighted sum of the values.
         output: ``(queries, features)``.
-        visible: ``(queries, keys)``; ``(heads, queries, keys)`` where heads see different cells.
-        scale: what q·k is multiplied by, before the temperature.
-        temperature: what the scores are then divided by.
-        dropout: the share of weights dropped.
-        seed: what the weights were drawn from; ``None`` where they were learned.
-        positions: whether positions are added to the embedding.
-        parts: what each part of the features gives to the keys, ``(heads, keys, width)`` by name; they add up to
-            ``keys``. Empty where they are not told apart.
-        earlier: the weights of those parts that are heads, ``(queries, keys)`` by name.
-        moved: ``(heads, keys)``, the norm of each value after the output projection; ``None`` where not known.
-        pretrained: what a model is called whose run was observed, and of which what comes before queries, keys and
-            values is not known; empty for those that come with the package.
-        added: what else such a model does to the scores before the mask, in sentences.
-        key_heads: how many different keys its heads have; 0 for as many as heads.
-        output_bias: whether its output projection adds a bias.
+        visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
+        scale: factor of q·k, before the temperature.
+        temperature: divisor of the scaled scores.
+        dropout: share of the weights that dropout sets to 0.
+        seed: seed of the model's weights; ``None`` if they were learned.
+        positions: true if positions are added to the embedding.
+        parts: the share of each part of the features in the keys, ``(heads, keys, width)`` by name; they sum to
+            ``keys``. Empty if the parts are unknown.
+        earlier: the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name.
+        moved: ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown.
+        pretrained: name of a captured model, of which nothing before queries, keys and values is known; empty for the
+            models of this package.
+        added: sentences on what else a captured model does to the scores before the mask.
+        key_heads: number of key heads; 0 if it equals the number of heads.
+        output_bias: true if the output projection adds a bias.
     """
 
     layer: int
@@ -77,5 +77,5 @@ class Computation:
     output_bias: bool = False
 
     def visible_to(self, head: int) -> BoolArray:
-        """Whether each cell is visible to a head, ``(queries, keys)``."""
+        """Returns the visible cells of one head, ``(queries, keys)``."""
         return self.visible if self.visible.ndim == 2 else self.visible[head]

@@ -1,4 +1,4 @@
-"""Example: what a model is to read, as a user gave it."""
+"""Defines an example: the input of a model as the user gave it."""
 
 from dataclasses import dataclass, fields
 from typing import Self
@@ -8,16 +8,16 @@ from attnviz.models.reading.settings import ModelSettings
 
 @dataclass(frozen=True)
 class Example:
-    """What a model is to read, before any model has looked at it.
+    """The input of a model as the user gave it, before any model has read it.
 
-    A field is a part that some models read and others don't; a reader says which it reads, and refuses the others
-    before its model runs.
+    Each field is a part that some models read and others do not; a reader lists the parts that it reads, and refuses
+    the others before its model runs.
 
     Attributes:
-        text: the text whose tokens attend.
-        pair: a second text beside it, which the model tells apart.
-        context: another text that is attended to instead.
-        chat: whether the text is a user's message, to be set in the model's chat template.
+        text: the text of the queries.
+        pair: the second text of a pair, such as BERT reads.
+        context: another text, for keys and values (cross-attention).
+        chat: if true, the text is a user's message, which is put into the model's chat template.
     """
 
     text: str
@@ -27,10 +27,10 @@ class Example:
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:
-        """The text with what the settings say of it: a pair, a context, a chat."""
+        """Returns the example of a text with the pair, context and chat of the settings."""
         return cls(text, settings.pair, settings.context, settings.chat)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the parts that it has."""
+        """The names of the fields that were given."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) != each.default)

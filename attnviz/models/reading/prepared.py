@@ -1,4 +1,4 @@
-"""Prepared: an example as a module reads it; and the vocabulary of a model."""
+"""Defines a prepared example, which is the input of a module with its tokens, and the vocabulary of a model."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An example as a module reads it.
+    """An example with the inputs of a module and the tokens of its maps.
 
     Attributes:
-        inputs: what the module is called with, by name.
-        tokens: the axis of the queries; of an encoder-decoder, what its decoder reads.
-        context: what the encoder of an encoder-decoder reads, or a text that is attended to instead.
-        attention: of an encoder-decoder, which attention is recorded, and whose heads are removed.
-        positions: the tokens at which a prediction is measured.
-        title: what a reader is told that the model read.
-        remarks: what a reader must know about the example.
+        inputs: keyword arguments of the module.
+        tokens: the tokens of the queries; of an encoder-decoder, the tokens of its decoder.
+        context: the tokens of an encoder-decoder's encoder, or of a context; ``None`` for neither.
+        attention: the attention of an encoder-decoder that is recorded, or whose heads are removed; ``None`` for other
+            models.
+        positions: the tokens at which predictions are measured.
+        title: title of the example in reports.
+        remarks: remarks for reports on the example.
     """
 
     inputs: dict[str, Any]
@@ -34,12 +35,12 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """The tokens that a model knows, by their numbers.
+    """The token ids of a model.
 
     Attributes:
-        words: the ordinary ones.
-        before: the special tokens before a text.
-        after: those after it.
+        words: ids of the ordinary tokens.
+        before: ids of the special tokens before a text.
+        after: ids of the special tokens after a text.
     """
 
     words: "IntArray"

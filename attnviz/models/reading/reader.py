@@ -1,8 +1,8 @@
-"""Reader: the one way to open a model, which turns examples into the inputs of its module and the axes of its maps.
+"""Defines the reader: the one way to open a model, which turns examples into a module's inputs and its maps' tokens.
 
-A source of recordings is a class of this kind in a file of its own, and a row of ``SOURCES``. It says what its module
-is, how a text is cut into tokens, and what the module is called with; record, survey, ablate, battery, explain and
-logits follow from that, under one capture.
+A new source of recordings is a subclass in a file of its own, and a row of ``SOURCES``. It defines its module, how a
+text is split into tokens, and the arguments of the module; record, survey, ablate, battery, explain and logits then
+work by the same capture.
 """
 
 from abc import ABC, abstractmethod
@@ -28,25 +28,22 @@ if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
 Use = Literal["maps", "predictions", "texts"]
-FRAME_TEXT = "a"  # whose special tokens are those around every text
+FRAME_TEXT = "a"  # any text shows the special tokens around it
 
 
 class Reader(ABC):
-    """A model, and how it reads.
+    """A model with its tokenizer, which turns examples into inputs.
 
     Attributes:
-        reads: the parts of an example that it reads; any other is refused before it runs.
-        has_learned: whether its weights were trained, so that it can be asked what they learned.
-        has_example: whether it brings an example of its own, for a command that is given none.
-        settings: how it is built or loaded, and run.
-        built_in: the names of the models that come with the package, for messages.
-        use: what its module is for: ``maps`` of single texts, ``predictions`` that are measured, or ``texts`` of a
-            corpus, many at once.
+        reads: the parts of an example that it reads; others are refused before the model runs.
+        has_learned: true if its weights were trained, so that removing heads can show what they learned.
+        has_example: true if it has an example of its own, for commands without a text.
 
     Args:
-        settings: the model's settings, of which it uses all that were given.
-        built_in: names of other models, for messages.
-        use: what the module is for.
+        settings: settings that build or load the model, and run it.
+        built_in: names of the models of this package, for messages.
+        use: the purpose of the module: ``maps`` of single texts, ``predictions`` to measure, or ``texts`` of a
+            corpus, many at once.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text",)
@@ -59,56 +56,56 @@ class Reader(ABC):
     @property
     @abstractmethod
     def module(self) -> "nn.Module":
-        """What is called: the model, or the part of it that its use needs."""
+        """The module to call: the model, or the part of it that the use needs."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What captions call the model."""
+        """The name of the model in captions."""
 
     @abstractmethod
     def tokenize(self, text: str) -> "Tokens":
-        """The tokens of one text, with the special ones around it.
+        """Splits a text into tokens, with the special tokens around it.
 
         Raises:
-            AttnvizError: if it has none.
+            AttnvizError: if the text has no tokens.
         """
 
     @abstractmethod
     def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """What the module is called with, by name, for tokens of these numbers.
+        """Returns the module's keyword arguments for token ids.
 
-        The numbers stand under ``input_ids`` or ``ids``, where the measures of effects look for what was predicted.
+        The ids must be under ``input_ids`` or ``ids``, where the measures of effects look for the predicted tokens.
 
         Args:
-            ids: ``(texts, tokens)``, where the module is.
-            real: 1 for tokens and 0 for padding, which is at the ends; ``None`` where there is none.
+            ids: ``(texts, tokens)``, on the module's device.
+            real: ``(texts, tokens)``, 1 for tokens and 0 for padding, which is at the end; ``None`` for no padding.
         """
 
     @property
     def limit(self) -> int | None:
-        """The most tokens that it reads; ``None`` for any number."""
+        """The largest number of tokens that the model reads; ``None`` for any number."""
         return None
 
     @property
     def padding(self) -> int:
-        """The number of the token that fills up a batch."""
+        """The id of the padding token of a batch."""
         return 0
 
     @property
     def device(self) -> "torch.device":
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.module.parameters()).device
 
     def running(self) -> AbstractContextManager[None]:
-        """Within, the module may run: a library that it is of is kept quiet."""
+        """Returns the context in which the module runs; a subclass silences the module's library in it."""
         return nullcontext()
 
     def read(self, example: "Example") -> "Prepared":
-        """The example as the module reads it.
+        """Prepares an example for the module.
 
         Raises:
-            AttnvizError: if it has a part that the model does not read, no tokens, or more than it reads.
+            AttnvizError: if it has a part that the model does not read, no tokens, or too many.
         """
         from attnviz.models.reading.prepared import Prepared
 
@@ -121,13 +118,13 @@ class Reader(ABC):
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
     def refuse_parts(self, example: "Example") -> None:
-        """Raises AttnvizError where the example has a part that the model does not read."""
+        """Raises AttnvizError if the example has a part that the model does not read."""
         unread = next((part for part in example.parts if part not in self.reads), None)
         if unread is not None:
             raise AttnvizError(f"{self.name} reads no {option(unread)}; {known_names(self.reads)} works")
 
     def own_example(self) -> "Prepared":
-        """The example that the model brings along.
+        """Returns the model's own example.
 
         Raises:
             AttnvizError: if it has none.
@@ -135,18 +132,18 @@ class Reader(ABC):
         raise AttnvizError(f"{self.settings.model} needs a text; attnviz samples lists some")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """The tokens of each text, in parts of at most ``window`` tokens; none where it has more than the model reads.
+        """Splits each text into windows of tokens; no window for a text that has more tokens than the model reads.
 
         Args:
-            texts: each is read for itself.
-            window: how long a part is, the special tokens around it included; ``None`` cuts none.
+            texts: texts that are read separately.
+            window: the most tokens of a window, including special ones; ``None`` for one window per text.
         """
         from attnviz.models.reading.windows import windows_of
 
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
     def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
-        """What the module is called with for several texts, padded at their ends."""
+        """Returns the module's keyword arguments for several texts, padded at the end."""
         import numpy as np
 
         width = max(map(len, texts))
@@ -156,25 +153,25 @@ class Reader(ABC):
         return self.inputs_of(self.tensor(ids), self.tensor(real))
 
     def tensor(self, numbers: "IntArray") -> "torch.Tensor":
-        """Whole numbers where the module takes its inputs."""
+        """Returns an integer array as a tensor on the device of the module's inputs."""
         import torch
 
-        # weights that wait on disk are on no device; what they meet is moved to them
+        # With device_map, weights on disk have the device "meta"; accelerate then moves the inputs by itself.
         return torch.tensor(numbers).to("cpu" if self.device.type == "meta" else self.device)
 
-    def find_token(self, wanted: str, tokens: "Tokens") -> int:
-        """The number of a token that is written so, among those of a text.
+    def find_token(self, label: str, tokens: "Tokens") -> int:
+        """Returns the id of the token with this label, among the tokens of a text.
 
         Raises:
-            AttnvizError: if there is none, or it is several tokens.
+            AttnvizError: if there is none, or the label is several tokens of the model.
         """
-        places = [place for place, label in enumerate(tokens.labels) if wanted in (label, label.strip("␣ "))]
+        places = [place for place, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
         if not places:
-            raise AttnvizError(f"no token {wanted!r} in the text, whose tokens are all that {self.name} knows")
+            raise AttnvizError(f"no token {label!r} in the text, whose tokens are all that {self.name} knows")
         return int(tokens.ids[places[0]])
 
     def vocabulary(self) -> "Vocabulary":
-        """The tokens that the model knows."""
+        """Returns the ids of the model's ordinary tokens, and of the special tokens around a text."""
         import numpy as np
 
         from attnviz.models.reading.prepared import Vocabulary
@@ -185,10 +182,10 @@ class Reader(ABC):
         return Vocabulary(words, frame.ids[: inside[0]].copy(), frame.ids[inside[-1] + 1 :].copy())
 
     def ordinary_ids(self) -> "IntArray":
-        """The numbers of all tokens but special ones; those around a text may be among them.
+        """Returns the ids of all tokens except special ones, of which those around a text may be included.
 
         Raises:
-            AttnvizError: if the model looks no token up.
+            AttnvizError: if the model has no embedding.
         """
         import numpy as np
         from torch import nn
@@ -199,22 +196,27 @@ class Reader(ABC):
         return np.arange(table.num_embeddings)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """What a reader of a text's maps must know about its tokens."""
+        """Returns remarks on the tokens of a text, which are shown with its maps."""
         return ()
 
     def refuse_absent(self, selection: "Selection") -> None:
-        """Raises AttnvizError for a layer or head that the model lacks, as far as that is known before it is loaded."""
+        """Raises AttnvizError for a layer or head that surely does not exist, as far as known before loading."""
         return
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError where the model cannot run on these inputs by itself; called when a run has failed."""
+        """Raises AttnvizError if the model fails on these inputs without the capture too; called after a failed run."""
         return
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
-        """The recording of one example; with ``values`` it keeps what each key moves.
+        """Records one example.
+
+        Args:
+            example: the example.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
-            AttnvizError: if the text has no tokens, or the selection names what is not there.
+            AttnvizError: if the text has no tokens, or a selected layer or head does not exist.
         """
         self.refuse_absent(selection)
         with self.running():
@@ -240,18 +242,18 @@ class Reader(ABC):
         )
 
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
-        """The recording of several examples, run as one batch.
+        """Records several examples, run as one batch.
 
         Raises:
-            AttnvizError: if this source takes one text at a time.
+            AttnvizError: if the model reads one text at a time.
         """
         raise AttnvizError(f"{option('batch')} works with the seeded model; leave {option('model')} out")
 
     def compute(self, example: "Example", layer: int) -> "Computation":
-        """Every number of one layer over one example, as far as the run shows them.
+        """Returns the numbers of one layer over one example, as far as the capture finds them.
 
         Raises:
-            AttnvizError: if the text has no tokens, or there is no such layer.
+            AttnvizError: if the text has no tokens, or the layer does not exist.
         """
         from attnviz.text.selection import Selection
 

@@ -1,4 +1,4 @@
-"""ModelSettings: how a model is built or loaded, and how it is run."""
+"""Defines the settings that build or load a model and run it, with their options and checks."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ dtype context attention pair chat generate device_map dense truncate
 INITS = ("linear", "uniform")
 MAX_WIDTH = 65_536
 MAX_GENERATED_TOKENS = 4096
-UNTRAINED = "Untrained model"  # the panel of the options of the seeded model alone
+UNTRAINED = "Untrained model"  # the help panel of the options that only the seeded model takes
 
 
 def _built_in_models() -> dict[str, str]:
@@ -25,10 +25,10 @@ def _built_in_models() -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """What a model is built or loaded with; the defaults are those of the command line.
+    """The settings that build or load a model and run it; each field's option says what it does.
 
     Raises:
-        AttnvizError: for a number out of range, heads that do not divide the width, or a name not known.
+        AttnvizError: for a number out of range, heads that do not divide the width, or an unknown name.
     """
 
     tokenizer: Annotated[
@@ -119,10 +119,10 @@ class ModelSettings:
         check_options(self)
         seeded = self.model == ModelSettings.model
         if seeded and None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
-            near = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
+            divisible = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
                 f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "
-                f"{near} would be"
+                f"use {divisible}"
             )
         if not 0 <= self.dropout < 1:
             raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; from 0 to below 1 works")
@@ -159,11 +159,11 @@ class ModelSettings:
 
     @property
     def score_scale(self) -> float:
-        """What q·k is multiplied by in all: the scale over the temperature."""
+        """The factor of q·k: the scale divided by the temperature."""
         return self.scale_for(self.query_width) / self.temperature
 
     def scale_for(self, width: int) -> float:
-        """What q·k is multiplied by in a head of this width."""
+        """Returns the scale, which multiplies q·k, for a head of this width."""
         if self.scale in ("sqrt", "none"):
             return width**-0.5 if self.scale == "sqrt" else 1.0
         try:
@@ -176,5 +176,5 @@ class ModelSettings:
         return scale
 
     def as_json(self) -> dict[str, Any]:
-        """The settings as JSON values, in the order in which recordings have always held them."""
+        """Returns the settings as JSON values, in an order that keeps the bytes of saved recordings the same."""
         return {name: getattr(self, name) for name in dict.fromkeys((*SAVED_FIRST, *vars(self)))}

@@ -1,4 +1,4 @@
-"""A text that is longer than a model reads at once, cut into windows."""
+"""Cuts a text that is longer than a model reads into windows."""
 
 from dataclasses import replace
 
@@ -10,12 +10,15 @@ from attnviz.text.tokens import Tokens
 
 
 def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[Tokens]:
-    """The tokens in parts, each between the special tokens that are around the whole; none where they are too many.
+    """Cuts tokens into windows, each framed by the special tokens of the whole text.
 
     Args:
-        tokens: of the whole text.
-        window: how many tokens a part has at most; ``None`` for one part.
-        limit: the most that the model reads; ``None`` for any number.
+        tokens: the tokens of the whole text.
+        window: the most tokens of a window, including special ones; ``None`` for one window.
+        limit: the most tokens that the model reads; ``None`` for any number.
+
+    Returns:
+        The windows; none if the text is too long for one window, or a window has no room beside special tokens.
     """
     if window is None:
         return [tokens] if limit is None or len(tokens) <= limit else []
@@ -32,7 +35,7 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
 
 
 def part_of(tokens: Tokens) -> Tokens:
-    """The tokens with that part of their text alone that they stand in."""
+    """Returns the tokens with their text cut to the part that they cover."""
     inside = tokens.offsets[:, 1] > tokens.offsets[:, 0]
     if not inside.any():
         return tokens
@@ -44,5 +47,5 @@ def part_of(tokens: Tokens) -> Tokens:
 
 
 def _run_of(special: BoolArray) -> int:
-    """How many are special before the first that is not."""
+    """Returns the number of special tokens before the first ordinary one."""
     return int(np.argmin(special)) if not special.all() else 0
