@@ -1,1 +1,1 @@
-"""The library's door: what Python calls to record, open and draw attention."""
+"""The Python API: functions that record, open and draw attention."""

@@ -1,4 +1,4 @@
-"""Contributions: what each weight of a module or of a recording moves."""
+"""Computes contributions from a module or a recording: the norm of what each weight adds to a query."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -17,21 +17,22 @@ def contributions(
     heads: Iterable[int] | None = None,
     dense: bool | None = None,
 ) -> DrawableRecording:
-    """What each weight moves, ‖α f(x)‖ with f(x) = (x W_V + b_V) W_O of its head, where weights stand in a recording.
+    """Returns a recording of contributions ‖α f(x)‖ in place of weights α, with f(x) = (x W_V + b_V) W_O per head.
 
     Args:
         source: any torch module, or a recording that was made with ``values=True``.
-        inputs: what a module is called with: a tensor, a tuple, or a mapping of names.
-        layers: of a module, which layers, after the last of which it does not go on; ``None`` for all.
-        heads: of a module, which heads; ``None`` for all.
-        dense: of a module, keep whole maps (true) or factors (false); ``None`` for factors of long ones.
+        inputs: the module's arguments: a tensor, a tuple, or a mapping of names.
+        layers: numbers of the layers, for a module; it stops after the last of them. ``None`` for all.
+        heads: numbers of the heads, for a module; ``None`` for all.
+        dense: true for whole maps, false for factors, for a module; ``None`` for factors of long maps only.
 
     Returns:
-        A recording. In its maps ``weights``, and those of ``window``, are contributions ``(heads, queries, keys)`` in
-        the units of what the output projection gives; ``moved_fidelity`` says how far their sums are from that.
+        A recording. In its maps ``weights``, also those of ``window``, are contributions ``(heads, queries, keys)`` in
+        the units of the output projection's result; ``moved_fidelity`` is the largest difference of their vectors' sum
+        from that result.
 
     Raises:
-        AttnvizError: where no linear map takes what attention gave unchanged, or nothing attends.
+        AttnvizError: if no linear map directly follows the attention, or the module has no attention.
 
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
     """

@@ -1,4 +1,4 @@
-"""Draws a recording: on the terminal, as the bytes of any file, a matplotlib figure, or a page in a notebook."""
+"""Draws a recording on the terminal, as the bytes of a file, as a matplotlib figure, or as a page in a notebook."""
 
 import html
 from collections.abc import Iterable
@@ -29,32 +29,32 @@ FILES = ("notes", "effects")  # options that name a file, by text or a path
 
 
 class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
-    """The options of ``attnviz show`` by their names in Python: ``--no-special`` is ``no_special=True``."""
+    """The options of ``attnviz show`` as keyword arguments: ``--no-special`` is ``no_special=True``."""
 
 
 def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> bytes:
-    """The bytes that ``attnviz show RECORDING -o FILE`` writes.
+    """Returns the bytes that ``attnviz show RECORDING -o FILE`` writes.
 
     Args:
-        recording: what is drawn.
-        suffix: of the file, such as ``.svg``.
-        options: as the command line's, by their names: ``heads="4.11"``, ``queries="10:40"``, ``theme="dark"``.
+        recording: the recording to draw.
+        suffix: suffix of the file, such as ``.svg``.
+        options: the options of the command line by name: ``heads="4.11"``, ``queries="10:40"``, ``theme="dark"``.
 
     Raises:
-        AttnvizError: for an unknown suffix or option, or one that the recording cannot give.
+        AttnvizError: for an unknown suffix or option, or a value that does not suit the recording.
     """
     return draw_report(_report(recording, suffix, options), suffix)
 
 
 def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
-    """Prints what ``attnviz show RECORDING`` prints, in as many columns and colours as the terminal has.
+    """Prints what ``attnviz show RECORDING`` prints, in the width and colours of the terminal.
 
     Args:
-        recording: what is drawn.
-        options: as those of ``draw``.
+        recording: the recording to draw.
+        options: the options of ``draw``.
 
     Raises:
-        AttnvizError: for an unknown option, or one that the recording cannot give.
+        AttnvizError: for an unknown option, or a value that does not suit the recording.
     """
     from attnviz.report.build import build_report
 
@@ -65,14 +65,14 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
 
 
 def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
-    """The recording as a matplotlib figure to go on with.
+    """Returns the recording as a matplotlib figure, which the caller may change.
 
     Args:
-        recording: what is drawn.
-        options: as those of ``draw``.
+        recording: the recording to draw.
+        options: the options of ``draw``.
 
     Raises:
-        AttnvizError: for an unknown option, or one that the recording cannot give.
+        AttnvizError: for an unknown option, or a value that does not suit the recording.
     """
     from attnviz.render.figure.draw import figure as draw_figure
 
@@ -80,7 +80,7 @@ def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
 
 
 def page_frame(recording: Recording) -> str | None:
-    """The page of the recording in a frame, as HTML for a notebook; ``None`` where there is no page to show."""
+    """Returns the page of the recording in a frame, as HTML for a notebook; ``None`` if pages are not installed."""
     if PAGE not in FORMATS:
         return None
     report = _report(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
@@ -92,20 +92,20 @@ def page_frame(recording: Recording) -> str | None:
 
 
 def report_options(options: DrawOptions) -> ReportOptions:
-    """The options of a report, of those that a user gave by name.
+    """Returns the options of a report from keyword arguments.
 
     Raises:
-        AttnvizError: for an unknown name, or a value that is none.
+        AttnvizError: for an unknown name, or an invalid value.
     """
-    given = dict(options)
+    arguments = dict(options)
     known = tuple(DrawOptions.__annotations__)
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in arguments if name not in known]
     if unknown:
         raise AttnvizError(f"unknown option {unknown[0]!r}; {nearest(unknown[0], known)}{known_names(known)} works")
     _refuse_types(given)
 
     def take(names: Iterable[str]) -> dict[str, Any]:
-        return {name: given[name] for name in names if name in given}
+        return {name: arguments[name] for name in names if name in arguments}
 
     return ReportOptions(
         selection=Selection.parse(**take(SelectionOptions.__annotations__)),
@@ -126,7 +126,7 @@ def _refuse_types(given: dict[str, Any]) -> None:
 
 
 def fit(options: ReportOptions, suffix: str) -> ReportOptions:
-    """The options for the files that the report is drawn as.
+    """Returns the options with the medium of this suffix, for which the report is laid out.
 
     Raises:
         AttnvizError: for an unknown suffix, or a style or mark that such files do not have.
@@ -142,7 +142,7 @@ def _report(recording: Recording, suffix: str, options: DrawOptions) -> "Report"
 
 
 def _refuse_ignored(options: DrawOptions, suffix: str) -> None:
-    """Raises AttnvizError where an option was given that the other options or the files make nothing of."""
+    """Raises AttnvizError if an option has no effect beside the other options, or in files of this suffix."""
     declared = declared_options(Rank) | declared_options(Reduction)
     refuse_alone(options, declared, {name for name, value in options.items() if value is not None})
     refuse_unseen(options, suffix)

@@ -1,4 +1,4 @@
-"""record(model): the attention of any torch module, observed in a forward pass that runs anyway."""
+"""Records the attention of any torch module during the forward passes of the caller."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -15,13 +15,13 @@ from attnviz.text.selection import AttentionPart, Selection
 
 
 class LiveRecording(DrawableRecording):
-    """The recording while its ``with`` block runs: it has no maps yet, and becomes a plain one at the end."""
+    """The recording while its ``with`` block runs: it has no maps yet, and becomes a ``Recording`` at the end."""
 
     def __init__(self, model: nn.Module) -> None:
         vars(self).update(model=type(model).__name__, failed=False)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuses what is known only after the block."""
+        """Raises AttnvizError for attributes that exist only after the block."""
         if name not in self.__dataclass_fields__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if vars(self).get("failed"):
@@ -34,14 +34,14 @@ class LiveRecording(DrawableRecording):
         return f"Recording of {self.model}, still running: its maps are there when the with block has ended"
 
     def _repr_html_(self) -> None:
-        """Nothing: a notebook shows the text."""
+        """Returns None, so that a notebook shows the text."""
 
     def fail(self) -> None:
-        """Stays empty."""
+        """Marks the recording as empty for good."""
         vars(self)["failed"] = True
 
     def finish(self, recording: Recording) -> None:
-        """Becomes the recording, validated and frozen as any other."""
+        """Turns this object into the recording, validated and frozen as any other."""
         vars(self).clear()
         vars(self).update(vars(recording))
         object.__setattr__(self, "__class__", DrawableRecording)
@@ -59,33 +59,33 @@ def record(
     dense: bool | None = None,
     values: bool = False,
 ) -> AbstractContextManager[DrawableRecording]:
-    """Records the attention of the forward passes made in the ``with`` block.
+    """Records the attention of all forward passes of a model in a ``with`` block.
 
-    The recording that it yields has its maps when the block has ended. Passes that go on with one text, as the steps of
-    ``generate()`` do, are joined to one map a head; other passes are further texts. The model computes what it would
-    compute without it, to the bit, and keeps nothing of it. Attention calls are numbered by the layer in the path of
-    their module. Only chosen layers and heads are computed and kept.
+    The block yields a recording, which has its maps once the block has ended. Passes that continue a text, as the steps
+    of ``generate()`` do, are joined to one map per head; other passes count as further texts. The model's results stay
+    the same to the bit, and nothing is left in the model. Layers are numbered by the number in the path of their
+    module. Only chosen layers and heads are computed and kept.
 
-    Blocks may lie in each other and run in several threads. Each hears the thread that entered it, and where the
-    model did not run there, the one other thread in which it ran.
+    Blocks may be nested and run in several threads. Each block records the thread that entered it; if the model did not
+    run there, it records the one other thread in which the model ran.
 
     Args:
         model: any module; its attention is ``scaled_dot_product_attention``, torch's own layers, transformers'
             attention interface, or a softmax whose result multiplies the values.
-        layers: which layers, from 0; ``None`` for all.
-        heads: which heads, from 0; ``None`` for all.
-        attention: of an encoder-decoder, only its ``encoder``, ``decoder`` or ``cross`` attention.
-        tokens: the labels of the queries' tokens: strings or ``Tokens``, of all texts or of each one; or a function
-            that gives them when the block has ended, as of a text that is generated in it.
-        context: the same for the tokens that cross-attention looks at.
-        stop: end the forward pass after the last chosen layer; what follows it in the block does not run.
-        dense: keep whole maps (true), or factors where a call has them (false); ``None`` for factors of long ones.
-            Without factors a map past 2,048 tokens is pooled, unless this is true.
-        values: also keep what each key moves, ‖v·W_O‖ of each head, of which contributions are made.
+        layers: numbers of the layers, from 0; ``None`` for all.
+        heads: numbers of the heads, from 0; ``None`` for all.
+        attention: ``encoder``, ``decoder`` or ``cross`` to record only that attention of an encoder-decoder.
+        tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text; or a function that
+            returns them at the end of the block, such as for a text that is generated in it.
+        context: labels of the keys of cross-attention, likewise.
+        stop: if true, the forward pass ends after the last chosen layer, and the rest of the block does not run.
+        dense: true for whole maps, false for factors where a call has them; ``None`` for factors of long maps only.
+            Without factors, a map of more than 2,048 tokens is pooled unless this is true.
+        values: if true, value norms ‖v·W_O‖ of each head and key are kept, from which contributions are computed.
 
     Raises:
-        AttnvizError: for what is no module; where the block ends without attention, or lacks a layer or head that was
-            chosen; inside the block, where maps are used that are not there yet.
+        AttnvizError: if ``model`` is not a module; at the end of the block, if there was no attention, or a chosen
+            layer or head does not exist; inside the block, if the maps are used.
     """
     selection = Selection(
         layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)
@@ -103,10 +103,10 @@ def record(
 
 
 class RecordBlock(AbstractContextManager[DrawableRecording]):
-    """What ``record`` returns: enters a block once, and gives its recording.
+    """The context manager that ``record`` returns: it enters its block once, and yields the recording.
 
     Args:
-        block: hears the model.
+        block: the capture session that observes the model.
     """
 
     def __init__(self, block: Listening) -> None:
@@ -117,7 +117,7 @@ class RecordBlock(AbstractContextManager[DrawableRecording]):
         return self.recording
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        """Finishes the recording, or leaves it empty where the block or the recording failed."""
+        """Finishes the recording, or leaves it empty if the block or the capture failed."""
         stopped = self.block.__exit__(kind, error, trace)
         self.recording.fail()
         if error is None or stopped:

@@ -1,4 +1,4 @@
-"""The recording that Python's callers hold: it shows, draws and saves itself."""
+"""Defines the recording of the Python API, with methods that show, draw and save it, and opens saved recordings."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +19,7 @@ class DrawableRecording(Recording):
         """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
 
         Raises:
-            AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+            AttnvizError: if the file exists and ``force`` is false, or it cannot be written.
         """
         from attnviz.maps.saved import save
 
@@ -29,7 +29,7 @@ class DrawableRecording(Recording):
         """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.
 
         Raises:
-            AttnvizError: for an unknown option, or one that the recording cannot give.
+            AttnvizError: for an unknown option, or a value that does not suit the recording.
         """
         from attnviz.api import drawing
 
@@ -39,14 +39,14 @@ class DrawableRecording(Recording):
         """Returns the chosen heads as a matplotlib figure; the options are those of ``attnviz.draw``.
 
         Raises:
-            AttnvizError: for an unknown option, or one that the recording cannot give.
+            AttnvizError: for an unknown option, or a value that does not suit the recording.
         """
         from attnviz.api import drawing
 
         return drawing.figure(self, **options)
 
     def _repr_html_(self) -> str | None:
-        """Returns the page of the recording, as a notebook shows it."""
+        """Returns the page of the recording as HTML, which notebooks show."""
         from attnviz.api import drawing
 
         return drawing.page_frame(self)
@@ -58,14 +58,14 @@ def drawable(recording: Recording) -> DrawableRecording:
 
 
 def load(path: str | Path, whole: bool = False) -> DrawableRecording:
-    """Opens a saved recording, equal to the one written; maps are read from it as they are used.
+    """Opens a saved recording, equal to the one that was written; maps are read from the file at access.
 
     Args:
-        path: of the file.
-        whole: compare every number with its checksum, as is done for small files: for callers that read all of them.
+        path: path of the file.
+        whole: if true, all arrays are compared with their checksums, as in small files: for callers that read all.
 
     Raises:
-        AttnvizError: if the file is not a whole recording of a version that this one can read.
+        AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
     """
     from attnviz.maps import saved
 
