@@ -25,13 +25,13 @@ class LiveRecording(DrawableRecording):
         if name not in self.__dataclass_fields__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if vars(self).get("failed"):
-            raise AttnvizError(f"the recording has no {name}: its with block did not end as it should; record again")
-        raise AttnvizError(f"{name} of a recording are there when its with block has ended; use them after the block")
+            raise AttnvizError(f"the recording has no {name}, since its with block failed; record again")
+        raise AttnvizError(f"a recording has its {name} only after its with block; use them there")
 
     def __repr__(self) -> str:
         if vars(self).get("failed"):
-            return f"Recording of {self.model}, empty: its with block did not end as it should"
-        return f"Recording of {self.model}, still running: its maps are there when the with block has ended"
+            return f"Recording of {self.model}, empty, since its with block failed"
+        return f"Recording of {self.model}, still running: it has its maps after the with block"
 
     def _repr_html_(self) -> None:
         """Returns None, so that a notebook shows the text."""

@@ -621,7 +621,7 @@ def test_recording_says_inside_the_block_that_it_is_still_running(tmp_path: Path
     model, x = Nano(), torch.randn(1, 5, WIDTH)
     with attnviz.record(model) as recording:
         model(x)
-        assert repr(recording) == "Recording of Nano, still running: its maps are there when the with block has ended"
+        assert repr(recording) == "Recording of Nano, still running: it has its maps after the with block"
         for use in (
             lambda: recording.maps,
             lambda: recording.settings,
@@ -630,7 +630,7 @@ def test_recording_says_inside_the_block_that_it_is_still_running(tmp_path: Path
             recording.show,
             lambda: recording.save(tmp_path / "x.safetensors"),
         ):
-            with pytest.raises(AttnvizError, match="are there when its with block has ended; use them after the block"):
+            with pytest.raises(AttnvizError, match="only after its with block; use them there"):
                 use()
         assert not hasattr(recording, "no_such_name")
         assert recording._repr_html_() is None
@@ -654,6 +654,6 @@ def test_recording_is_after_the_block_like_any_other(tmp_path: Path, capsys: pyt
 def test_recording_of_a_block_that_failed_has_no_maps() -> None:
     with pytest.raises(RuntimeError, match="shapes"), attnviz.record(Nano()) as recording:
         torch.ones(2, 3) @ torch.ones(2, 3)
-    assert repr(recording) == "Recording of Nano, empty: its with block did not end as it should"
-    with pytest.raises(AttnvizError, match="the recording has no maps: its with block did not end"):
+    assert repr(recording) == "Recording of Nano, empty, since its with block failed"
+    with pytest.raises(AttnvizError, match="the recording has no maps, since its with block failed"):
         recording.maps  # noqa: B018
