@@ -162,7 +162,7 @@ class SeededReader(Reader):
         """True if maps are kept as factors: by the settings, or by default if the text is long."""
         possible = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not possible:
-            raise AttnvizError(f"{option('dense', False)} works with one text and {option('dropout', 0)}")
+            raise AttnvizError(f"{option('dense', False)} needs one text and {option('dropout', 0)}")
         from attnviz.maps.layer_maps import is_long
 
         chosen = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
@@ -267,7 +267,7 @@ class SeededReader(Reader):
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
         size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
-        refuse_without_room(needed, size, "fewer or narrower layers work")
+        refuse_without_room(needed, size, "use fewer or narrower layers")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
         """Raises AttnvizError if the maps and the mask need more memory than there is."""
@@ -278,11 +278,11 @@ class SeededReader(Reader):
         needed = (maps + MASK_BYTES) * len(queries) * rows * columns
         many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
         what = f"{self.settings.num_heads} heads x {many} tokens"
-        refuse_without_room(needed, what, "fewer heads, layers or tokens work")
+        refuse_without_room(needed, what, "use fewer heads, layers or tokens")
 
     def _refuse_length(self, tokens: int) -> None:
         """Raises AttnvizError if queries and keys of so many tokens need more memory than there is."""
         head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
         what = f"queries and keys of {tokens} tokens"
-        refuse_without_room(needed, what, "a shorter text, or fewer or narrower layers work")
+        refuse_without_room(needed, what, "use a shorter text, or fewer or narrower layers")

@@ -77,7 +77,7 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
     longest = len(batch.queries[0])
     if min(lengths) == longest:
         return ()
-    return (f"Padded to {longest} tokens: texts of {', '.join(map(str, lengths))} tokens; padding is left out.",)
+    return (f"Padded to {longest} tokens: texts of {', '.join(map(str, lengths))} tokens; padding is not drawn.",)
 
 
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:

@@ -78,8 +78,8 @@ def refuse_unlearned(model: str) -> None:
     """Raises AttnvizError if the model is untrained, so that removing heads shows nothing."""
     if not kind_of(model).has_learned:
         raise AttnvizError(
-            f"the {model} model has learned nothing that heads could be needed for; {option('model', 'trained')} or a "
-            "Hugging Face model works"
+            f"the {model} model is untrained, so that removing heads shows nothing; use {option('model', 'trained')} "
+            "or a Hugging Face model"
         )
 
 
@@ -99,5 +99,5 @@ def refuse_unused(settings: ModelSettings) -> None:
     given = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused = next((name for name in given if name not in used), None)
     if unused is not None:
-        works = known_names(row.title for row in SOURCES if unused in row.settings)
-        raise AttnvizError(f"{option(unused)} means nothing to {option('model', settings.model)}; {works} takes it")
+        users = known_names(row.title for row in SOURCES if unused in row.settings)
+        raise AttnvizError(f"{option(unused)} does not apply to {option('model', settings.model)}; use it with {users}")

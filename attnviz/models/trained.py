@@ -79,8 +79,8 @@ class TrainedReader(Reader):
             inputs=self.inputs_of(ids.to(self.device)),
             tokens=Tokens.numbered(ids.shape[1]),
             positions=positions,
-            title=f"{len(ids)} segments of bytes said twice, which the model has not seen",
-            remarks=("Measured where the next byte was said before.",),
+            title=f"{len(ids)} segments of bytes, each repeated once, which the model was not trained on",
+            remarks=("Measured in the second copies, where the first copy tells the next byte.",),
         )
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
@@ -291,16 +291,15 @@ def _by_first_appearance(ids: "IntArray") -> "IntArray":
 def refuse_memory(count: int) -> None:
     """Raises AttnvizError if the maps of so many tokens do not fit into memory."""
     needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
-    refuse_without_room(needed, f"a text of {count} tokens", "a shorter text works")
+    refuse_without_room(needed, f"a text of {count} tokens", "use a shorter text")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
     """Returns remarks on features of the text that the model was not trained for."""
     remarks = []
     if len(tokens) > TRAINED_TOKENS + 1:
-        remarks.append(f"{len(tokens)} tokens: trained on {TRAINED_TOKENS} at a time, the model attends less sharply.")
+        remarks.append(f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}, so it attends less sharply.")
     different = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
     if different > START_TOKEN:
-        told = f"the model tells {START_TOKEN} apart, and takes some for the same"
-        remarks.append(f"{different} different tokens: {told}.")
+        remarks.append(f"{different} different tokens: the model has {START_TOKEN} ids, so some tokens share one.")
     return tuple(remarks)

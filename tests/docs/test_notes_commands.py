@@ -177,16 +177,19 @@ def test_tokens_among_others_are_numbered_with_them() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": 0.0}, r"temperature 0 is out of range; above 0 works"),
+        ({"temperature": 0.0}, r"temperature 0 is out of range; give a number above 0"),
         ({"temperature": -2.0}, r"temperature -2 is out of range"),
         ({"temperature": float("nan")}, r"temperature nan is out of range"),
         ({"init": "normal"}, r"unknown init 'normal'; did you mean uniform\? Choose linear or uniform"),
         ({"qk_dim": 0}, r"qk_dim 0 is out of range; give 1 to 65536"),
         ({"value_dim": -3}, r"value_dim -3 is out of range"),
         ({"qk_dim": 2, "embed_dim": 10}, r"embed_dim=10 is not divisible by num_heads=4"),
-        ({"context": ""}, r"context holds no tokens; a text with a word in it works"),
+        ({"context": ""}, r"context has no tokens; give a text with at least one word"),
         ({"context": " \n"}, r"context holds no tokens"),
-        ({"context": "ja", "causal": True}, r"causal=True orders the tokens of one text; with context leave it out"),
+        (
+            {"context": "ja", "causal": True},
+            r"causal=True needs queries and keys from one text; with context leave it out",
+        ),
     ],
 )
 def test_refuses_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
@@ -216,7 +219,7 @@ def test_refused_in_one_line(
 
 
 def test_sources_that_take_one_text_refuse_a_batch() -> None:
-    with pytest.raises(AttnvizError, match="batch works with the seeded model; leave model out"):
+    with pytest.raises(AttnvizError, match="batch needs the seeded model; leave out model"):
         TrainedReader(ModelSettings(model="trained")).record_batch(list(map(Example, TEXTS)), Selection())
 
 

@@ -75,7 +75,7 @@ def test_long_texts_are_kept_as_factors_unless_dropout_needs_their_weights() -> 
     record = SeededReader(ModelSettings(num_heads=1, embed_dim=4)).record(Example("a " * 2100), Selection())
     assert isinstance(record.maps[0], FactoredMaps)
     assert isinstance(SeededReader(ModelSettings(dense=True)).record(Example(TEXT), Selection()).maps[0], DenseMaps)
-    with pytest.raises(AttnvizError, match="dense=False works with one text and dropout=0"):
+    with pytest.raises(AttnvizError, match="dense=False needs one text and dropout=0"):
         SeededReader(ModelSettings(dense=False, dropout=0.1)).record(Example(TEXT), Selection())
 
 

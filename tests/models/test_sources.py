@@ -27,27 +27,27 @@ def test_name_of_no_built_in_source_is_a_hugging_face_model() -> None:
 
 def test_refuses_an_unknown_model_when_it_records_and_lists_the_built_in_ones() -> None:
     names = ", ".join(row.name for row in BUILT_IN)
-    message = f"no folder './nope'; {names}, a Hugging Face model's folder or its hub name works"
+    message = f"no folder './nope'; choose {names} or the folder or hub name of a Hugging Face model"
     with pytest.raises(AttnvizError, match=re.escape(message)):
         open_reader(ModelSettings(model="./nope")).record(Example("text"), Selection())
 
 
 def test_model_that_takes_one_text_at_a_time_is_refused_before_it_is_looked_for() -> None:
     source = open_reader(ModelSettings(model="./nope"))
-    with pytest.raises(AttnvizError, match="batch works with the seeded model"):
+    with pytest.raises(AttnvizError, match="batch needs the seeded model"):
         source.record_batch([Example("text")], Selection())
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"pair": "b"}, "pair means nothing to model='seeded'; a Hugging Face model takes it"),
+        ({"pair": "b"}, "pair does not apply to model='seeded'; use it with a Hugging Face model"),
         (
             {"model": "trained", "num_heads": 2},
-            "num_heads means nothing to model='trained'; the seeded model takes it",
+            "num_heads does not apply to model='trained'; use it with the seeded model",
         ),
-        ({"model": "./m", "seed": 3}, "seed means nothing to model='./m'; the seeded model takes it"),
-        ({"model": "trained", "dense": True}, "the seeded model or a Hugging Face model takes it"),
+        ({"model": "./m", "seed": 3}, "seed does not apply to model='./m'; use it with the seeded model"),
+        ({"model": "trained", "dense": True}, "use it with the seeded model or a Hugging Face model"),
     ],
 )
 def test_refuses_what_a_source_does_not_use_and_says_which_takes_it(changed: dict[str, Any], message: str) -> None:

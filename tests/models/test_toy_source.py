@@ -87,10 +87,10 @@ def test_logits_are_split_into_its_parts(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("part", [{"pair": "b"}, {"context": "b"}, {"chat": True}], ids=min)
 def test_what_it_does_not_read_is_refused_before_it_runs(part: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.models.toy_source.ToyModel.forward", lambda *_: 1 / 0)
-    with pytest.raises(AttnvizError, match=f"^the toy reads no {min(part)}; text works$"):
+    with pytest.raises(AttnvizError, match=f"^the toy does not read {min(part)}; give text$"):
         open_reader(ModelSettings(model="toy")).record(Example("a", **part), Selection())
 
 
 def test_options_that_it_has_not_are_refused_as_its_row_says(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", TEXT, *TOY, "--seed", "3"]) == 1
-    assert "--seed means nothing to --model toy; the seeded model takes it" in capsys.readouterr().err
+    assert "--seed does not apply to --model toy; use it with the seeded model" in capsys.readouterr().err

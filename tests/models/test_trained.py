@@ -121,13 +121,13 @@ def test_positions_are_encoded_so_that_a_step_is_the_same_everywhere() -> None:
 
 def test_text_longer_than_those_trained_on_is_said() -> None:
     [remark] = record("tick tock " * 120).remarks
-    assert "241 tokens: trained on 128 at a time" in remark
+    assert "241 tokens: the model was trained on 128" in remark
     assert record("tick").remarks == ()
 
 
 def test_text_of_more_words_than_the_model_has_numbers_is_said() -> None:
     [_, remark] = record(" ".join(f"w{number}" for number in range(300))).remarks
-    assert "300 different tokens: the model tells 256 apart" in remark
+    assert "300 different tokens: the model has 256 ids" in remark
 
 
 def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:
@@ -142,8 +142,8 @@ def test_selection_keeps_the_chosen_layer_and_heads(repeat: Recording) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_heads": 8}, "num_heads means nothing to model='trained'; the seeded model takes it"),
-        ({"seed": 3}, "seed means nothing to model='trained'; the seeded model takes it"),
+        ({"num_heads": 8}, "num_heads does not apply to model='trained'; use it with the seeded model"),
+        ({"seed": 3}, "seed does not apply to model='trained'; use it with the seeded model"),
     ],
 )
 def test_refuses_settings_of_another_model(settings: dict[str, Any], message: str) -> None:
@@ -158,7 +158,7 @@ def test_refuses_a_layer_it_has_not() -> None:
 
 def test_text_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1000)
-    with pytest.raises(AttnvizError, match=r"a text of 5 tokens would take .* a shorter text works"):
+    with pytest.raises(AttnvizError, match=r"a text of 5 tokens would take .* use a shorter text"):
         record("one two three four")
 
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.base.reading import read_json, read_text
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
@@ -40,11 +40,11 @@ def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
     if not path.is_dir():
         if path.exists():
             raise AttnvizError(
-                f"{name!r} is a file; {option('model')} takes the folder that it is in, or a name on the hub"
+                f"{name!r} is a file; give {option('model')} the folder of the file, or a name on the hub"
             )
         if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
-            others = "".join(f"{other}, " for other in built_in)
-            raise AttnvizError(f"no folder {name!r}; {others}a Hugging Face model's folder or its hub name works")
+            choices = known_names([*built_in, "the folder or hub name of a Hugging Face model"])
+            raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if not path.is_dir():
         path = _from_hub(name)
@@ -100,10 +100,10 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
     pickled = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
     if pickled is not None:
         raise AttnvizError(
-            f"{name!r} has its weights in {pickled}, which can run code when opened; safetensors works "
-            "(model.save_pretrained writes it)"
+            f"{name!r} has its weights in {pickled}, which can run code when opened; convert them to safetensors "
+            "(model.save_pretrained)"
         )
-    raise AttnvizError(f"{name!r} has no weights; a folder with model.safetensors works")
+    raise AttnvizError(f"{name!r} has no weights; give a folder with model.safetensors")
 
 
 def _is_whole(folder: Path) -> bool:
@@ -150,7 +150,7 @@ def describe_name(name: str) -> str:
 def refuse_missing_library(library: str) -> None:
     """Raises AttnvizError if an optional library is not installed."""
     if find_spec(library) is None:
-        raise AttnvizError(f"{library} is not installed; pip install 'attnviz[hf]' adds it")
+        raise AttnvizError(f"{library} is not installed; run pip install 'attnviz[hf]'")
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def download_model(name: str, check: FileCheck, in_part: bool = False) -> Path:
             if there is no network.
     """
     if not _is_online():
-        here = "in the hub's cache in part only" if in_part else "neither a folder here nor in the hub's cache"
+        here = "incomplete in the hub's cache" if in_part else "neither a folder here nor in the hub's cache"
         raise AttnvizError(
-            f"no model {name!r} here: it is {here}, and the hub is out of reach; a folder or a cached model works"
+            f"no model {name!r} here: it is {here}, and the hub is out of reach; give a folder or a cached model"
         )
     with _quiet_where_piped(), _refusals(name):
         return _download(name, check)
@@ -75,8 +75,8 @@ def _refusals(name: str) -> Iterator[None]:
         raise
     except GatedRepoError as error:
         raise AttnvizError(
-            f"{name!r} is gated: its owners give access to those who ask on its page; then log in with "
-            "'hf auth login', or set HF_TOKEN"
+            f"{name!r} is gated: ask its owners for access on its page, then log in with 'hf auth login' or set "
+            "HF_TOKEN"
         ) from error
     except RepositoryNotFoundError as error:
         raise AttnvizError(
@@ -85,7 +85,7 @@ def _refusals(name: str) -> Iterator[None]:
     except Exception as error:  # each version of the client raises errors of another network library
         reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
         raise AttnvizError(
-            f"cannot download {name!r}: {reason}; whole files are kept, and the same command fetches the rest"
+            f"cannot download {name!r}: {reason}; complete files are kept, run the command again for the rest"
         ) from error
 
 

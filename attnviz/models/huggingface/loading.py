@@ -106,14 +106,14 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
     file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if needed > MAX_GROWTH * file_bytes + SPARE_BYTES:
         raise AttnvizError(
-            f"config.json of {settings.model!r} describes a model of {needed / 1e9:.1f} GB, and its weights are "
+            f"config.json of {settings.model!r} describes a model of {needed / 1e9:.1f} GB, but its weights are "
             f"{file_bytes / 1e9:.3f} GB: they do not belong together"
         )
     if settings.device_map is None:
-        works = (
-            f"{option('dtype', 'bfloat16')} takes half, {option('device_map', 'auto')} leaves on disk what does not fit"
+        remedy = (
+            f"use {option('dtype', 'bfloat16')} for half, or {option('device_map', 'auto')} to leave the rest on disk"
         )
-        refuse_without_room(needed, repr(settings.model), works)
+        refuse_without_room(needed, repr(settings.model), remedy)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def sealed() -> Iterator[None]:
 
 
 def _refuse_pickle(*_: object, **__: object) -> None:
-    raise AttnvizError("the model's folder names a pickle, which can run code when opened; safetensors works")
+    raise AttnvizError("the model's folder names a pickle, which can run code when opened; use safetensors")
 
 
 def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
@@ -178,13 +178,13 @@ def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dic
     headless = sorted(key for key in absent if "pooler" not in key.split("."))
     if settings.generate and headless and not random:
         raise AttnvizError(
-            f"{settings.model!r} has no language head ({headless[0]} is not in its file), so that it cannot write; "
-            f"leave {option('generate')} out"
+            f"{settings.model!r} has no language head ({headless[0]} is not in its file), so that it cannot generate; "
+            f"leave out {option('generate')}"
         )
     if random:
         raise AttnvizError(
             f"{len(random)} weights of {settings.model!r} are not in its file (such as {random[0]}): "
-            "they would be random; a folder with all weights works"
+            "they would be random; give a folder with all weights"
         )
 
 
@@ -230,6 +230,7 @@ def quiet_library(folder: Path) -> Iterator[None]:
         logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
+            # They warn of weights that are missing or do not fit, which are refused in one line afterwards.
             warnings.filterwarnings("ignore", module=r"transformers|torch\.(nn|utils)")
             yield
     finally:
@@ -255,7 +256,7 @@ def refusals(name: str) -> Iterator[None]:
         message = str(error)
         if "trust_remote_code" in message or "custom code" in message:
             raise AttnvizError(
-                f"{name!r} needs code of its own, which attnviz does not run; in Python, load it yourself and use "
+                f"{name!r} needs code of its own, which attnviz does not run; in Python, load the model and use "
                 "attnviz.record(model)"
             ) from error
         if lacks_memory(error) or _is_ours(error):

@@ -115,8 +115,8 @@ class HuggingFaceReader(Reader):
         model = text_part(self.loaded[0])
         if model.main_input_name != "input_ids":
             raise AttnvizError(
-                f"{self.settings.model} reads {model.main_input_name}, not text; in Python attnviz.record(model) "
-                "records any input"
+                f"{self.settings.model} reads {model.main_input_name}, not text; in Python, record it with "
+                "attnviz.record(model)"
             )
         return model
 
@@ -211,7 +211,7 @@ class HuggingFaceReader(Reader):
             ids = self.loaded[1](word, add_special_tokens=False)["input_ids"]
             if len(ids) == 1:
                 return int(ids[0])
-        raise AttnvizError(f"{label!r} is no single token of the model")
+        raise AttnvizError(f"{label!r} is not a single token of the model; give a word that is one")
 
     def ordinary_ids(self) -> "IntArray":
         """Returns the ids that both embedding and tokenizer have, except special tokens."""
@@ -254,12 +254,15 @@ class HuggingFaceReader(Reader):
         for tokens in filter(None, (reading.tokens, reading.context)):
             if self.limit is not None and len(tokens) > self.limit:
                 raise AttnvizError(
-                    f"the text has {len(tokens)} tokens and {name} reads at most {self.limit}; "
-                    f"{option('truncate', True)} cuts it"
+                    f"the text has {len(tokens)} tokens, but {name} reads at most {self.limit}; "
+                    f"cut it with {option('truncate', True)}"
                 )
             largest = int(tokens.ids.max())
             if rows is not None and largest >= rows:
-                raise AttnvizError(f"the tokenizer of {name} knows {largest}, its model only {rows} tokens")
+                raise AttnvizError(
+                    f"the tokenizer of {name} gives the token id {largest}, but the model has only {rows} tokens; its "
+                    "files do not belong together"
+                )
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
         from attnviz.models.huggingface.tokens import extended, token_types, tokenize_text
@@ -269,13 +272,13 @@ class HuggingFaceReader(Reader):
             return self._read_encoder_decoder(model, tokenizer, example)
         if settings.attention is not None or example.context is not None:
             given = option("attention" if settings.attention is not None else "context")
-            raise AttnvizError(f"{given} chooses in an encoder-decoder; {settings.model} is none, so leave it out")
+            raise AttnvizError(f"{given} needs an encoder-decoder, which {settings.model} is not; leave it out")
         text, pair, chat = example.text, example.pair, example.chat
         tokens = tokenize_text(tokenizer, text, pair, chat)
         if not settings.generate:
             return ModelInput(tokens, types=None if chat else token_types(tokenizer, text, pair))
         new = generate(model, tokens, settings.generate)
-        remark = f"The last {len(new)} tokens were generated; attention is that of one pass over the whole."
+        remark = f"The last {len(new)} tokens were generated; the attention is from one forward pass over all tokens."
         return ModelInput(extended(tokenizer, tokens, new), remarks=(remark,))
 
     def _read_encoder_decoder(
@@ -313,7 +316,7 @@ def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
         return reading
     tokens = reading.tokens.shortened(limit)
     types = None if reading.types is None else [*reading.types[: limit - 1], reading.types[-1]]
-    remark = f"Truncated: {limit} of {count} tokens, as many as the model reads."
+    remark = f"Truncated: {limit} of {count} tokens, the most that the model reads."
     return replace(reading, tokens=tokens, types=types, remarks=(remark, *reading.remarks))
 
 

@@ -35,13 +35,13 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
         target = Path(os.path.realpath(file))
         if not any(target.is_relative_to(home) for home in homes):
             raise AttnvizError(
-                f"{file.name} of {name!r} is a link to {str(target)!r}, out of the folder; a copy in its place works"
+                f"{file.name} of {name!r} is a link to {str(target)!r}, out of the folder; replace it with a copy"
             )
         if not file.is_file():
-            raise AttnvizError(f"{file.name} of {name!r} is no file that can be read; a model's folder holds files")
+            raise AttnvizError(f"{file.name} of {name!r} is not a file; replace it with one")
         if not file.name.endswith(WHOLE) and file.stat().st_size > MAX_JSON_BYTES:
             raise AttnvizError(
-                f"{file.name} of {name!r} is longer than {MAX_JSON_BYTES // 10**6} MB, the most that is read"
+                f"{file.name} of {name!r} is larger than {MAX_JSON_BYTES // 10**6} MB, the most that is read"
             )
 
 
@@ -62,8 +62,8 @@ def refuse_unsafe_weights(folder: Path, name: str, config: dict[str, Any]) -> No
     adapter = folder / "adapter_config.json"
     if adapter.is_file() and not (folder / f"adapter_model{WHOLE}").is_file():
         raise AttnvizError(
-            f"{name!r} has an adapter whose weights are not in adapter_model{WHOLE}; merging it into the model works "
-            "(model.merge_and_unload().save_pretrained writes it)"
+            f"{name!r} has an adapter whose weights are not in adapter_model{WHOLE}; merge it into the model "
+            "(model.merge_and_unload().save_pretrained)"
         )
 
 
@@ -75,7 +75,7 @@ def refuse_unsafe_paths(folder: Path, name: str) -> None:
         if key.endswith("_file") and key not in UNUSED_PATHS and isinstance(value, str):
             target = Path(value)
             if target.name != value and _exists(target) and not target.resolve().is_relative_to(folder.resolve()):
-                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, out of the folder; {target.name!r} works")
+                raise AttnvizError(f"{path.name} of {name!r} names {value!r}, out of the folder; use {target.name!r}")
 
 
 def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
@@ -85,14 +85,14 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
         counts = value if isinstance(value, list) else [value]
         largest = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest > limit:
-            raise AttnvizError(f"config.json of {name!r} says {key} {largest:g}, and at most {limit} are read")
+            raise AttnvizError(f"config.json of {name!r} has {key} {largest:g}, above the limit of {limit}")
 
 
 def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
     content = read_json(index)
     files = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(files, dict) or not files:
-        raise AttnvizError(f"{index.name} of {name!r} has no weight_map, so that nothing says where the weights are")
+        raise AttnvizError(f"{index.name} of {name!r} has no weight_map, which names the files of the weights")
     for file in files.values():
         _refuse_unless_weights(folder, name, index.name, file, (WHOLE,))
 
@@ -100,9 +100,7 @@ def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
     plain = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
     if not plain:
-        raise AttnvizError(
-            f"{source} of {name!r} names {file!r} for weights; plain names of {WHOLE} files within the folder work"
-        )
+        raise AttnvizError(f"{source} of {name!r} names {file!r} for weights; use names of {WHOLE} files in the folder")
     if not (folder / file).is_file():
         raise AttnvizError(f"{source} of {name!r} names {file!r} for weights, which is not in the folder")
 

@@ -60,12 +60,12 @@ class LayerCalls:
         capture.finish()
         if not capture.head_counts:
             raise AttnvizError(
-                f"no attention call in the forward pass of {type(self.model).__name__}; a model with one works"
+                f"no attention call in the forward pass of {type(self.model).__name__}; use a model with attention"
             )
         refuse_missing((self.layer,), sorted({site.layer for site in capture.head_counts}), "layer")
         if len(self.calls) != 1:
             many = "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
-            raise AttnvizError(f"layer {self.layer} makes {many}, and explain tells one; attnviz show draws all maps")
+            raise AttnvizError(f"layer {self.layer} makes {many}, but explain needs exactly one; use attnviz show")
         return self.calls[0]
 
     def _received(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
@@ -165,13 +165,13 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     factors = factors_of(call, list(range(call.shape[1])))
     if factors is None or site.head is not None:
         raise AttnvizError(
-            f"the scores of layer {site.layer} are no products of queries and keys that could be found; attnviz show "
-            "draws them"
+            f"the scores of layer {site.layer} are not products of queries and keys, as far as attnviz sees; "
+            "use attnviz show"
         )
     if factors.sinks is not None:
         raise AttnvizError(
-            f"the heads of layer {site.layer} give a share of each row to a sink, which explain does not tell; attnviz "
-            "show draws what is left"
+            f"the heads of layer {site.layer} give a share of each row to a sink, which explain does not cover; "
+            "use attnviz show"
         )
     return factors
 
@@ -179,7 +179,7 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
 def _values_and_mixed(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
     """Returns the values of each head, ``(heads, keys, width)``, and weighted sums, ``(heads, queries, width)``."""
     if call.values is None:
-        raise AttnvizError("the values of this attention were not seen; attnviz show draws its scores and weights")
+        raise AttnvizError("the values of this attention were not captured; use attnviz show")
     values = grouped(call.values, call.shape[1])
     weights = call.weights(range(call.shape[1]), slice(None))
     return array_of(values[0]), array_of((weights @ values.to(weights.dtype))[0])
@@ -196,10 +196,10 @@ def _added(factors: "FactoredCall") -> str:
     """Returns sentences on what else changes the scores before the mask: a soft cap, a bias."""
     sentences = []
     if factors.softcap is not None:
-        sentences.append(f"Scores are then drawn together below the model's soft cap, {factors.softcap:g}.")
+        sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
     biased = bool(factors.position_biases) or _is_bias(factors.mask)
     if biased:
-        sentences.append("The model adds a bias by position to them.")
+        sentences.append("The model adds a position bias to them.")
     return " ".join(sentences)
 
 
@@ -218,15 +218,15 @@ def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int
     shape = factors.shape[2:]
     if shape != (queries, keys):
         raise AttnvizError(
-            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, and the text has {queries} and {keys} "
-            "tokens; attnviz show draws its maps"
+            f"layer {layer} attends with {shape[0]} queries to {shape[1]} keys, but the text has {queries} and {keys} "
+            "tokens; use attnviz show"
         )
 
 
 def _refuse_size(call: "AttentionCall") -> None:
     _, heads, queries, keys = call.shape
-    works = f"a shorter text works, or attnviz show with {option('heads', '2.8')}"
-    refuse_without_room(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", works)
+    remedy = f"use a shorter text, or attnviz show with {option('heads', '2.8')}"
+    refuse_without_room(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", remedy)
 
 
 def array_of(values: "torch.Tensor") -> "FloatArray":

@@ -113,7 +113,7 @@ class Reader(ABC):
         tokens = self.tokenize(example.text)
         if self.limit is not None and len(tokens) > self.limit:
             raise AttnvizError(
-                f"the text has {len(tokens)} tokens and {self.name} reads at most {self.limit}; a shorter text works"
+                f"the text has {len(tokens)} tokens, but {self.name} reads at most {self.limit}; use a shorter text"
             )
         return Prepared(self.inputs_of(self.tensor(tokens.ids[None])), tokens, title=example.text)
 
@@ -121,7 +121,7 @@ class Reader(ABC):
         """Raises AttnvizError if the example has a part that the model does not read."""
         unread = next((part for part in example.parts if part not in self.reads), None)
         if unread is not None:
-            raise AttnvizError(f"{self.name} reads no {option(unread)}; {known_names(self.reads)} works")
+            raise AttnvizError(f"{self.name} does not read {option(unread)}; give {known_names(self.reads)}")
 
     def own_example(self) -> "Prepared":
         """Returns the model's own example.
@@ -129,7 +129,7 @@ class Reader(ABC):
         Raises:
             AttnvizError: if it has none.
         """
-        raise AttnvizError(f"{self.settings.model} needs a text; attnviz samples lists some")
+        raise AttnvizError(f"{self.settings.model} needs a text; see attnviz samples")
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
         """Splits each text into windows of tokens; no window for a text that has more tokens than the model reads.
@@ -167,7 +167,7 @@ class Reader(ABC):
         """
         places = [place for place, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
         if not places:
-            raise AttnvizError(f"no token {label!r} in the text, whose tokens are all that {self.name} knows")
+            raise AttnvizError(f"no token {label!r} in the text, and {self.name} knows only the tokens of its text")
         return int(tokens.ids[places[0]])
 
     def vocabulary(self) -> "Vocabulary":
@@ -192,7 +192,7 @@ class Reader(ABC):
 
         table = next((part for part in self.module.modules() if isinstance(part, nn.Embedding)), None)
         if table is None:
-            raise AttnvizError(f"{self.name} looks up no token, so that none can be chosen at random")
+            raise AttnvizError(f"{self.name} has no embedding, so that random tokens cannot be drawn")
         return np.arange(table.num_embeddings)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
@@ -247,7 +247,7 @@ class Reader(ABC):
         Raises:
             AttnvizError: if the model reads one text at a time.
         """
-        raise AttnvizError(f"{option('batch')} works with the seeded model; leave {option('model')} out")
+        raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
     def compute(self, example: "Example", layer: int) -> "Computation":
         """Returns the numbers of one layer over one example, as far as the capture finds them.

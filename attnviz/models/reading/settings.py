@@ -31,36 +31,29 @@ class ModelSettings:
         AttnvizError: for a number out of range, heads that do not divide the width, or an unknown name.
     """
 
-    tokenizer: Annotated[
-        str, Option("Tokenize by word, char or byte, or with this tokenizer.json.", panel=UNTRAINED)
-    ] = "word"
+    tokenizer: Annotated[str, Option("Split by word, char, byte, or a tokenizer.json.", panel=UNTRAINED)] = "word"
     model: Annotated[
         str,
         Option(
-            "Run seeded (untrained), trained (small), or a Hugging Face model by its folder or hub name.",
-            brief="Run trained (small) or your model, by folder or hub name.",
+            "Use seeded (untrained), trained (small), or the folder or hub name of a Hugging Face model.",
+            brief="Use trained (small), or a model's folder or hub name.",
             names=_built_in_models,
         ),
     ] = "seeded"
     attention: Annotated[
         str | None,
         Option(
-            "Show this attention of an encoder-decoder: encoder, decoder or cross.",
-            OneOf(ATTENTION_PARTS, named=option),
+            "Choose encoder, decoder or cross attention of an encoder-decoder.", OneOf(ATTENTION_PARTS, named=option)
         ),
     ] = None
-    pair: Annotated[str | None, Option("Add a second text after the first, as BERT reads pairs.")] = None
-    context: Annotated[
-        str | None, Option("Attend to this text instead (cross-attention): it gives keys and values.")
-    ] = None
-    chat: Annotated[bool, Option("Wrap the text in the model's chat template.")] = False
-    generate: Annotated[
-        int, Option("Let the model generate this many tokens first.", within(0, MAX_GENERATED_TOKENS))
-    ] = 0
-    device_map: Annotated[str | None, Option("Spread a large model over devices: auto (needs accelerate).")] = None
+    pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None
+    context: Annotated[str | None, Option("Take keys and values from this text (cross-attention).")] = None
+    chat: Annotated[bool, Option("Put the text into the model's chat template.")] = False
+    generate: Annotated[int, Option("Generate this many tokens first.", within(0, MAX_GENERATED_TOKENS))] = 0
+    device_map: Annotated[str | None, Option("Use auto to spread a large model over devices (accelerate).")] = None
     num_heads: Annotated[int, Option("Number of heads per layer.", within(1, 4096), panel=UNTRAINED)] = 4
     embed_dim: Annotated[
-        int, Option("Number of features per token; divisible by --num-heads.", within(1, MAX_WIDTH), panel=UNTRAINED)
+        int, Option("Features per token; divisible by --num-heads.", within(1, MAX_WIDTH), panel=UNTRAINED)
     ] = 32
     num_layers: Annotated[
         int, Option("Number of layers, each with a residual connection.", within(1, 1024), panel=UNTRAINED)
@@ -68,7 +61,7 @@ class ModelSettings:
     qk_dim: Annotated[
         int | None,
         Option(
-            "Width of queries and keys in each head (default: --embed-dim / --num-heads).",
+            "Width of a query and a key in each head (default: --embed-dim / --num-heads).",
             within(1, MAX_WIDTH),
             panel=UNTRAINED,
         ),
@@ -82,9 +75,9 @@ class ModelSettings:
     causal: Annotated[
         bool,
         Option(
-            "Let each query see only keys up to its own position.",
+            "Let a query see only keys up to its own position.",
             panel=UNTRAINED,
-            brief="Let each query see only keys up to its own position.",
+            brief="Let a query see only keys up to its own position.",
         ),
     ] = False
     scale: Annotated[
@@ -95,24 +88,24 @@ class ModelSettings:
         Option("Divide the scores by this: below 1 sharpens the weights, above 1 flattens them.", panel=UNTRAINED),
     ] = 1.0
     dropout: Annotated[float, Option("Drop this share of the weights, from 0 to below 1.", panel=UNTRAINED)] = 0.0
-    bias: Annotated[bool, Option("Add a bias to the projections.", panel=UNTRAINED)] = True
+    bias: Annotated[bool, Option("Add a bias in the projections.", panel=UNTRAINED)] = True
     init: Annotated[
         str,
         Option(
-            "Draw weights as nn.Linear does (linear), or evenly from 0 to 1 (uniform).",
+            "Draw weights as nn.Linear does (linear), or from 0 to 1 (uniform).",
             OneOf(INITS, named=option),
             panel=UNTRAINED,
         ),
     ] = "linear"
     seed: Annotated[int, Option("Draw the weights from this seed.", panel=UNTRAINED)] = 0
     device: Annotated[
-        str, Option("Compute on auto, cpu, cuda, cuda:N or mps.", names=listed(("auto", "cpu", "cuda", "mps")))
+        str, Option("Run on auto, cpu, cuda, cuda:N or mps.", names=listed(("auto", "cpu", "cuda", "mps")))
     ] = "auto"
     dtype: Annotated[str, Option("Compute in float32, float64, bfloat16 or float16.", names=listed(DTYPES))] = "float32"
-    truncate: Annotated[bool, Option("Cut a text that is too long for the model.")] = False
+    truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
     dense: Annotated[
         bool | None,
-        Option("Keep whole maps, or the factors that they are computed from (default: by the number of tokens)."),
+        Option("Keep whole maps, or factors (default: factors for long texts)."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -125,12 +118,12 @@ class ModelSettings:
                 f"use {divisible}"
             )
         if not 0 <= self.dropout < 1:
-            raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; from 0 to below 1 works")
+            raise AttnvizError(f"{option('dropout')} {self.dropout:g} is out of range; give a number from 0 to below 1")
         if not 0 <= self.seed < 2**63:
-            raise AttnvizError(f"{option('seed')} {self.seed} is out of range; 0 to 2**63 - 1 works")
+            raise AttnvizError(f"{option('seed')} {self.seed} is out of range; give 0 to 2**63 - 1")
         if not 0 < self.temperature < math.inf:
             given = f"{option('temperature')} {self.temperature:g}"
-            raise AttnvizError(f"{given} is out of range; above 0 works, 1 changes nothing")
+            raise AttnvizError(f"{given} is out of range; give a number above 0 (1 changes nothing)")
         self._refuse_context()
         self.scale_for(1)
         from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
@@ -142,10 +135,10 @@ class ModelSettings:
         if self.context is None:
             return
         if not self.context or (self.tokenizer == "word" and not self.context.strip()):
-            raise AttnvizError(f"{option('context')} holds no tokens; a text with a word in it works")
+            raise AttnvizError(f"{option('context')} has no tokens; give a text with at least one word")
         if self.causal:
             given = option("causal", True)
-            raise AttnvizError(f"{given} orders the tokens of one text; with {option('context')} leave it out")
+            raise AttnvizError(f"{given} needs queries and keys from one text; with {option('context')} leave it out")
 
     @property
     def query_width(self) -> int:
@@ -172,7 +165,7 @@ class ModelSettings:
             scale = math.nan
         if not math.isfinite(scale) or scale == 0:
             given = f"{option('scale')} {self.scale!r}"
-            raise AttnvizError(f"{given} is no scale; sqrt, none or a number such as 0.125 works")
+            raise AttnvizError(f"{given} is not a scale; choose sqrt, none or a number such as 0.125")
         return scale
 
     def as_json(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_interrupted_download_ends_at_once_and_fetches_what_is_missing_later(hub
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=PATIENCE)
     hub.stall_after = None
-    assert "it is in the hub's cache in part only, and the hub is out of reach" in machine.found(NOWHERE)[1]
+    assert "it is incomplete in the hub's cache, and the hub is out of reach" in machine.found(NOWHERE)[1]
     hub.requests.clear()
     folder, said = machine.found(hub.address)
     assert {path.name: path.read_bytes() for path in Path(folder).iterdir()} == FILES
@@ -117,7 +117,7 @@ def test_broken_connection_is_taken_up_where_it_broke(hub: Hub, machine: Machine
     ("name", "says"),
     [
         ("someone/nothing", "no model 'someone/nothing' on the hub, or it is private; check the name"),
-        ("someone/gated", "'someone/gated' is gated: its owners give access to those who ask on its page"),
+        ("someone/gated", "'someone/gated' is gated: ask its owners for access on its page"),
         (
             "someone/pickled",
             "'someone/pickled' has its weights in model-00001-of-00002.bin, which can run code when opened",

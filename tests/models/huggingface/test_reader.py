@@ -302,7 +302,7 @@ def test_truncate_cuts_a_text_to_the_models_positions_and_keeps_its_last_special
     whole = labels(recorded("the cat " * 5, bert).maps[0])
     assert labels(recording.maps[0]) == whole
     assert whole[-1] == "[SEP]"
-    assert recording.remarks[0] == "Truncated: 12 of 22 tokens, as many as the model reads."
+    assert recording.remarks[0] == "Truncated: 12 of 22 tokens, the most that the model reads."
     assert not recorded("the cat", bert, truncate=True).remarks
 
 
@@ -317,9 +317,9 @@ def test_maps_kept_as_factors_give_the_dense_windows(llama: str) -> None:
 
 def test_refuses_what_the_model_cannot_read(bert: str) -> None:
     assert "the text has 22 tokens and" in refusal(bert, "the cat " * 10)
-    assert "reads at most 12; truncate=True cuts it" in refusal(bert, "the cat " * 10)
+    assert "reads at most 12; cut it with truncate=True" in refusal(bert, "the cat " * 10)
     assert "no chat template" in refusal(bert, chat=True)
-    assert "attention chooses in an encoder-decoder" in refusal(bert, attention="cross")
+    assert "attention needs an encoder-decoder" in refusal(bert, attention="cross")
     assert "no layer 9; there are 0-2" in refusal(bert, selection=Selection(layers=(9,)))
     assert "no head 4; there are 0-3" in refusal(bert, selection=Selection(pairs=((1, 4),)))
 

@@ -99,7 +99,7 @@ def test_every_number_follows_from_those_before_and_is_the_models_own(name: str,
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("Gemma2", "soft cap, 2"), ("Bloom", "bias by position"), ("Llama", "4 heads share 2 sets of keys")],
+    [("Gemma2", "soft cap, 2"), ("Bloom", "position bias"), ("Llama", "4 heads share 2 sets of keys")],
 )
 def test_what_a_model_does_besides_is_said(name: str, said: str) -> None:
     steps = explain(computed(model_of(name, "eager")), 1).steps
@@ -120,7 +120,7 @@ def test_steps_are_those_that_were_observed_and_others_are_refused() -> None:
 
 def test_scores_of_a_pair_are_summed_with_what_the_model_adds() -> None:
     [step] = explain(computed(model_of("Bloom", "eager")), 1, pair=("5", "2")).steps
-    assert "The model adds a bias by position to them. That makes the score of this pair" in step.examples[0]
+    assert "The model adds a position bias to them. That makes the score of this pair" in step.examples[0]
 
 
 def test_layers_that_are_not_there_are_refused_and_known_ones_listed() -> None:
