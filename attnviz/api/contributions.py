@@ -35,6 +35,13 @@ def contributions(
         AttnvizError: if no linear map directly follows the attention, or the module has no attention.
 
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
+
+    Example:
+        >>> import attnviz, torch
+        >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> recording = contributions(module, torch.rand(1, 5, 8))
+        >>> recording.maps[0].quantity, recording.maps[0].weights.shape
+        ('contribution', (2, 5, 5))
     """
     from attnviz.maps.contributions import contributions_of
 

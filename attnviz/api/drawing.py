@@ -42,6 +42,14 @@ def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> b
 
     Raises:
         AttnvizError: for an unknown suffix or option, or a value that does not suit the recording.
+
+    Example:
+        >>> import attnviz, torch
+        >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> with attnviz.record(module, tokens=["Life", "is", "short"]) as recording:
+        ...     output = module(torch.rand(1, 3, 8))
+        >>> draw(recording, ".svg", heads="0.1", theme="dark")[:5]
+        b'<?xml'
     """
     return draw_report(_report(recording, suffix, options), suffix)
 

@@ -86,6 +86,14 @@ def record(
     Raises:
         AttnvizError: if ``model`` is not a module; at the end of the block, if there was no attention, or a chosen
             layer or head does not exist; inside the block, if the maps are used.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.TransformerEncoderLayer(d_model=8, nhead=2, batch_first=True).eval()
+        >>> with record(model, heads=[1], tokens=["a", "b", "c"]) as recording:
+        ...     output = model(torch.rand(1, 3, 8))
+        >>> recording.maps[0].weights.shape  # (heads, queries, keys)
+        (1, 3, 3)
     """
     selection = Selection(
         layers=None if layers is None else tuple(layers), heads=None if heads is None else tuple(heads)

@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
 
 class DrawableRecording(Recording):
-    """The maps of one run, in layer order, with methods that show, draw and save them."""
+    """The maps of one run, in layer order, with methods that show, draw and save them.
+
+    Example:
+        >>> import attnviz, torch
+        >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> with attnviz.record(module) as recording:
+        ...     output = module(torch.rand(1, 5, 8))
+        >>> [(maps.layer, maps.heads, len(maps.query_tokens)) for maps in recording.maps]
+        [(0, (0, 1), 5)]
+        >>> figure = recording.figure(heads="0.1")
+    """
 
     def save(self, path: str | Path, force: bool = False) -> None:
         """Writes the recording as safetensors; ``attnviz.load`` and the command line read it.
@@ -66,6 +76,16 @@ def load(path: str | Path, whole: bool = False) -> DrawableRecording:
 
     Raises:
         AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
+
+    Example:
+        >>> import attnviz, tempfile, torch
+        >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> with attnviz.record(module) as recording:
+        ...     output = module(torch.rand(1, 5, 8))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     recording.save(f"{folder}/run.safetensors")
+        ...     print(load(f"{folder}/run.safetensors").maps[0].heads)
+        (0, 1)
     """
     from attnviz.maps import saved
 

@@ -98,6 +98,13 @@ class MultiHeadAttention(nn.Module):
         AttnvizError: if the heads do not divide the width, or a number is out of range.
 
     Source: Vaswani et al. 2017, section 3.2.2: MultiHead(Q, K, V) = Concat(head_1, …, head_h) W^O.
+
+    Example:
+        >>> import torch
+        >>> attention = MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> steps = attention(torch.rand(1, 5, 8))
+        >>> steps.weights.shape, steps.output.shape
+        (torch.Size([1, 2, 5, 5]), torch.Size([1, 5, 8]))
     """
 
     def __init__(
@@ -223,6 +230,12 @@ class SelfAttention(MultiHeadAttention):
         AttnvizError: if a number is out of range.
 
     Source: Vaswani et al. 2017, equation 1: Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V.
+
+    Example:
+        >>> import torch
+        >>> attention = SelfAttention(embed_dim=8, causal=True)
+        >>> attention(torch.rand(1, 3, 8)).weights[0, 0, 0].tolist()  # the first query sees only itself
+        [1.0, 0.0, 0.0]
     """
 
     def __init__(
@@ -267,6 +280,12 @@ class SeparateHeads(nn.Module):
 
     Raises:
         AttnvizError: if the heads do not divide the width, or a number is out of range.
+
+    Example:
+        >>> import torch
+        >>> attention = SeparateHeads(embed_dim=8, num_heads=2)
+        >>> len(attention.heads), attention(torch.rand(1, 5, 8)).weights.shape
+        (2, torch.Size([1, 2, 5, 5]))
     """
 
     def __init__(

@@ -55,6 +55,14 @@ def survey(
 
     Raises:
         AttnvizError: if there is no text, or the model does not attend as a survey needs.
+
+    Example:
+        >>> import attnviz, torch
+        >>> from attnviz.models.trained import load_model
+        >>> batches = [torch.randint(0, 256, (4, 16)) for _ in range(2)]
+        >>> summary = attnviz.survey(load_model(), batches=batches)
+        >>> summary.texts, summary.tokens, len(summary.heads)
+        (8, 128, 4)
     """
     selection = Selection(layers=_tuple(layers), heads=_tuple(heads))
     options = SurveyOptions(

@@ -127,6 +127,16 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         AttnvizError: where the output has no logits, or no sum of what heads add leads to them.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
+
+    Example:
+        >>> import attnviz, torch
+        >>> from attnviz.models.trained import load_model
+        >>> repeated = torch.tensor([[256, 7, 8, 9, 7, 8]])
+        >>> result = attnviz.logit_attribution(load_model(), repeated, token=9)
+        >>> abs(sum(part.adds for part in result.parts) - result.logit) < 1e-4
+        True
+        >>> max(result.parts, key=lambda part: part.adds).name
+        '1.0'
     """
     args, kwargs = arguments_of(inputs)
     refuse_opaque(model)

@@ -24,6 +24,12 @@ class Selection:
         pairs: ``(layer, head)`` pairs, written ``layer.head``; shown in this order.
         queries: start and stop of the queries; ``None`` is an open end, a negative number counts from the end.
         keys: start and stop of the keys, likewise.
+
+    Example:
+        >>> Selection.parse(heads="4.11,9.6", queries=":40").pairs
+        ((4, 11), (9, 6))
+        >>> Selection(layers=(0, 1), queries=(None, 40)).layers
+        (0, 1)
     """
 
     layers: tuple[int, ...] | None = None
