@@ -7,7 +7,7 @@ from numbers import Real
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 
-from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.options import declared_options, refuse_alone
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_unseen
@@ -109,8 +109,8 @@ def report_options(options: DrawOptions) -> ReportOptions:
     known = tuple(DrawOptions.__annotations__)
     unknown = [name for name in arguments if name not in known]
     if unknown:
-        raise AttnvizError(f"unknown option {unknown[0]!r}; {nearest(unknown[0], known)}{known_names(known)} works")
-    _refuse_types(given)
+        raise AttnvizError(f"unknown option {unknown[0]!r}; {choices(unknown[0], known)}")
+    _refuse_types(arguments)
 
     def take(names: Iterable[str]) -> dict[str, Any]:
         return {name: arguments[name] for name in names if name in arguments}

@@ -17,6 +17,14 @@ class AttnvizError(ValueError):
     """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
     ``str`` names options as Python does; `worded` names them as the command line does.
+
+    Example:
+        >>> import attnviz
+        >>> try:
+        ...     attnviz.Selection.parse(layers="3-1")
+        ... except attnviz.AttnvizError as error:
+        ...     print(error)
+        layers '3-1' counts backwards in '3-1'; write 1-3
     """
 
     def __init__(self, message: str) -> None:

@@ -15,6 +15,15 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
     Raises:
         AttnvizError: if the options name what the recording does not have, or cannot give.
+
+    Example:
+        >>> import attnviz, torch
+        >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+        >>> with attnviz.record(module) as recording:
+        ...     output = module(torch.rand(1, 5, 8))
+        >>> report = attnviz.build_report(recording, attnviz.ReportOptions(selection=attnviz.Selection(heads=(1,))))
+        >>> report.caption.split(",")[0]
+        'Attention of head 0.1 in MultiHeadAttention'
     """
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.contributions import contributions_of

@@ -127,6 +127,12 @@ class ReportOptions(Reduction, Rank):
         axes: for a survey, the numbers by which heads are drawn as points; ``None`` draws no points.
         look: the options of how it is drawn.
         medium: the properties of the medium that it is drawn in.
+
+    Example:
+        >>> import attnviz
+        >>> options = attnviz.ReportOptions(selection=attnviz.Selection(heads=(0, 1)), table="weights")
+        >>> options.selection.heads, options.of
+        ((0, 1), 'weights')
     """
 
     selection: Selection = field(default_factory=Selection)
