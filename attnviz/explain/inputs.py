@@ -1,4 +1,4 @@
-"""The steps of an explanation up to the heads: text to tokens, to features, to queries, keys and values."""
+"""Explains the steps from the text to the heads: tokens, features, queries, keys and values."""
 
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, Table, cut_table, shape
@@ -6,7 +6,7 @@ from attnviz.explain.worked_examples import join_heads, projection_example
 
 
 def explain_tokens(head: HeadView) -> Step:
-    """Text to tokens and their ids."""
+    """Explains how the text becomes tokens and ids."""
     computation = head.computation
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
@@ -27,12 +27,12 @@ def explain_tokens(head: HeadView) -> Step:
         latex=r"\text{text} \to \text{tokens} \to \text{ids}",
         before=f"{len(computation.tokens.text)} characters",
         after=shape(queries=len(computation.tokens)),
-        tables=tuple(cut_table(matrix, head.room) for matrix in matrices),
+        tables=tuple(cut_table(matrix, head.line_width) for matrix in matrices),
     )
 
 
 def explain_embedding(head: HeadView) -> Step:
-    """Ids to feature vectors."""
+    """Explains how ids become feature vectors."""
     computation = head.computation
     queries, features = computation.features.shape
     first = computation.layer == 0
@@ -57,7 +57,7 @@ def explain_embedding(head: HeadView) -> Step:
 
 
 def explain_projections(head: HeadView) -> Step:
-    """Features to queries, keys and values."""
+    """Explains how features become queries, keys and values."""
     computation = head.computation
     joined = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels
@@ -82,7 +82,7 @@ def explain_projections(head: HeadView) -> Step:
 
 
 def explain_heads(head: HeadView) -> Step:
-    """The features shared out to the heads."""
+    """Explains how the features are split between the heads."""
     computation = head.computation
     heads, queries, width = computation.queries.shape
     value_width = computation.values.shape[2]
@@ -115,7 +115,7 @@ def explain_heads(head: HeadView) -> Step:
 
 
 def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
-    """A head's queries, keys and values as they were seen in the run of a model."""
+    """Explains the queries, keys and values that were captured while a pretrained model ran."""
     computation = head.computation
     heads, queries, width = computation.queries.shape
     keys, number = len(computation.key_tokens), head.number

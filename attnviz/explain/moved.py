@@ -1,6 +1,7 @@
-"""The steps of an explanation that say what a head moves, and what is lost without it.
+"""Explains what a head moves into each query, and what the model loses without the head.
 
-After Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4; the second is an intervention.
+The norms are those of Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4; the loss is measured by an
+intervention.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ REMOVED = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
 
 def explain_contributions(head: HeadView) -> Step:
-    """What each key moves into each query: its weight times the norm of its value after the output projection."""
+    """Explains contributions: the weight of each key times the norm of its value after the output projection."""
     computation = head.computation
     assert computation.moved is not None
     weights, moved = computation.weights[head.number], computation.moved[head.number]
@@ -41,12 +42,12 @@ def explain_contributions(head: HeadView) -> Step:
 
 
 def explain_ablation(head: HeadView) -> Step:
-    """What the model loses without heads, and what this head would look at without those before it."""
+    """Explains the accuracy that the model loses without heads, and what earlier heads do for this head's weights."""
     from attnviz.models.trained import accuracy_without
 
-    everything, found = accuracy_without(REMOVED)
+    intact, ablated = accuracy_without(REMOVED)
     rows = ("nothing", *REMOVED)
-    values = np.array([[each, each - everything] for each in (everything, *found)])
+    values = np.array([[each, each - intact] for each in (intact, *ablated)])
     matrix = Matrix("the next byte, on repeats not seen", values, rows, ("accuracy", "change"))
     return Step(
         title="Without heads",
@@ -57,17 +58,17 @@ def explain_ablation(head: HeadView) -> Step:
         latex=r"O = \sum_{h \ne \text{removed}} P_h V_h W_O^h",
         before=f"{len(REMOVED)} sets of heads",
         after="one number each",
-        tables=(cut_table(matrix, head.room),),
+        tables=(cut_table(matrix, head.line_width),),
         examples=(
-            *_needed(head),
-            f"Without 1.0 or 1.1 alone little is lost ({found[2]:.4f}, {found[3]:.4f}); without both "
-            f"{everything - found[4]:.4f} of {everything:.4f}.",
+            *_weights_without_parts(head),
+            f"Without 1.0 or 1.1 alone little is lost ({ablated[2]:.4f}, {ablated[3]:.4f}); without both "
+            f"{intact - ablated[4]:.4f} of {intact:.4f}.",
         ),
     )
 
 
-def _needed(head: HeadView) -> list[str]:
-    """How the weight of the last query's first key falls where its score has no part of an earlier head."""
+def _weights_without_parts(head: HeadView) -> list[str]:
+    """Returns how the last query's largest weight changes when its scores lack the part of each earlier head."""
     computation = head.computation
     if not computation.parts:
         return []

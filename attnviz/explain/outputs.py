@@ -1,4 +1,4 @@
-"""The steps of an explanation after the weights: values summed, heads joined, and the output.
+"""Explains the steps after the weights: the sum of the values, the joined heads and the output projection.
 
 After Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 (the sum) and 3.2.2 (heads).
 """
@@ -9,7 +9,7 @@ from attnviz.explain.worked_examples import join_heads, sum_example
 
 
 def explain_sum(head: HeadView) -> Step:
-    """Values mixed by the weights."""
+    """Explains how the weights mix the values."""
     computation = head.computation
     all_heads = computation.dropped, computation.values, computation.mixed
     dropped, values, mixed = (each[head.number] for each in all_heads)
@@ -28,7 +28,7 @@ def explain_sum(head: HeadView) -> Step:
 
 
 def explain_join(head: HeadView) -> Step:
-    """The heads side by side again."""
+    """Explains how the outputs of the heads are joined."""
     computation = head.computation
     heads, queries, width = computation.mixed.shape
     joined = head.features("C", join_heads(computation.mixed), computation.tokens.labels)
@@ -46,7 +46,7 @@ def explain_join(head: HeadView) -> Step:
 
 
 def explain_output(head: HeadView) -> Step:
-    """The joined heads mixed to the output."""
+    """Explains how the output projection mixes the joined heads."""
     computation = head.computation
     heads, queries, width = computation.mixed.shape
     bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""

@@ -1,4 +1,4 @@
-"""Why one query attends to one key: their score feature by feature, the largest shares first, as they sum to it."""
+"""Explains why one query attends to one key: its score is a sum over features, the largest terms first."""
 
 import numpy as np
 
@@ -7,23 +7,23 @@ from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.report.maps.arcs_and_text import find_query
 
 PAIR = "pair"
-LISTED = 11  # features with the largest shares, as many as a table shows whole beside the rest
+LISTED = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
 
 
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
-    """The score of a query and a key by feature.
+    """Explains the score of a query and a key, feature by feature.
 
     Args:
-        head: which head.
-        pair: the query and the key, each by its token or its number.
+        head: the head.
+        pair: the query and the key, each as a token or its number.
 
     Raises:
         AttnvizError: if there is no such token.
     """
     computation = head.computation
     row, column = (
-        find_query(tokens, wanted)[0]
-        for tokens, wanted in zip((computation.tokens, computation.key_tokens), pair, strict=True)
+        find_query(tokens, name)[0]
+        for tokens, name in zip((computation.tokens, computation.key_tokens), pair, strict=True)
     )
     queries, keys = computation.queries[head.number, row], computation.keys[head.number, column]
     scale = computation.scale / computation.temperature
@@ -52,7 +52,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
         latex=r"s = \sum_f q_f k_f \cdot \text{scale}",
         before=f"q {shape(features=head.width)}, k {shape(features=head.width)}",
         after="one number",
-        tables=(cut_table(table, head.room),),
+        tables=(cut_table(table, head.line_width),),
         examples=(
             f"The shares sum to {shares.sum():.4f}{more} the score of this pair ({score:.4f}); after the softmax its "
             f"weight is {weight:.4f}.{hidden}",

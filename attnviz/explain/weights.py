@@ -1,4 +1,4 @@
-"""The steps of an explanation from scores to the weights that are left after dropout.
+"""Explains the steps from scores to the weights after dropout.
 
 After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 """
@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def explain_scores(head: HeadView) -> Step:
-    """Dot products of queries and keys."""
+    """Explains scores as dot products of queries and keys."""
     queries, keys = head.raw.shape
     return Step(
         title="Scores",
@@ -31,7 +31,7 @@ def explain_scores(head: HeadView) -> Step:
 
 
 def explain_scaling(head: HeadView) -> Step:
-    """Scores divided so that their variance does not grow with the width."""
+    """Explains why scores are scaled: their variance must not grow with the width of the head."""
     computation, raw, scaled = head.computation, head.raw, head.computation.scores[head.number]
     usual = np.isclose(computation.scale, head.width**-0.5)
     factor, latex = f"· {computation.scale:.4g}", rf"\cdot {computation.scale:.4g}"
@@ -56,7 +56,7 @@ def explain_scaling(head: HeadView) -> Step:
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
         before=shape(queries=raw.shape[0], keys=raw.shape[1]),
         after=shape(queries=raw.shape[0], keys=raw.shape[1]),
-        tables=(head.cells("scores", scaled), variance_table(head.width, head.room)),
+        tables=(head.cells("scores", scaled), variance_table(head.width, head.line_width)),
         examples=(
             f"Variance of q·k in this head, measured: {before:.4f} before, {after:.4f} after "
             f"(× {total:.4f}² = {total**2:.4f}).",
@@ -67,10 +67,10 @@ def explain_scaling(head: HeadView) -> Step:
 
 
 def explain_composition(head: HeadView) -> Step:
-    """How a head uses what earlier heads have written: the scores of the last query, part by part.
+    """Explains how a head uses the output of earlier heads: the scores of the last query as a sum of parts.
 
-    After Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", K-composition: keys are linear in the
-    features that they are made of, and these are a sum of the embedding and of what each earlier head has added.
+    This is the K-composition of Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits": keys are
+    linear in the residual stream, which is the sum of the embedding and the outputs of earlier heads.
     """
     computation = head.computation
     queries, keys = head.raw.shape
@@ -88,13 +88,13 @@ def explain_composition(head: HeadView) -> Step:
         latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
         before=f"{len(computation.parts)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
-        tables=(cut_table(matrix, head.room),),
+        tables=(cut_table(matrix, head.line_width),),
         examples=(largest_score_example(head, parts), *copied_example(head, parts)),
     )
 
 
 def explain_mask(head: HeadView) -> Step:
-    """Scores of hidden keys taken away."""
+    """Explains how the mask sets the scores of hidden keys to −∞."""
     computation, scores = head.computation, head.computation.scores[head.number]
     hidden = int((~head.visible).sum())
     same = shape(queries=scores.shape[0], keys=scores.shape[1])
@@ -112,16 +112,16 @@ def explain_mask(head: HeadView) -> Step:
         sentence = (
             "A query may look only at keys up to its own position: the scores of later keys are set to −∞, so that "
         )
-        seen, seen_latex = "j ≤ i", r"j \le i"
+        visible, visible_latex = "j ≤ i", r"j \le i"
     else:
         sentence = "The mask hides keys from queries: their scores are set to −∞, so that "
-        seen, seen_latex = "j is visible to i", r"j \text{ is visible to } i"
+        visible, visible_latex = "j is visible to i", r"j \text{ is visible to } i"
     return Step(
         title="Mask",
         sentence=f"{sentence}the softmax gives them nothing. {hidden} of {scores.size} cells are hidden; "
         "they are shown as ·.",
-        formula=f"S″[i, j] = S′[i, j] where {seen}, else −∞",
-        latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {seen_latex}, \text{{ else }} -\infty",
+        formula=f"S″[i, j] = S′[i, j] where {visible}, else −∞",
+        latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {visible_latex}, \text{{ else }} -\infty",
         before=same,
         after=same,
         tables=(head.cells("masked scores", scores, masked=True),),
@@ -129,12 +129,12 @@ def explain_mask(head: HeadView) -> Step:
 
 
 def _is_causal(visible: BoolArray) -> bool:
-    """Whether each query sees the keys up to its own position, and no others."""
+    """True if each query sees exactly the keys up to its own position."""
     return visible.shape[0] == visible.shape[1] and bool((visible == np.tri(len(visible), dtype=bool)).all())
 
 
 def explain_softmax(head: HeadView) -> Step:
-    """Scores to weights."""
+    """Explains how the softmax turns scores into weights."""
     weights = head.computation.weights[head.number]
     masked = not head.visible.all()
     table = head.cells("weights", weights, masked=masked, low=0.0)
@@ -159,7 +159,7 @@ def explain_softmax(head: HeadView) -> Step:
 
 
 def explain_dropout(head: HeadView) -> Step:
-    """Weights dropped at random."""
+    """Explains how dropout sets weights to zero at random."""
     computation, dropped = head.computation, head.computation.dropped[head.number]
     same = shape(queries=dropped.shape[0], keys=dropped.shape[1])
     share = computation.dropout
@@ -192,7 +192,7 @@ def explain_dropout(head: HeadView) -> Step:
 
 
 def score_parts(head: HeadView) -> FloatArray:
-    """What each part gives to the scores of the last query, and their sum, ``(parts + 1, keys)``."""
+    """Returns the scores of the last query part by part, and last their sum, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
     each = np.stack([part[head.number] @ query for part in computation.parts.values()])
@@ -200,8 +200,8 @@ def score_parts(head: HeadView) -> FloatArray:
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
-    """The largest score of the last query as a sum."""
-    computation, key = head.computation, found_key(head)
+    """Returns a sentence with the score of the last query's largest weight as a sum of parts."""
+    computation, key = head.computation, top_key(head)
     each = zip(computation.parts, parts[:-1, key], strict=True)
     terms = " + ".join(f"{_short(value)} ({name})" for name, value in each)
     weight = float(computation.weights[head.number, -1, key])
@@ -209,10 +209,14 @@ def largest_score_example(head: HeadView, parts: FloatArray) -> str:
 
 
 def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
-    """What the earlier head that gives most to this score had copied into the key."""
-    computation, key = head.computation, found_key(head)
-    given = zip(computation.parts, parts[:-1, key], strict=True)
-    heads = [(value, name) for name, value in given if name in computation.earlier]
+    """Returns a sentence about the earlier head that adds most to this score, and the token that it copied.
+
+    Returns:
+        One sentence, or none if no part is a head's.
+    """
+    computation, key = head.computation, top_key(head)
+    named_parts = zip(computation.parts, parts[:-1, key], strict=True)
+    heads = [(value, name) for name, value in named_parts if name in computation.earlier]
     if not heads:
         return ()
     name = max(heads)[1]
@@ -225,8 +229,8 @@ def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
     )
 
 
-def found_key(head: HeadView) -> int:
-    """The key that the last query looks at most."""
+def top_key(head: HeadView) -> int:
+    """Returns the key with the largest weight of the last query."""
     return int(head.computation.weights[head.number, -1].argmax())
 
 

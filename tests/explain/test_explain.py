@@ -125,7 +125,7 @@ def test_shapes_before_and_after_are_in_named_axes(causal: Computation) -> None:
 
 
 def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -> None:
-    explanation = explain(causal, 2, room=400)
+    explanation = explain(causal, 2, line_width=400)
     values = {step.name: [table.values for table in step.tables] for step in explanation.steps}
     queries, keys, mixed_values = values["heads"]
     assert np.allclose(values["scores"][0], queries @ keys.T, atol=1e-5)
@@ -153,7 +153,7 @@ def test_large_scores_are_worked_less_the_largest_so_that_no_power_overflows(sca
 
 
 def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
-    explanation = explain(causal, room=400)
+    explanation = explain(causal, line_width=400)
     examples = {step.name: step.examples for step in explanation.steps}
     score = examples["scores"][0]
     assert "q of “Life” · k of “" in score
@@ -264,7 +264,9 @@ def test_cutting_keeps_both_ends_and_no_more_than_asked(count: int, most: int) -
 @pytest.mark.parametrize("text", [TEXT, LONG, "生活 很 短 👩‍🚀 </script> [bold] $x_1$"])
 def test_no_line_is_wider_than_the_terminal(text: str, width: int) -> None:
     look = Look(width=width, colors=2**24)
-    explanation = explain(compute(text, causal=True, embed_dim=48, value_dim=None), room=room(".txt", look), look=look)
+    explanation = explain(
+        compute(text, causal=True, embed_dim=48, value_dim=None), line_width=room(".txt", look), look=look
+    )
     for line in explanation_lines(explanation):
         assert sum(cell_len(span.text) for span in line) <= width
 
@@ -336,7 +338,7 @@ def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pyt
     command = ["explain", TEXT, "--causal", "--num-heads", "3", "--embed-dim", "12", "--head", "1", "-o", str(target)]
     assert main([*command, "--device", "cpu"]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == str(target)
-    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, room=room(".md", Look()))
+    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, line_width=room(".md", Look()))
     assert target.read_text(encoding="utf-8") == drawn(expected, ".md")
 
 
