@@ -31,9 +31,9 @@ from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import start_of
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
-OBSERVED = "The numbers of {}, taken from its own forward pass; a weight is not an explanation."
+OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
 SEEDED_OR_TRAINED = ("embedding", "projections", "dropout", ABLATION)  # an observed run does not have their numbers
-TRAINED = "Trained to go on with random tokens that are said again, and on no language."
+TRAINED = "Trained to continue repeated random tokens; it has learned no language."
 
 
 def explain(
@@ -60,20 +60,24 @@ def explain(
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {nearest(step, STEPS)}{known_names(STEPS)} works")
+        raise AttnvizError(f"unknown step {step!r}; {nearest(step, STEPS)}choose {known_names(STEPS)}")
     if step == COMPOSITION and not computation.parts:
-        works = f"{option('model', 'trained')} {option('head', '1.1')}"
-        raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")
+        composed = f"{option('model', 'trained')} {option('head', '1.1')}"
+        raise AttnvizError(
+            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {composed}"
+        )
     if step in SEEDED_OR_TRAINED and computation.pretrained:
-        told = known_names([name for name in STEPS if _is_usual(name, computation)])
+        usual = known_names([name for name in STEPS if _is_usual(name, computation)])
         by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
-        raise AttnvizError(f"{option('step', step)} is not told of a run that was observed; {told} works{by_command}")
+        raise AttnvizError(
+            f"{option('step', step)} needs numbers that are not captured from a model; choose {usual}{by_command}"
+        )
     if step in (CONTRIBUTIONS, ABLATION) and computation.moved is None:
-        raise AttnvizError(f"{option('step', step)} is told of what has learned; {option('model', 'trained')} works")
+        raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     if step is not None and pair is not None:
-        raise AttnvizError(f"{option('step', step)} and {option('pair')} each ask for one step; one of them works")
+        raise AttnvizError(f"{option('step', step)} and {option('pair')} each choose one step; give one of them")
     view = HeadView(computation, head, line_width)
     steps = (
         [replace(explain_pair(view, pair), name=PAIR)]
@@ -89,7 +93,7 @@ def explain(
     return Explanation(
         title=look.title or words,
         head=f"{computation.layer}.{head}",
-        steps=tuple(steps),
+        steps=tuple(replace(each, sentence=look.worded(each.sentence)) for each in steps),
         remarks=(_remark(computation),),
         look=look,
     )

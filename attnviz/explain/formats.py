@@ -60,5 +60,5 @@ def format_of(suffix: str) -> ExplanationFormat:
         AttnvizError: if explanations have no such format.
     """
     if suffix not in FORMATS:
-        raise AttnvizError(f"explain writes no {suffix or 'file without a suffix'}; {known_names(FORMATS)} works")
+        raise AttnvizError(f"explain cannot write {suffix or 'a file without a suffix'}; choose {known_names(FORMATS)}")
     return FORMATS[suffix]

@@ -15,8 +15,8 @@ def explain_sum(head: HeadView) -> Step:
     dropped, values, mixed = (each[head.number] for each in all_heads)
     return Step(
         title="Weighted sum of values",
-        sentence="Each query gets the average of all values, each counted by its weight: this is where information "
-        "moves from one token to another.",
+        sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
+        "information moves from one token to another.",
         formula="C = D V" if computation.dropout else "C = P V",
         latex="C = D V" if computation.dropout else "C = P V",
         before=f"weights {shape(queries=dropped.shape[0], keys=dropped.shape[1])}, "
@@ -33,8 +33,8 @@ def explain_join(head: HeadView) -> Step:
     heads, queries, width = computation.mixed.shape
     joined = head.features("C", join_heads(computation.mixed), computation.tokens.labels)
     return Step(
-        title="Heads joined",
-        sentence=f"What the {heads} heads have gathered is put side by side again, head 0 first."
+        title="Join the heads",
+        sentence=f"The outputs of the {heads} heads are concatenated, head 0 first."
         if heads > 1
         else "There is one head, so there is nothing to join.",
         formula=f"C = [C_0, …, C_{heads - 1}]" if heads > 1 else "C = C_0",
@@ -52,8 +52,8 @@ def explain_output(head: HeadView) -> Step:
     bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
     return Step(
         title="Output projection",
-        sentence="A last matrix mixes what the heads have gathered back into the features of the model. A layer adds "
-        "this to what it was given, and passes it on.",
+        sentence="A last matrix turns the joined outputs of the heads into features of the model. The layer adds them "
+        "to its input and passes the sum on.",
         formula=f"Y = C W_O{bias}",
         latex=f"Y = C W_O{bias}",
         before=shape(queries=queries, features=heads * width),

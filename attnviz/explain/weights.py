@@ -6,6 +6,7 @@ After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import option
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.explain.worked_examples import masking_example, score_example, variance_table, weight_example
@@ -19,8 +20,8 @@ def explain_scores(head: HeadView) -> Step:
     queries, keys = head.raw.shape
     return Step(
         title="Scores",
-        sentence="Each query is compared with each key by their dot product: it is large where the key offers what the "
-        "query looks for. Rows are queries, columns are keys.",
+        sentence="The score of a query and a key is their dot product: it is large where the key offers what the query "
+        "looks for. Rows are queries, columns are keys.",
         formula="S = Q Kᵀ",
         latex=r"S = Q K^\top",
         before=f"Q {shape(queries=queries, features=head.width)}, K {shape(keys=keys, features=head.width)}",
@@ -41,16 +42,16 @@ def explain_scaling(head: HeadView) -> Step:
         factor, latex = f"{factor} / {computation.temperature:g}", rf"{latex} / {computation.temperature:g}"
     chosen = "" if usual else f" Here q·k is multiplied by {computation.scale:.4g} instead."
     warmth = computation.temperature
-    warm = "" if warmth == 1 else f" Then they are divided by the temperature, {warmth:g}."
+    warm = "" if warmth == 1 else f" Then the scores are divided by the temperature, {warmth:g}."
     added = f" {computation.added}" if computation.added else ""
     total = computation.scale / computation.temperature
     before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
     return Step(
         title="Scaling",
-        sentence=f"Were the {head.width} features of q and k independent, with mean 0 and variance 1, each product of "
-        f"two would have variance 1 and their sum q·k variance {head.width}: the wider the heads, the larger the "
-        "scores, until the softmax puts everything on one key and passes on no gradient. Multiplying by 1/√width "
-        f"brings the variance back to 1.{chosen}{warm}{added}",
+        sentence=f"If the {head.width} features of q and k were independent with mean 0 and variance 1, the product of "
+        f"two features would have variance 1, and the sum of these products, q·k, variance {head.width}. Wider heads "
+        "would have larger scores, until the softmax puts all weight on one key and its gradient vanishes. Multiplying "
+        f"by 1/√width brings the variance back to 1.{chosen}{warm}{added}",
         formula=f"S′ = S {factor}    since Var(α q·k) = α² Var(q·k)",
         latex=rf"S' = S {latex} \quad \text{{since}} \quad \operatorname{{Var}}(\alpha\, q \cdot k) = "
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
@@ -58,10 +59,10 @@ def explain_scaling(head: HeadView) -> Step:
         after=shape(queries=raw.shape[0], keys=raw.shape[1]),
         tables=(head.cells("scores", scaled), variance_table(head.width, head.line_width)),
         examples=(
-            f"Variance of q·k in this head, measured: {before:.4f} before, {after:.4f} after "
+            f"Measured variance of q·k in this head: {before:.4f} before, {after:.4f} after scaling "
             f"(× {total:.4f}² = {total**2:.4f}).",
-            "Its features are neither independent nor of variance 1, so this need not be 1. The table has random "
-            "vectors whose features are both, in heads of this width and of twice and four times it.",
+            "The features of this head are neither independent nor of variance 1, so the result need not be 1. The "
+            "table shows random vectors whose features are both, in heads of once, twice and four times this width.",
         ),
     )
 
@@ -79,11 +80,11 @@ def explain_composition(head: HeadView) -> Step:
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
     matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
     return Step(
-        title="Heads composed",
-        sentence="A key is made of a sum, the embedding and what each head before has added to its token, and so is "
-        "every score: the table has the parts. A head before that copies the predecessor of each token into it lets "
-        "this one find the token that came after an earlier copy of the query: two heads that do together what "
-        "neither can alone (induction).",
+        title="Composition of heads",
+        sentence="A key is computed from a sum: the embedding plus what each earlier head has added to the token. So "
+        "every score is a sum too, and the table shows its parts. If an earlier head copies the predecessor of each "
+        "token into it, this head can find the token that followed an earlier copy of the query. Together they do what "
+        "neither can do alone: induction.",
         formula="S′ = Σ over parts: Q K(part)ᵀ · scale",
         latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
         before=f"{len(computation.parts)} parts of K {shape(keys=keys, features=head.width)}",
@@ -99,27 +100,29 @@ def explain_mask(head: HeadView) -> Step:
     hidden = int((~head.visible).sum())
     same = shape(queries=scores.shape[0], keys=scores.shape[1])
     if not hidden:
-        sentence = "There is no mask: every query may look at every key, also at those that come after it"
+        later = (
+            ""
+            if computation.cross or computation.pretrained or scores.shape[1] == 1
+            else f", even the keys after it ({option('causal', True)} hides them)"
+        )
         return Step(
             title="Mask",
-            sentence=f"{sentence}{'' if computation.cross or computation.pretrained else ' (--causal hides those)'}.",
-            formula="S″ = S′",
-            latex="S'' = S'",
+            sentence=f"Nothing is masked: every query sees every key{later}.",
+            formula="S″ = S′ (nothing is masked)",
+            latex=r"S'' = S' \quad \text{(nothing is masked)}",
             before=same,
             after=same,
         )
     if _is_causal(head.visible):
-        sentence = (
-            "A query may look only at keys up to its own position: the scores of later keys are set to −∞, so that "
-        )
+        sentence = "A query can see only keys up to its own position: the scores of later keys are set to −∞, so that "
         visible, visible_latex = "j ≤ i", r"j \le i"
     else:
         sentence = "The mask hides keys from queries: their scores are set to −∞, so that "
         visible, visible_latex = "j is visible to i", r"j \text{ is visible to } i"
     return Step(
         title="Mask",
-        sentence=f"{sentence}the softmax gives them nothing. {hidden} of {scores.size} cells are hidden; "
-        "they are shown as ·.",
+        sentence=f"{sentence}the softmax gives them weight 0. {hidden} of {scores.size} cells are masked; they are "
+        "shown as ·.",
         formula=f"S″[i, j] = S′[i, j] where {visible}, else −∞",
         latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {visible_latex}, \text{{ else }} -\infty",
         before=same,
@@ -141,14 +144,16 @@ def explain_softmax(head: HeadView) -> Step:
     sums = weights.sum(axis=1)
     examples = [
         weight_example(head.computation, head.number),
-        f"Every row sums to 1: from {sums.min():.4f} to {sums.max():.4f} here, over {len(sums)} rows.",
+        f"Every row sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
+    if (head.visible.sum(axis=1) == 1).any():
+        examples.append("A query that sees only one key gives it weight 1, whatever its score.")
     if masked:
         examples.append(masking_example(head.computation, head.number))
     return Step(
         title="Softmax",
-        sentence="Each row of scores becomes weights that are positive and sum to 1: the share of its attention that a "
-        "query gives to each key.",
+        sentence="The softmax turns each row of scores into weights that sum to 1. A weight is the share of its "
+        "attention that a query gives to a key.",
         formula="P[i, j] = exp(S″[i, j]) / Σₖ exp(S″[i, k])",
         latex=r"P_{ij} = \frac{\exp S''_{ij}}{\sum_k \exp S''_{ik}}",
         before=shape(queries=weights.shape[0], keys=weights.shape[1]),
@@ -164,12 +169,13 @@ def explain_dropout(head: HeadView) -> Step:
     same = shape(queries=dropped.shape[0], keys=dropped.shape[1])
     share = computation.dropout
     if not share:
+        shown_by = "" if computation.seed is None else f" ({option('dropout', 0.5)} shows it)"
         return Step(
             title="Dropout",
-            sentence="There is none: it is for training, where it sets a share p of the weights to zero at random, so "
-            "that no query relies on one key alone (--dropout 0.5 shows it).",
-            formula="D = P",
-            latex="D = P",
+            sentence="Nothing is dropped. In training, dropout sets each weight to zero with probability p, so that no "
+            f"query relies on one key alone{shown_by}.",
+            formula="D = P (nothing is dropped)",
+            latex=r"D = P \quad \text{(nothing is dropped)}",
             before=same,
             after=same,
         )
@@ -178,7 +184,7 @@ def explain_dropout(head: HeadView) -> Step:
     return Step(
         title="Dropout",
         sentence=f"In training, each weight is set to zero with probability p = {share:g}, so that no query relies on "
-        f"one key alone; those kept are divided by 1 − p, so that the sum stays the same on average.",
+        f"one key alone; the other weights are divided by 1 − p, so that the sum of a row stays 1 on average.",
         formula=f"D = P ⊙ kept / (1 − {share:g})",
         latex=rf"D = P \odot \text{{kept}} / (1 - {share:g})",
         before=same,
@@ -186,7 +192,7 @@ def explain_dropout(head: HeadView) -> Step:
         tables=(head.cells("weights after dropout", dropped, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"{lost} of {int((weights > 0).sum())} weights were dropped; the others are {1 / (1 - share):.4g} times as "
-            "large. Rows sum to 1 no more, only on average.",
+            "large. Rows now sum to 1 only on average.",
         ),
     )
 
@@ -224,8 +230,8 @@ def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
     source = int(row.argmax())
     labels = computation.key_tokens.labels
     return (
-        f"There, {name} had looked at “{labels[source]}” (token {source}, weight {row[source]:.2f}) "
-        f"and written it into “{labels[key]}”.",
+        f"Before that, {name} attended to “{labels[source]}” (token {source}, weight {row[source]:.2f}) "
+        f"and wrote it into “{labels[key]}”.",
     )
 
 

@@ -29,8 +29,8 @@ def variance_table(width: int, line_width: int) -> Table:
         np.einsum("pf,pf->p", *(random.standard_normal((PAIRS, each)) for _ in range(2))).var() for each in widths
     ]
     rows = np.array([products, [product / each for product, each in zip(products, widths, strict=True)]])
-    title = f"variance, {PAIRS:,} pairs of normal vectors"
-    return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(f"width {each}" for each in widths)), line_width)
+    title = f"variance by width, {PAIRS:,} pairs of normal vectors"
+    return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
 
 
 def projection_example(computation: Computation) -> str:
@@ -64,7 +64,7 @@ def weight_example(computation: Computation, head: int) -> str:
     terms = " + ".join(f"{power:.4f}" for power in powers[:MAX_TERMS])
     rest = f" + … ({len(powers)} keys)" if len(powers) > MAX_TERMS else ""
     result = _number(float(computation.weights[head, row, column]))
-    note = f"; from each score {_number(offset)} is taken first, which changes no weight" if offset else ""
+    note = f"; {_number(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
         f"exp({_number(scores[column])}) / ({terms}{rest}) = {np.exp(scores[column]):.4f} / {powers.sum():.4f} "
@@ -79,8 +79,8 @@ def masking_example(computation: Computation, head: int) -> str:
     after = kept / np.maximum(kept.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     difference = float(np.abs(after - computation.weights[head]).max())
     return (
-        "The other way to mask gives the same: the softmax of all scores, hidden weights multiplied by 0, each row "
-        f"divided by its sum. The largest difference is {difference:.1e}."
+        "Masking after the softmax gives the same weights: take the softmax of all scores, set masked weights to 0 and "
+        f"divide each row by its sum. The largest difference is {difference:.1e}."
     )
 
 
