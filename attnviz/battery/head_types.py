@@ -1,4 +1,4 @@
-"""HeadTypes: how much each head is of each known type, with its control and how sure that is."""
+"""Scores each head on each known type of heads, with a control and a margin of error."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ DETECTED_TEXTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class HeadType(Measure):
-    """A known type of heads, as what is measured of it.
+    """A known type of heads, with the score that tests for it.
 
     Attributes:
-        control: what it is held against.
-        source: where it is defined.
+        control: the control that the score is compared with, in words.
+        source: the paper that defines the type.
     """
 
     control: str
@@ -52,21 +52,21 @@ TYPES = {
         _type("retrieval", "tokens of a needle that are copied", "its other tokens looked at", "Wu et al. 2024"),
     )
 }
-Scores = Mapping[HeadName, Float64Array]  # of each head in each text
+Scores = Mapping[HeadName, Float64Array]  # by head, one score per text
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadTypes:
-    """What the battery found.
+    """The results of the battery for one model.
 
     Attributes:
-        model: what the model is called.
-        tested: the scores and the controls of each type that was tested.
-        skipped: why each other type was not.
-        detected: what ``detect_head`` of TransformerLens says on some of the random texts, by type and head.
-        texts: the tokens of these.
-        remarks: what a reader must know.
-        written: the share of needles that the model wrote, by length and depth.
+        model: the name of the model.
+        tested: the scores and the controls of each tested type.
+        skipped: the reason why each other type was not tested.
+        detected: the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head.
+        texts: the token ids of these texts.
+        remarks: notes about the tests for the reader.
+        written: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
     """
 
     model: str
@@ -84,21 +84,21 @@ class HeadTypes:
 
     @cached_property
     def scores(self) -> HeadFrame:
-        """How much each head is of each type."""
+        """The mean scores: a row per head, a column per type."""
         return self._frame(lambda score, control: score)
 
     @cached_property
     def controls(self) -> HeadFrame:
-        """The same of the control."""
+        """The mean controls: a row per head, a column per type."""
         return self._frame(lambda score, control: control)
 
     @cached_property
     def excess(self) -> HeadFrame:
-        """How much more the scores are than the controls, text by text."""
+        """The means of score minus control, text by text: a row per head, a column per type."""
         return self._frame(lambda score, control: score - control)
 
     def _frame(self, number: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
-        """The means of a number of a head's scores and controls."""
+        """Returns the means over texts of a number that is computed from scores and controls."""
         pairs = [self.tested[each.name] for each in self.types]
         found = [{head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs]
         return frame_of_samples(self.types, found)
@@ -108,13 +108,13 @@ class HeadTypes:
         return self.excess.column(name) > np.nan_to_num(self.excess.column(name, "margins"))
 
     def as_rows(self) -> list[list[Any]]:
-        """A row for each type and head behind a header, numbers exact."""
+        """Returns a header and a row per type and head, with unrounded numbers."""
         header = ["type", "layer", "head", "score", "margin", "control", "beyond", "beyond_margin", "texts"]
         return [header, *(list(row.values()) for row in self._rows())]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        said = {
+        """Returns all results as JSON values."""
+        detections = {
             name: {f"{layer}.{head}": scores.tolist() for (layer, head), scores in heads.items()}
             for name, heads in self.detected.items()
         }
@@ -133,7 +133,7 @@ class HeadTypes:
             "needles_written": [
                 {"length": length, "depth": depth, "share": share} for length, depth, share in self.written
             ],
-            "detect_head": {"texts": [list(text) for text in self.texts], "scores": said},
+            "detect_head": {"texts": [list(text) for text in self.texts], "scores": detections},
         }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -152,14 +152,14 @@ class HeadTypes:
 
 
 def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
-    """How much each head of a model is of each known type.
+    """Tests every head of a model for each known type.
 
     Args:
         model: the model.
-        seed: of the random tokens.
+        seed: the seed of the random tokens.
 
     Raises:
-        AttnvizError: if it has or reads too few tokens.
+        AttnvizError: if the model's vocabulary or its longest input is too small.
     """
     found, skipped = dict[str, tuple[Scores, Scores]](), dict[str, str]()
     tests = random_probes(model, seed)
@@ -167,27 +167,27 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     if model.read is None:
         skipped |= dict.fromkeys(TEMPLATES, "its tokens are no words of a language")
     else:
-        made = template_probes(model, seed)
-        skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in made and name in WITHOUT}
-        tests |= made
+        templates = template_probes(model, seed)
+        skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in templates and name in WITHOUT}
+        tests |= templates
     for name, (probes, controls) in track(list(tests.items()), "testing heads"):
         found[name] = model.scores(probes)[0], model.scores(controls)[0]
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
             found[name] = model.scores(probes)  # the control is what uniform attention gives
-    needles, said = retrieved(model, seed), list[str]()
+    needles, remarks = retrieved(model, seed), list[str]()
     if needles is None or not needles.haystacks:
         skipped["retrieval"] = "it predicts no next token" if needles is None else "no haystack fits it"
     else:
         found["retrieval"] = needles.scores, needles.controls
-        said.append(_of_needles(needles))
+        remarks.append(_needle_remark(needles))
     return HeadTypes(
         model=model.name,
         tested=found,
         skipped=skipped,
         detected={name: detected(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
-        remarks=(f"Random texts say {segment_of(model)} different tokens twice.", *said),
+        remarks=(f"Random texts say {segment_of(model)} different tokens twice.", *remarks),
         written=()
         if needles is None
         else tuple(
@@ -206,7 +206,7 @@ WITHOUT = {
 }
 
 
-def _of_needles(found: Retrieved) -> str:
+def _needle_remark(found: Retrieved) -> str:
     lengths = sorted({each.length for each in found.haystacks})
     return (
         f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; the model itself writes "
