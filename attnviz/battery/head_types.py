@@ -36,20 +36,20 @@ def _type(name: str, score: str, control: str, source: str) -> HeadType:
     return HeadType(name=name, header=name, unit="share", meaning=score, control=control, source=source)
 
 
-UNIFORM = "what uniform attention would give"
-SHUFFLED = "the second time in another order"
+UNIFORM = "uniform attention"
+SHUFFLED = "the repeat in another order"
 TYPES = {
     each.name: each
     for each in (
         _type("previous", "on the token before, in random tokens", "on the one before that", "Voita et al. 2019"),
-        _type("duplicate", "on the earlier copy, in random tokens said twice", SHUFFLED, "Wang et al. 2023"),
-        _type("induction", "on the token after the earlier copy, in the same", SHUFFLED, "Olsson et al. 2022"),
+        _type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
+        _type("induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"),
         _type("successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"),
         _type("delimiter", "on punctuation, in three samples", UNIFORM, "Clark et al. 2019"),
-        _type("first token", "on the first token, in the same", UNIFORM, "Xiao et al. 2024"),
+        _type("first token", "on the first token, in the same samples", UNIFORM, "Xiao et al. 2024"),
         _type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
         _type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
-        _type("retrieval", "tokens of a needle that are copied", "its other tokens looked at", "Wu et al. 2024"),
+        _type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
     )
 }
 Scores = Mapping[HeadName, Float64Array]  # by head, one score per text
@@ -165,7 +165,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     tests = random_probes(model, seed)
     texts = [probe.ids for probe in tests["induction"][0][:DETECTED_TEXTS]]
     if model.read is None:
-        skipped |= dict.fromkeys(TEMPLATES, "its tokens are no words of a language")
+        skipped |= dict.fromkeys(TEMPLATES, "the model knows no language")
     else:
         templates = template_probes(model, seed)
         skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in templates and name in WITHOUT}
@@ -177,7 +177,9 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
             found[name] = model.scores(probes)  # the control is what uniform attention gives
     needles, remarks = retrieved(model, seed), list[str]()
     if needles is None or not needles.haystacks:
-        skipped["retrieval"] = "it predicts no next token" if needles is None else "no haystack fits it"
+        skipped["retrieval"] = (
+            "the model predicts no next token" if needles is None else "the model reads no text long enough"
+        )
     else:
         found["retrieval"] = needles.scores, needles.controls
         remarks.append(_needle_remark(needles))
@@ -187,7 +189,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         skipped=skipped,
         detected={name: detected(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
-        remarks=(f"Random texts say {segment_of(model)} different tokens twice.", *remarks),
+        remarks=(f"Random texts repeat {segment_of(model)} different tokens once.", *remarks),
         written=()
         if needles is None
         else tuple(
@@ -198,9 +200,9 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
 
 
 TEMPLATES = ("successor", "delimiter", "first token", "name mover", "S-inhibition")
-_STORY = "its queries see later keys, or it does not tell the names apart"
+_STORY = "the model is not causal, or cannot tell the names apart"
 WITHOUT = {
-    "successor": "it does not tell the items apart",
+    "successor": "the model cannot tell the items apart",
     "name mover": _STORY,
     "S-inhibition": _STORY,
 }
@@ -209,6 +211,6 @@ WITHOUT = {
 def _needle_remark(found: Retrieved) -> str:
     lengths = sorted({each.length for each in found.haystacks})
     return (
-        f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; the model itself writes "
-        f"{found.written.mean():.0%} of the answers' tokens, and only these count."
+        f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
+        f"that the model itself predicts count, here {found.written.mean():.0%}."
     )

@@ -85,7 +85,7 @@ class ProbedModel:
 
         def hand_on(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
             if site.kind == "cross" or first:
-                raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
+                raise AttnvizError("the battery needs a model with self-attention only, whose heads see one whole text")
             receive(site, heads, call)
 
         listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
@@ -143,7 +143,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     """
     if not kind_of(settings.model).has_learned:
         raise AttnvizError(
-            f"the battery is for a model that was trained; {option('model', './my-llama')} or trained works"
+            f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
         )
     return probed(open_reader(settings, "predictions"))
 
@@ -155,7 +155,7 @@ def probed(reader: Reader) -> ProbedModel:
         AttnvizError: if the model does not read a single text.
     """
     if reader.read(Example(FRAME_TEXT)).context is not None:
-        raise AttnvizError(f"{reader.settings.model} does not read one text; a model that does works")
+        raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
     vocabulary = reader.vocabulary()
     return ProbedModel(
         module=reader.module,

@@ -46,8 +46,8 @@ def segment_of(model: ProbedModel) -> int:
     segment = min(SEGMENT, longest // 2, len(model.words))
     if segment < MIN_SEGMENT:
         raise AttnvizError(
-            f"{model.name} has {len(model.words)} tokens and reads {longest} of them; the battery repeats "
-            f"{MIN_SEGMENT} or more"
+            f"the battery needs a vocabulary of {MIN_SEGMENT} tokens and a text of {2 * MIN_SEGMENT}; {model.name} has "
+            f"{len(model.words)} and reads {longest}"
         )
     return segment
 

@@ -208,7 +208,7 @@ ADVISED = {
     "ablate Life": ("--model trained or", "ablate 'a b a b' --model trained"),
     "explain run.safetensors": ("give a text", "explain Life"),
     "explain Life --step softmax --pair Life Life": ("give one of them", "explain Life --pair Life Life"),
-    "explain Life --format svg": (".md works", "explain Life --format md"),
+    "explain Life --format svg": ("choose .txt, .html or .md", "explain Life --format md"),
     "heads 'a b c' --filter 'entropi>0'": ("did you mean entropy?", "heads 'a b c' --filter 'entropy>0'"),
     "heads 'a b c' --filter clear": ("leaves none of 4 heads; leave it out", "heads 'a b c'"),
     "heads 'a b c' --filter 'entropy>'": ("is no test of a head; ", "heads 'a b c' --filter 'entropy>0.5'"),
