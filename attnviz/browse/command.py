@@ -36,7 +36,7 @@ def _head_words(screen: Screen, state: State) -> list[str]:
     """Returns the options that choose and order heads and tokens as the screen does."""
     session, view = screen.session, state.view
     if state.opened:
-        how, heads = session.made_of(state.head)
+        how, heads = session.combination_of(state.head)
         names = ",".join(_name(session, head) for head in (*heads, *state.beside))
         reduced = [f"--reduce {how}"] if how in ("mean", "max", "rollout") else []
         return [f"--heads {names}", *reduced, *_part_words(screen, state)]
@@ -93,7 +93,7 @@ def _joining(by: str) -> str:
 
 def _difference_from_screen(session: Session, state: State) -> str:
     """Returns what the figure of the command shows otherwise than the screen, or ""."""
-    how, _ = session.made_of(state.head)
+    how, _ = session.combination_of(state.head)
     if state.opened and how == "difference":
         return "it draws both heads; s saves their difference"
     if state.view.scores:

@@ -75,7 +75,7 @@ def leave(screen: Screen, state: State, key: str) -> State:
     if state.opened and (state.zoom or state.why or state.beside):
         return replace(state, zoom=0, why=False, beside=() if not state.zoom and not state.why else state.beside)
     if state.opened:
-        sources = screen.session.made_of(state.head)[1]
+        sources = screen.session.combination_of(state.head)[1]
         return replace(state, opened=False, head=sources[0], top=0)
     if state.lens:
         return replace(state, lens=False, second=None, top=0)
@@ -127,7 +127,7 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
     """The cursor's query in all heads at once."""
     if state.lens and not state.opened:
         return replace(state, message="this is the token in all heads; / finds another, Enter opens the head")
-    sources = screen.session.made_of(state.head)[1]
+    sources = screen.session.combination_of(state.head)[1]
     return replace(
         state, head=sources[0], opened=False, lens=True, direction="to", second=None, top=0, column=0, beside=()
     )

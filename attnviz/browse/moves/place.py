@@ -83,7 +83,7 @@ def read_place(screen: Screen, state: State, written: str) -> State:
 
 
 def _head_parts(session: Session, state: State) -> list[tuple[str, str]]:
-    how, sources = session.made_of(state.head)
+    how, sources = session.combination_of(state.head)
     names = [session.names[head] for head in (*sources, *state.beside)]
     if state.opened and len(names) > 1:
         return [("heads", ",".join(names)), ("together", how or "side")]

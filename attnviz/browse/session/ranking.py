@@ -1,4 +1,4 @@
-"""What is measured of every head: the order that it gives them, and what each head does in plain words."""
+"""Measures heads, to sort and filter them and to name what each head does."""
 
 import re
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from attnviz.metrics.head_filter import DescribedHead, HeadFilter
     from attnviz.metrics.head_frame import HeadFrame
 
-MAX_UNREQUESTED_CELLS = 4_000_000  # cells of a head that is measured before its numbers are asked for
+MAX_UNREQUESTED_CELLS = 4_000_000  # a head with more cells is measured only when its numbers are asked for
 
 
 class Ranking:
-    """The numbers of heads, by their places in the recording.
+    """The metrics of heads; a head is an index into ``heads``.
 
     Attributes:
-        heads: the attention call and the number of each.
-        layers: the heads of each call.
-        numbers: by metric, those of every head, where it is measured.
-        patterns: what a head does, such as ``previous token 0.98``, where it is measured.
-        added: numbers that are known beside what is measured.
+        heads: the attention call and the number of each head.
+        layers: the heads of each attention call.
+        numbers: by metric, the number of every head, once it is measured.
+        patterns: what each head does, such as ``previous token 0.98``, once it is measured.
+        added: numbers from a file, such as effects, that heads can be sorted and filtered by too.
     """
 
     def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[HeadFrame]" = ()) -> None:
@@ -42,19 +42,19 @@ class Ranking:
 
     @property
     def names(self) -> list[str]:
-        """What heads can be sorted by."""
+        """The names of the numbers that heads can be sorted by."""
         from attnviz.metrics.metrics import METRICS
 
         return [*(each.names[0] for each in self.added), *METRICS]
 
     def _of_heads(self, added: "HeadFrame") -> dict[int, float]:
-        """A number that is added, of each head by its place; NaN where there is none."""
+        """Returns an added number of each head; NaN for heads without one."""
         return {
             place: added.single.get((maps.layer, head), float("nan")) for place, (maps, head) in enumerate(self.heads)
         }
 
     def order(self, view: View) -> list[int]:
-        """The heads that the filter leaves, those with the most of the metric first, as far as both are known."""
+        """Returns the filtered and sorted heads; filter and order wait until their numbers are measured."""
         everyone = self.filtered(view.filter)
         if not self.is_sorted(view):
             return everyone
@@ -63,35 +63,35 @@ class Ranking:
         return sorted(everyone, key=lambda head: (np.isnan(numbers[head]), sign * numbers[head]))
 
     def is_sorted(self, view: View) -> bool:
-        """Whether heads are to be sorted and what they are sorted by is measured."""
+        """True if heads are sorted by a metric that is already measured."""
         return view.order in self.numbers
 
     def by_layer(self, heads: list[int]) -> list[list[int]]:
-        """Those of the heads that are of one call, call by call."""
-        left = set(heads)
-        groups = ([head for head in group if head in left] for group in self.layers)
+        """Returns the heads grouped by attention call."""
+        listed = set(heads)
+        groups = ([head for head in group if head in listed] for group in self.layers)
         return [group for group in groups if group]
 
     def filtered(self, words: str) -> list[int]:
-        """The heads for which every word holds, in their order; all where none does, or it is not known yet."""
+        """Returns the heads for which every word of a filter holds; all heads if none does or numbers are missing."""
         everyone = list(range(len(self.heads)))
         if not words or not self.knows(words):
             return everyone
-        kept = _parsed(words, tuple(self.names))
-        return [head for head in everyone if kept.keeps(self.described(head))] or everyone
+        filter = _parsed(words, tuple(self.names))
+        return [head for head in everyone if filter.keeps(self.described(head))] or everyone
 
     def knows(self, words: str) -> bool:
-        """Whether what the words of a filter ask for is measured."""
+        """True if every number that a filter needs is measured."""
         return not asks_for_numbers(words) or len(self._values) == len(self.heads)
 
     def refuse_filter(self, words: str) -> None:
-        """Raises AttnvizError where words are no filter, or one that is known to leave no head."""
-        kept = _parsed(words, tuple(self.names))
-        if self.knows(words) and not any(kept.keeps(self.described(head)) for head in range(len(self.heads))):
+        """Raises AttnvizError if the words are not a filter, or if it surely leaves no head."""
+        filter = _parsed(words, tuple(self.names))
+        if self.knows(words) and not any(filter.keeps(self.described(head)) for head in range(len(self.heads))):
             raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
 
     def described(self, head: int) -> "DescribedHead":
-        """What a filter looks at of a head."""
+        """Returns the facts of a head that a filter asks for."""
         from attnviz.metrics.head_filter import DescribedHead
 
         maps, number = self.heads[head]
@@ -99,24 +99,24 @@ class Ranking:
         return DescribedHead(maps.layer, number, maps.kind, pattern, numbers)
 
     def measured(self, head: int) -> dict[str, float]:
-        """Every number of a head; nothing until it is measured."""
+        """Returns every metric of a head; none until it is measured."""
         return self._values.get(head, {})
 
     def measure(self, name: str) -> None:
-        """Measures a metric of every head; a thread may do it."""
+        """Measures a metric of every head; may run in a thread."""
         from attnviz.metrics.metrics import measure_heads
 
         measured = measure_heads(self.heads, (name,))
         self.numbers[name] = {place: each.values[name] for place, each in enumerate(measured)}
 
     def unnamed(self, view: View | None = None) -> list[int] | None:
-        """The next attention call whose heads have no pattern yet; of long maps only where the filter needs it."""
-        asked = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
-        groups = (group for group in self.layers if asked or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
+        """Returns the heads of the next attention call without patterns; long maps only if the filter needs them."""
+        needed = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
+        groups = (group for group in self.layers if needed or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
         return next((group for group in groups if group[0] not in self._values), None)
 
     def name(self, group: list[int]) -> None:
-        """Measures every metric of the heads of one call, and says what they do; a thread may do it."""
+        """Measures every metric of the heads of one call and names their patterns; may run in a thread."""
         from attnviz.metrics.metrics import METRICS, measure_heads
         from attnviz.metrics.patterns import name_pattern
 
@@ -129,7 +129,7 @@ class Ranking:
 
 
 def asks_for_numbers(words: str) -> bool:
-    """Whether a filter has a word that asks for more than where a head is."""
+    """True if a filter has a word that needs a metric or a pattern, not only the layer, head or kind."""
     return any(not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in words.lower().split())
 
 

@@ -54,7 +54,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
     screen, shows = screen_of(recording), example["shows"]
     for address in (example["written"], *example["also"]):
         state = read_place(screen, State(), address)
-        how, sources = screen.session.made_of(state.head)
+        how, sources = screen.session.combination_of(state.head)
         heads = [screen.session.names[head] for head in (*sources, *state.beside)] if state.opened else []
         assert heads == shows["heads"]
         assert (how or "side") == shows.get("together", "side")
