@@ -1,4 +1,4 @@
-"""The table of keys: the help, the palette, the hints of the last line and the answer to a key all follow from it."""
+"""Holds the table of keys, from which help, palette, hints and the answer to a key follow."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,19 +24,19 @@ from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_token
 from attnviz.browse.session.state import Prompt, State
 
 Place = Literal["heads", "head", "lens", "marked"]
-LAST_RANK = 99  # of a hint that stays where there is no room for others
+LAST_RANK = 99  # the last hint of a line, which stays when others are left out
 MORE_HELP = ("question_mark", "down", "pagedown", "space")
 ARROWS = ("up", "down", "left", "right")
 
 
 class KeyHint(NamedTuple):
-    """What the last line calls a key in one place.
+    """A hint for a key in the last line, at one place.
 
     Attributes:
-        place: with all ``heads`` on the screen, in an open ``head``, in the token ``lens``, or with ``marked`` heads.
-        rank: its place in the line; where there is no room, the last are left out.
-        does: in a word or two.
-        key: as textual names it; empty for the first of its binding.
+        place: the overview of ``heads``, an open ``head``, the token ``lens``, or the overview with ``marked`` heads.
+        rank: the position in the line; hints of high rank are left out first.
+        does: what the key does, in a word or two.
+        key: textual's name of the key; empty for the first key of the binding.
     """
 
     place: Place
@@ -46,16 +46,16 @@ class KeyHint(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """Keys that do the same, what it is, and how.
+    """Keys with one function.
 
     Attributes:
-        keys: as textual names them.
-        shown: as the help shows them.
-        does: in a few words.
-        press: the next state.
-        actions: what the palette calls the keys, one each from the first; ``None`` calls the first what it does, and
-            an empty one leaves the keys out.
-        hints: what the last line calls them.
+        keys: textual's names of the keys.
+        shown: the keys as the help writes them.
+        does: what the keys do, in a few words.
+        press: returns the state after one of the keys.
+        actions: names for the palette, one per key from the first; ``None`` uses ``does`` for the first key, and an
+            empty tuple leaves the keys out.
+        hints: the hints in the last line.
     """
 
     keys: tuple[str, ...]
@@ -67,12 +67,12 @@ class Binding(NamedTuple):
 
     @property
     def named_actions(self) -> tuple[tuple[str, str], ...]:
-        """What the palette lists: a name and the key that it presses, each."""
+        """The entries of the palette: names, and the keys that they press."""
         return tuple(zip((self.does,) if self.actions is None else self.actions, self.keys, strict=False))
 
 
 def press(screen: Screen, state: State, key: str) -> State:
-    """The state after a key; the same one where the key means nothing."""
+    """Returns the state after a key; the same state if the key is not bound."""
     if state.help:
         more = key in MORE_HELP and state.help < help_pages(screen.size, len(BINDINGS))
         return replace(state, help=state.help + 1 if more else 0)

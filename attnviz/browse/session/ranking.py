@@ -68,8 +68,8 @@ class Ranking:
 
     def by_layer(self, heads: list[int]) -> list[list[int]]:
         """Returns the heads grouped by attention call."""
-        listed = set(heads)
-        groups = ([head for head in group if head in listed] for group in self.layers)
+        left = set(heads)
+        groups = ([head for head in group if head in left] for group in self.layers)
         return [group for group in groups if group]
 
     def filtered(self, words: str) -> list[int]:
@@ -77,8 +77,8 @@ class Ranking:
         everyone = list(range(len(self.heads)))
         if not words or not self.knows(words):
             return everyone
-        filter = _parsed(words, tuple(self.names))
-        return [head for head in everyone if filter.keeps(self.described(head))] or everyone
+        kept = _parsed(words, tuple(self.names))
+        return [head for head in everyone if kept.keeps(self.described(head))] or everyone
 
     def knows(self, words: str) -> bool:
         """True if every number that a filter needs is measured."""
@@ -86,8 +86,8 @@ class Ranking:
 
     def refuse_filter(self, words: str) -> None:
         """Raises AttnvizError if the words are not a filter, or if it surely leaves no head."""
-        filter = _parsed(words, tuple(self.names))
-        if self.knows(words) and not any(filter.keeps(self.described(head)) for head in range(len(self.heads))):
+        kept = _parsed(words, tuple(self.names))
+        if self.knows(words) and not any(kept.keeps(self.described(head)) for head in range(len(self.heads))):
             raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
 
     def described(self, head: int) -> "DescribedHead":
@@ -111,8 +111,8 @@ class Ranking:
 
     def unnamed(self, view: View | None = None) -> list[int] | None:
         """Returns the heads of the next attention call without patterns; long maps only if the filter needs them."""
-        needed = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
-        groups = (group for group in self.layers if needed or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
+        asked = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
+        groups = (group for group in self.layers if asked or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
         return next((group for group in groups if group[0] not in self._values), None)
 
     def name(self, group: list[int]) -> None:
