@@ -10,7 +10,7 @@ from attnviz.browse.moves.layout import map_of, tiles
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.process.pictures import refuse_picture, save_report
 from attnviz.browse.session.state import State, View
-from attnviz.browse.view.lens import lay_out_lens, said_of
+from attnviz.browse.view.lens import lay_out_lens, lens_title
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Axis, Panel
@@ -84,7 +84,7 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
     names = tuple(session.names[head] for head in lens.heads)
     labels = lens.units[1].labels
     return Panel(
-        title=said_of(state, lens),
+        title=lens_title(state, lens),
         values=np.stack([row.values for row in rows]),
         visible=np.stack([row.visible for row in rows]),
         rows=Axis("heads", names, tuple(range(len(names) + 1)), _marks(screen, lens.heads, names)),
