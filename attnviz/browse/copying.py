@@ -29,10 +29,10 @@ def copied(screen: Screen, state: State, key: str) -> tuple[str, str]:
     """
     what = COPIED_PARTS.get(key)
     if what is None:
-        return "", "nothing is copied: c, r, t, l and p stand for what can be"
+        return "", "nothing is copied; press c, r, t, l or p"
     if what == "place":
         text = written_place(screen, state)
-        return text, f"copied {text}; browse --at opens it, and so does a page"
+        return text, f"copied {text}; open it with browse --at, or in a page"
     if what == "command":
         text, remark = figure_command(screen, state)
         return text, f"copied {text}" + (f"; {remark}" if remark else "")
@@ -40,8 +40,8 @@ def copied(screen: Screen, state: State, key: str) -> tuple[str, str]:
     text = "\n".join("\t".join(_plain(cell) for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
         raise AttnvizError(
-            f"this {what} is {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
-            "zoom in, or attnviz show -o numbers.csv writes all of it"
+            f"this {what} has {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
+            "zoom in, or use attnviz show -o numbers.csv"
         )
     lines = f"{len(table) - 1} lines" if len(table) > 2 else text.partition("\n")[2] or text
     return text, f"copied the {what}: {lines}".replace("\t", "  ")

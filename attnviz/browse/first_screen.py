@@ -44,7 +44,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     try:
         before = termios.tcgetattr(0)
     except termios.error as error:
-        raise AttnvizError("browse needs a terminal, and this one has gone") from error
+        raise AttnvizError("browse needs a terminal, and this one is closed") from error
 
     def give_back() -> None:
         """Restores the terminal; writes to the descriptor, since a signal may interrupt a write to the stream."""

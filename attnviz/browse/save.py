@@ -15,7 +15,7 @@ from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Axis, Panel
 from attnviz.report.picture.report import Heatmaps
-from attnviz.report.words.captions import model_name, panel_remarks, recording_remarks, text_title
+from attnviz.report.words.captions import MASKED, model_name, panel_remarks, recording_remarks, text_title
 from attnviz.text.named_groups import Mark, singular
 
 JOINED = "Tokens of a {} are joined: a weight is summed over its keys and averaged over its queries."
@@ -124,7 +124,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
         (view.steps == "log", "Colours are logarithmic."),
         (view.own and len(panels) > 1, "Each head has a colour scale of its own."),
     )
-    masked = (remark for remark in panel_remarks(list(panels)) if remark.startswith("Absent"))
+    masked = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
     return *(sentence for holds, sentence in sentences if holds), *masked
 
 

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 def refuse_browse() -> None:
     """Raises AttnvizError if there is no terminal or no textual; called before any long work."""
     if find_spec("textual") is None:
-        raise AttnvizError("browse needs textual; pip install 'attnviz[browse]' adds it")
+        raise AttnvizError("browse needs textual; install it: pip install 'attnviz[browse]'")
     if os.name != "posix":
-        raise AttnvizError("browse needs a POSIX terminal; WSL has one, and attnviz show works anywhere")
+        raise AttnvizError("browse needs a POSIX terminal; use WSL, or attnviz show")
     streams = sys.stdout, sys.stderr
     if not all(stream is not None and stream.isatty() for stream in streams) or os.environ.get("TERM") == "dumb":
-        raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
+        raise AttnvizError(
+            "browse needs a terminal; use attnviz show, which writes to pipes and, with -o FILE, to files"
+        )
 
 
 def browse(
@@ -185,6 +187,6 @@ def _take_keys_from_terminal() -> None:
     try:
         terminal = os.open("/dev/tty", os.O_RDWR)
     except OSError as error:
-        raise AttnvizError("browse needs a terminal for its keys; attnviz show needs none") from error
+        raise AttnvizError("browse needs a terminal for its keys; use attnviz show") from error
     os.dup2(terminal, 0)
     os.close(terminal)

@@ -46,12 +46,11 @@ def find_token(screen: Screen, state: State, sought: str, axis: Prompt, step: in
     if axis == "query" and not hits and queries != keys and (state.opened or state.lens):
         return find_token(screen, state, sought, "key", step)
     here = state.key if axis == "key" else state.query
-    many = {"query": "queries", "key": "keys"}
     if not hits:
         return replace(state, message=f"no {axis} with “{sought}”")
     again = state.sought == sought and state.sought_axis == axis and here in hits
     place = hits[(hits.index(here) + step) % len(hits)] if again else hits[0]
-    count = f"1 {axis}" if len(hits) == 1 else f"{many[axis]} {hits.index(place) + 1} of {len(hits)}"
+    count = f"1 {axis}" if len(hits) == 1 else f"{axis} {hits.index(place) + 1} of {len(hits)}"
     found = f"“{sought}”: {count}" + ("; n finds the next" if hits[1:] else "")
     state = replace(state, sought=sought, sought_axis=axis, message=found)
     state = replace(state, key=place) if axis == "key" else replace(state, query=place)
@@ -97,7 +96,7 @@ def _find_among_heads(screen: Screen, state: State, sought: str) -> State:
     found = find_token(screen, state, sought, "query")
     if found.sought_axis == "query" and found.sought == sought and found is not state:
         return settle(screen, replace(found, lens=True, direction="to", second=None, top=0, column=0))
-    message = f"no head, metric or token “{sought}”; {names[0]} to {names[-1]}, previous, sink or layer work"
+    message = f"no head, metric or token “{sought}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if sought else "")
 
 

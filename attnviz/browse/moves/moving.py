@@ -97,12 +97,12 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     if key == "equals_sign" and len(state.marked) > 1:
         return side_by_side(screen, state)
     if state.lens and not state.opened:
-        return replace(state, message="the rows are as wide as the screen; Enter opens the head, where + zooms")
+        return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
     if not state.opened:
         return replace(state, enlarged=0 if not step else min(max(state.enlarged + step, -8), 8))
     every = levels(screen.session, state, screen.size, screen.colors)
     zoom = 0 if not step else min(max(state.zoom + step, 0), len(every) - 1)
-    message = "this is the closest" if step == 1 and zoom == state.zoom else ""
+    message = "this is the closest zoom" if step == 1 and zoom == state.zoom else ""
     row, column = state.query - every[zoom].rows // 2, state.key - every[zoom].columns // 2
     return replace(state, zoom=zoom, row=row, column=column, message=message)
 
@@ -113,7 +113,7 @@ def next_strongest(screen: Screen, state: State, key: str) -> State:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
         return state if row is None else on_other(state, row.strongest)
     if not state.opened:
-        return replace(state, message="Enter opens a head; g goes to its strongest keys there")
+        return replace(state, message="g goes to the strongest key of an open head; Enter opens one")
     order = strongest_keys(screen, state)
     if not order:
         return replace(state, message="this query sees no key")
@@ -126,7 +126,7 @@ def next_strongest(screen: Screen, state: State, key: str) -> State:
 def open_lens(screen: Screen, state: State, key: str) -> State:
     """Opens the lens: the cursor's query in all heads."""
     if state.lens and not state.opened:
-        return replace(state, message="this is the token in all heads; / finds another, Enter opens the head")
+        return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
     sources = screen.session.combination_of(state.head)[1]
     return replace(
         state, head=sources[0], opened=False, lens=True, direction="to", second=None, top=0, column=0, beside=()

@@ -71,7 +71,7 @@ def read_place(screen: Screen, state: State, written: str) -> State:
     words = dict(parse_qsl(written.rpartition("#")[2], keep_blank_values=True))
     known = (*HEAD_WORDS, *TOKEN_WORDS, *LIST_WORDS, *LOOK_WORDS)
     if not words or any(word not in known for word in words):
-        raise AttnvizError(f"{option('at')} {written!r} is no place; {EXAMPLE!r} works, or the end of a page's link")
+        raise AttnvizError(f"{option('at')} {written!r} is not a place; use {EXAMPLE!r} or the end of a page's link")
     session = screen.session
     state = _with_look(screen, state, words)
     state, opens = _with_heads(screen, state, words)
@@ -127,9 +127,8 @@ def _with_heads(screen: Screen, state: State, words: dict[str, str]) -> tuple[St
     session = screen.session
     names = [name.partition("~")[0] for word in ("head", "heads") for name in words.get(word, "").split(",") if name]
     if missing := [name for name in names if name not in session.names]:
-        raise AttnvizError(
-            f"{option('at')}: no head {missing[0]!r}; {session.names[0]} to {session.names[session.recorded - 1]} work"
-        )
+        first, last = session.names[0], session.names[session.recorded - 1]
+        raise AttnvizError(f"{option('at')}: no head {missing[0]!r}; choose {first} to {last}")
     heads = tuple(session.names.index(name) for name in names)
     if not heads:
         return state, session.recorded == 1

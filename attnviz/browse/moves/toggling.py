@@ -20,11 +20,11 @@ def toggle(screen: Screen, state: State, key: str) -> State:
     if key == "v" and state.opened and state.head >= screen.session.recorded:
         return replace(state, message="several heads together have no score; Esc goes back to one")
     if key == "v" and tokens_of(screen.session.heads[state.head][0]).block != (1, 1):
-        return replace(state, message="these maps were pooled when they were captured, and a block has no score")
+        return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
     if key == "v" and view.words:
         return replace(state, message=WORD_SCORES)
     if key == "l" and (view.scores or view.difference):
-        return replace(state, message="steps of the colours are for weights; v shows them")
+        return replace(state, message="colour steps apply to weights only")
     toggled = {
         "v": lambda: replace(view, scores=not view.scores, difference=False),
         "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
@@ -38,9 +38,9 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     """Toggles words or special tokens; the cursor stays on its tokens."""
     session, old = screen.session, screen.session.units(state.head, state.view)
     if not state.opened and not state.lens:
-        return replace(state, message="Enter opens a head; words and special tokens are joined and hidden there")
+        return replace(state, message="w and t change the tokens of an open head; Enter opens one")
     if not session.joins(state.head):
-        return replace(state, message="words and special tokens: not for maps of this length")
+        return replace(state, message="this map is too long to join words or hide special tokens")
     view = state.view
     if key == "w" and view.scores:
         return replace(state, message=WORD_SCORES)
@@ -61,14 +61,14 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
 def toggle_why(screen: Screen, state: State, key: str) -> State:
     """Shows or hides the features that explain the weight under the cursor."""
     if not state.opened:
-        return replace(state, message="Enter opens a head; x tells there why a weight is what it is")
+        return replace(state, message="x explains a weight of an open head; Enter opens one")
     return replace(state, why=not state.why)
 
 
 def next_theme(screen: Screen, state: State, key: str) -> State:
     """Changes the theme: the terminal's own colours, light, dark."""
     if screen.colors <= ANSI_COLORS:
-        return replace(state, message="this terminal has few colours; its own are used")
+        return replace(state, message="this terminal has too few colours for a theme")
     theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
     message = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
     return replace(state, theme=theme, message=message)
@@ -83,7 +83,7 @@ def sort(screen: Screen, state: State, key: str) -> State:
         return replace(state, head=lens_heads(screen.session, state)[0]) if state.second is not None else state
     if key == "r":
         if state.view.order is None:
-            return replace(state, message="layers are in order; o sorts by a metric")
+            return replace(state, message="heads are in the order of layers; o sorts them by a metric")
         state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
         return _with_order_message(state) if state.opened else first_ranked(screen, state)
     names: list[str | None] = [None, *screen.session.ranking.names]
@@ -96,5 +96,5 @@ def _with_order_message(state: State) -> State:
     """Returns the state with a message about the order in which Tab opens heads."""
     order = "in the order of layers"
     if state.view.order is not None:
-        order = f"by {state.view.order}, the {'least' if state.view.ascending else 'most'} first"
-    return replace(state, message=f"Tab goes through heads {order}")
+        order = f"by {state.view.order}, the {'smallest' if state.view.ascending else 'largest'} first"
+    return replace(state, message=f"Tab opens heads {order}")

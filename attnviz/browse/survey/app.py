@@ -87,7 +87,7 @@ class SurveyBrowser(Application[OpenedText]):
         Binding("enter", "open", "open"),
         Binding("escape,backspace", "heads", "back"),
         Binding("o", "sort(1)", "sort"),
-        Binding("O", "sort(-1)", "sort by the metric before", show=False),
+        Binding("O", "sort(-1)", "sort by the previous metric", show=False),
         Binding("r", "reverse", "reverse"),
         Binding("f", "ask('filter')", "filter"),
         Binding("p", "points", "points"),
@@ -178,11 +178,11 @@ class SurveyBrowser(Application[OpenedText]):
         if self.message:
             return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
-            return " Enter opens the text in this head, every cell; Tab goes on to the numbers, Esc back to the heads"
+            return " Enter opens the text in this head; Tab goes to the numbers, Esc back to the heads"
         if self.pointed:
-            return f" {view.axes[0]} across, {view.axes[1]} up; a asks for others, arrows choose a head"
+            return f" {view.axes[0]} across, {view.axes[1]} up; a changes them, arrows choose a head"
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
-        return f" {order}; Enter shows what the head does, and the texts that show it"
+        return f" {order}; Enter shows the head's numbers and example texts"
 
     def draw(self) -> None:
         """Draws the card and the points in the size of their widgets."""
@@ -334,7 +334,11 @@ class SurveyBrowser(Application[OpenedText]):
             typed = self.view.filter if what == "filter" else ",".join(self.view.axes)
         field = self.query_one(Input)
         field.display, field.value = True, typed
-        hints = {"filter": "filter, as previous>0.5 layer:3-5", "axes": "axes, as previous,sink", "save": "save as"}
+        hints = {
+            "filter": "filter heads, such as previous>0.5 layer:3-5",
+            "axes": "two metrics, such as previous,sink",
+            "save": "save as",
+        }
         self.show(hints[what])
         field.focus()
 

@@ -74,9 +74,7 @@ class SurveyView:
         """
         axes = chosen_axes(self.survey, self.asked or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
-            raise AttnvizError(
-                f"two numbers are drawn here, across and up; '{self.numbers[0]},{self.numbers[1]}' works"
-            )
+            raise AttnvizError(f"points need two metrics, across and up; give '{self.numbers[0]},{self.numbers[1]}'")
         return axes[0], axes[1]
 
     @cached_property

@@ -58,7 +58,7 @@ def _hint(key: str, does: str) -> Hint:
     return Hint(key, written(key), does)
 
 
-HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quits"), _hint("escape", "back")
+HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quit"), _hint("escape", "back")
 COPY_HINTS = (
     *(_hint("c", "cell"), _hint("r", "row"), _hint("t", "table")),
     *(_hint("l", "command line"), _hint("p", "place"), BACK),
@@ -120,11 +120,11 @@ def _offered(screen: Screen, state: State) -> Words:
     """Returns suggestions for the prompt."""
     free = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
-        text = "" if state.typed else "  previous>0.5 layer:3-5   sink<.2 -uniform   nothing: all"
+        text = "" if state.typed else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
     elif state.prompt != "query" or state.opened or state.lens:
         text = ""
     else:
         names = matching_metrics(state.typed, screen.session.ranking.names)
-        text = "" if state.typed else f"  a token; {screen.session.names[0]}; or what to sort by: "
+        text = "" if state.typed else f"  token, head ({screen.session.names[0]}) or metric: "
         text += ("  " if state.typed and names else "") + " ".join(names)
     return Words(text, max(0, min(cell_len(text), free)), "dim")

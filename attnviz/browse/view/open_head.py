@@ -72,7 +72,7 @@ def place_status(head: OpenHead) -> str:
         sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (shown.queries, shown.keys))
         parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if blocks == (1, 1) else "blocks"))
     if not parts and blocks != (1, 1):
-        parts.append("every cell is a block of {} x {} tokens, as it was captured".format(*blocks))
+        parts.append("every cell is a block of {} x {} tokens, as captured".format(*blocks))
     return f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}"
 
 

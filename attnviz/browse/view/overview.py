@@ -107,7 +107,7 @@ def _status(screen: Screen, state: State, grid: Tiles, shown: tuple[Words, Box, 
     colors: tuple[Box, ...] = shown
     width = screen.size.width - LEGEND_COLUMNS - cell_len(low.text) - cell_len(high.text)
     if state.view.own:
-        own = "each its own scale"
+        own = "one scale per head"
         colors, width = (Words(own),), screen.size.width - len(own)
     return Beside(
         (Words(before, style="bold"), Words(_head_summary(screen.session, state, grid, before, width)), *colors)

@@ -126,7 +126,7 @@ def _cursor_numbers(head: OpenHead) -> list[str]:
         combined = head.state.head >= head.screen.session.recorded
         score = " a word has no score" if view.words else "" if combined else " score  NaN"
     if not row.visible[key]:
-        return [" masked: may not look", score]
+        return [" masked: cannot be seen", score]
     return [weight_text(head, row, key), score]
 
 
@@ -142,7 +142,7 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
 def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
     """Returns up to ``count`` lines of the strongest keys, each with its number and a bar."""
     if not head.strongest:
-        return [SideLine(Words(" none is visible", style="dim"))]
+        return [SideLine(Words(" every key is masked", style="dim"))]
     listed = head.strongest[: max(0, count)]
     shown = np.abs(head.row.shown(head.state.view)[listed])
     most = 1.0 if head.panel.quantity is PERCENT else float(shown[np.isfinite(shown)].max(initial=0)) or 1.0

@@ -9,10 +9,8 @@ from attnviz.browse.view.boxes import Beside, Box, ShareBar, Words
 from attnviz.browse.view.opened import OpenHead
 
 BAR_WIDTH = 4  # columns
-NO_FACTORS = (
-    "The recording holds weights, no queries and keys: those of long texts do, and of others what --factored records."
-)
-COMBINED_HEAD = "This is made of several heads; Esc goes back to one."
+NO_FACTORS = "This recording holds weights, but no queries and keys; record it with --factored to keep them."
+COMBINED_HEAD = "This map combines several heads; Esc goes back to one."
 
 
 def why_lines(head: OpenHead, count: int) -> list[Box]:
@@ -38,7 +36,7 @@ def _feature_lines(q: Float64Array, k: Float64Array, scale: float, count: int) -
     order = np.argsort(-np.abs(terms), kind="stable")
     listed, rest = order[: max(1, count - 5)], order[max(1, count - 5) :]
     most = float(np.abs(terms).max(initial=0))
-    lines: list[Box] = [Words(" feature      q      k  share", style="dim")]
+    lines: list[Box] = [Words(" feature      q      k   term", style="dim")]
     for feature in listed.tolist():
         numbers = f" {feature:>7} {q[feature]:>6.2f} {k[feature]:>6.2f} {terms[feature]:>6.2f} "
         lines.append(Beside((Words(numbers), ShareBar(float(terms[feature]), most, BAR_WIDTH, "dim"))))

@@ -272,8 +272,8 @@ def test_words_have_no_scores(recording: Recording) -> None:
 def test_sorting_in_a_head_acts_on_tab_and_says_so(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "enter", "o")
-    assert "Tab goes through heads by entropy, the most first" in state.message
-    assert "the least first" in after(screen, "r", state=state).message
+    assert "Tab opens heads by entropy, the largest first" in state.message
+    assert "the smallest first" in after(screen, "r", state=state).message
     assert "order of layers" in after(screen, "O", state=state).message
 
 
