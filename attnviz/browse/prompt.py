@@ -101,7 +101,13 @@ class PromptLine:
         self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
-        """Writes the picture and shows a message about it; runs in a thread."""
+        """Writes the picture and shows a message about it; runs in a thread.
+
+        Args:
+            screen: the recording and the terminal.
+            state: the state to draw.
+            path: the file.
+        """
         try:
             self.save(screen, state, path)
             message = f"saved {path}"

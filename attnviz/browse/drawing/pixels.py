@@ -177,7 +177,13 @@ def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
 
 @lru_cache(maxsize=65_536)
 def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
-    """Returns a span's style as a rich style."""
+    """Returns a span's style as a rich style.
+
+    Args:
+        ink: the colour of the text; ``None`` for the terminal's.
+        paper: the background; ``None`` for the terminal's.
+        style: rich's names of attributes, such as ``bold``, separated by spaces.
+    """
     colors = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
     words = dict.fromkeys(style.split(), True)
     ink_name, paper_name = colors

@@ -62,7 +62,13 @@ def find_token(screen: Screen, state: State, sought: str, axis: Prompt, step: in
 
 
 def is_token(screen: Screen, state: State, sought: str) -> bool:
-    """True if a query has this text."""
+    """True if a query has this text, ignoring case and spaces around it.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state, with the head whose queries are searched.
+        sought: the text.
+    """
     labels = screen.session.units(state.head, state.view)[0].labels
     return any(label.strip().casefold() == sought.casefold() for label in labels)
 
@@ -107,7 +113,13 @@ def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> S
 
 
 def filter_heads(screen: Screen, state: State, words: str) -> State:
-    """Returns the state with heads filtered by words; if they are not a filter, the old heads and a message."""
+    """Returns the state with heads filtered by words; if they are not a filter, the old heads and a message.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state.
+        words: words that must all hold for a listed head, as `head_filter` reads them.
+    """
     state, words = replace(state, prompt=None, typed="", message=""), " ".join(words.split())
     try:
         screen.session.ranking.refuse_filter(words)

@@ -52,7 +52,7 @@ class Binding(NamedTuple):
         keys: textual's names of the keys.
         shown: the keys as the help writes them.
         does: what the keys do, in a few words.
-        press: returns the state after one of the keys.
+        press: returns the state after a key, given the screen, the state before and textual's name of the key.
         actions: names for the palette, one per key from the first; ``None`` uses ``does`` for the first key, and an
             empty tuple leaves the keys out.
         hints: the hints in the last line.
@@ -72,7 +72,13 @@ class Binding(NamedTuple):
 
 
 def press(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after a key; the same state if the key is not bound."""
+    """Returns the state after a key; the same state if the key is not bound.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: textual's name of the key.
+    """
     if state.help:
         more = key in MORE_HELP and state.help < help_pages(screen.size, len(BINDINGS))
         return replace(state, help=state.help + 1 if more else 0)

@@ -197,7 +197,13 @@ class MapPane:
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
-    """Returns the tiles of the overview: as large as all heads fit, but never too small to read."""
+    """Returns the tiles of the overview: as large as all heads fit, but never too small to read.
+
+    Args:
+        session: the recording.
+        state: the state, with the order and the filter of heads.
+        size: the size of the terminal.
+    """
     body = size.height - FIXED_LINES
     ranked = session.ranking.is_sorted(state.view)
     listed = session.ranking.order(state.view)

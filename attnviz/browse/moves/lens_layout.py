@@ -54,7 +54,13 @@ class LensPane(NamedTuple):
 
 
 def lens_pane(session: Session, state: State, size: Size) -> LensPane:
-    """Returns the layout of the lens for the state's token."""
+    """Returns the layout of the lens for the state's token.
+
+    Args:
+        session: the recording.
+        state: the state, with the lens's token and cursor.
+        size: the size of the terminal.
+    """
     layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
     count = len(session.units(state.head, state.view)[state.direction == "to"])
     return place_lens(layers, session.names[: session.recorded], count, state, size)

@@ -80,7 +80,13 @@ class QueryRows:
         self._kept = LruCache[QueryRow](MAX_KEPT_ROWS)
 
     def find(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact weights and scores of one query over all keys."""
+        """Returns the exact weights and scores of one query over all keys.
+
+        Args:
+            head: the head.
+            view: the toggles, of which those of tokens count.
+            query: the query, in units.
+        """
         key = (head, view.words, view.special, query)
         return self._kept.get(key, lambda: self._read(head, view, query))
 

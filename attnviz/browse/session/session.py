@@ -180,7 +180,13 @@ class Session(InspectedHeads):
         return ColorScale(low, high, steps=view.steps)
 
     def row(self, head: int, view: View, query: int) -> QueryRow:
-        """Returns the exact weights and scores of one query over all keys."""
+        """Returns the exact weights and scores of one query over all keys.
+
+        Args:
+            head: the head.
+            view: the toggles, of which those of tokens count.
+            query: the query, in units.
+        """
         return self._query_rows.find(head, view, query)
 
     def _spans(self, maps: LayerMaps) -> tuple[slice, slice]:

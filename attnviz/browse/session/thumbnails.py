@@ -17,12 +17,24 @@ class HeadThumbnails:
         self._kept = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded)
 
     def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
-        """Returns a head in at most ``pixels`` x ``pixels`` cells, maybe a preview; ``None`` if not computed yet."""
+        """Returns the thumbnail of a head, maybe a preview; ``None`` if it is not computed yet.
+
+        Args:
+            head: the head.
+            view: the toggles.
+            pixels: the most cells along a side.
+        """
         found = self._kept.find((head, *pooled_key(view, pixels)))
         return found.cells if isinstance(found, RefinedBlock) else found
 
     def unfinished(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
-        """Returns the thumbnails of these heads that are still to be refined."""
+        """Returns the thumbnails of some heads that are still to be refined.
+
+        Args:
+            heads: the heads.
+            view: the toggles.
+            pixels: the most cells along a side.
+        """
         found = (self._kept.find((head, *pooled_key(view, pixels))) for head in heads)
         return [each for each in found if isinstance(each, RefinedBlock) and not each.finished]
 

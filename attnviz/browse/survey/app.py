@@ -178,7 +178,7 @@ class SurveyBrowser(Application[OpenedText]):
         if self.message:
             return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
-            return " Enter opens the text in this head; Tab goes to the numbers, Esc back to the heads"
+            return " Enter opens the text; Tab goes to the numbers, Esc back to the heads"
         if self.pointed:
             return f" {view.axes[0]} across, {view.axes[1]} up; a changes them, arrows choose a head"
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"

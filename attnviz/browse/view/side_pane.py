@@ -131,7 +131,13 @@ def _cursor_numbers(head: OpenHead) -> list[str]:
 
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
-    """Returns the weight or the contribution of a key, and its change."""
+    """Returns the weight or the contribution of a key, and its change.
+
+    Args:
+        head: the open head.
+        row: the numbers of the cursor's query.
+        key: the key, in units.
+    """
     quantity = head.screen.session.weights
     if quantity is not PERCENT:
         return f" {quantity.name.split(' ')[0]} {row.weights[key]:.4f}"
