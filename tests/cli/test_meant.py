@@ -332,7 +332,7 @@ ADVISED = {
         "-o picture.html shows it",
         "show run.safetensors --effects effects.json -o picture.html",
     ),
-    "explain 'a b a' --step ablation": ("--model trained works", "explain 'a b a' --step ablation --model trained"),
+    "explain 'a b a' --step ablation": ("use --model trained", "explain 'a b a' --step ablation --model trained"),
     "show run.safetensors --of contributions": ("--values keeps it", "record 'a b' --values -o values.safetensors"),
 }
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
