@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from attnviz.api.arrays import from_arrays as from_arrays
     from attnviz.api.contributions import contributions as contributions
     from attnviz.api.drawing import draw as draw
     from attnviz.api.record import record as record
@@ -36,6 +37,7 @@ EXPORTS = {
     "build_report": "attnviz.report.build:build_report",
     "contributions": "attnviz.api.contributions:contributions",
     "draw": "attnviz.api.drawing:draw",
+    "from_arrays": "attnviz.api.arrays:from_arrays",
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "record": "attnviz.api.record:record",

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "build" / "house.svg"
 # A room imports only rooms before it.
 ROOMS = """
-version base media text attention streaming maps metrics capture effects models corpus battery report render api explain
-browse cli __init__ __main__
+version base media text attention streaming maps arrays metrics capture effects models corpus battery report render api
+explain browse cli __init__ __main__
 """.split()
 # A room inside a room imports only those before it; files that lie directly in the room come last.
 INNER_ROOMS = {

@@ -3,7 +3,9 @@
 import html
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from numbers import Real
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 
 from attnviz.base.errors import AttnvizError, known_names, nearest
 from attnviz.base.options import declared_options, refuse_alone
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
+TYPES: dict[type, tuple[type, str]] = {str: (str, "text"), int: (Real, "a number"), float: (Real, "a number")}
+FILES = ("notes", "effects")  # options that name a file, by text or a path
 
 
 class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
@@ -98,6 +102,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
     unknown = [name for name in given if name not in known]
     if unknown:
         raise AttnvizError(f"unknown option {unknown[0]!r}; {nearest(unknown[0], known)}{known_names(known)} works")
+    _refuse_types(given)
 
     def take(names: Iterable[str]) -> dict[str, Any]:
         return {name: given[name] for name in names if name in given}
@@ -108,6 +113,16 @@ def report_options(options: DrawOptions) -> ReportOptions:
         look=Look(**take(LookOptions.__annotations__)),
         **take(TableOptions.__annotations__),
     )
+
+
+def _refuse_types(given: dict[str, Any]) -> None:
+    """Raises AttnvizError for a value of another type than its option has; any value is true or false."""
+    declared = get_type_hints(DrawOptions)
+    for name, value in given.items():
+        types = get_args(declared[name]) or (declared[name],)
+        known, what = TYPES.get(types[0], (object, ""))
+        if not isinstance(value, (known, *types[1:], *([PurePath] if name in FILES else []))):
+            raise AttnvizError(f"{name} needs {what}, and a value of type {type(value).__name__} was given")
 
 
 def fit(options: ReportOptions, suffix: str) -> ReportOptions:

@@ -75,7 +75,7 @@ def described_under(screen: Screen, state: State, x: int, y: int) -> str:
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
     if head is None:
         return ""
-    return f"head {session.names[head]}: {session.ranking.patterns.get(head, '')}".rstrip(": ")
+    return f"head {session.names[head]}: {session.ranking.pattern(head)}".rstrip(": ")
 
 
 def _described_cell(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:

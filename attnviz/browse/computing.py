@@ -126,7 +126,7 @@ class Computing:
 
     def measure(self, order: str) -> None:
         """Measures the metric if heads are still sorted by it, then moves to the first head."""
-        if order == self.stage.state.view.order and order not in self.stage.session.ranking.numbers:
+        if order == self.stage.state.view.order and order not in self.stage.session.ranking.ready:
             self.background.start(
                 "measure", partial(self.stage.session.ranking.measure, order), partial(self.ranked, order)
             )

@@ -95,8 +95,11 @@ def _lens_table(lens: LaidOutLens, what: str) -> Table:
 def _numbers(screen: Screen, heads: list[int]) -> Table:
     """Returns a row per head: its pattern and all metrics."""
     ranking, names = screen.session.ranking, screen.session.names
-    numbers = [[_written(ranking.measured(head).get(name, np.nan)) for name in ranking.names] for head in heads]
-    rows = [[names[head], ranking.patterns.get(head, ""), *of] for head, of in zip(heads, numbers, strict=True)]
+    numbers = [
+        [_written(number if head in ranking.finished else np.nan) for number in ranking.frame.values[head].tolist()]
+        for head in heads
+    ]
+    rows = [[names[head], ranking.pattern(head), *of] for head, of in zip(heads, numbers, strict=True)]
     return [["head", "pattern", *ranking.names], *rows]
 
 

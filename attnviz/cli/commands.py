@@ -273,15 +273,14 @@ def record_command(
     """Save the attention over a text, to show later without the model."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record
-    from attnviz.cli.subject import Subject
     from attnviz.maps.saved import save
 
     path = recording_path(output)
     if (selection.queries, selection.keys) != (Selection.queries, Selection.keys):
         raise AttnvizError("a recording holds every query and key; --queries and --keys choose when it is shown")
     subject = read_input(input, settings.tokenizer)
-    text = subject.text_for(f"{subject.given!r} is a recording already; attnviz show {subject.given} draws it")
-    recording = record(Subject(text), settings, selection, values=values)
+    subject.refuse_recorded()
+    recording = record(subject, settings, selection, values=values)
     if half:
         from attnviz.maps.half import halve
 

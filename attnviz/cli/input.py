@@ -19,7 +19,12 @@ GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the na
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
-    """What the options name: text or a file given, a file's text, a sample, standard input, the first sample."""
+    """What the options name, with the labels that they give to arrays."""
+    return _read_subject(input, tokenizer).labelled(input.tokens)
+
+
+def _read_subject(input: Input, tokenizer: str) -> Subject:
+    """The text or the file given, a file's text, a sample, standard input, or the first sample."""
     from attnviz.base.reading import read_stream, read_text
     from attnviz.text.samples import read_sample, samples
 

@@ -62,6 +62,7 @@ class Input:
     sample: Annotated[str | None, Option("Use a sample text by its name (see: attnviz samples).", names=_samples)] = (
         None
     )
+    tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Subject: what a command is given to show, decided once by one table: a text, or a file of some kind."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
+OWN_MARK = b'"attnviz"'  # among the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # among the first bytes of a file of each kind
 MAX_START_BYTES = 128
 
@@ -60,6 +61,7 @@ def _ends_with(argument: str, *suffixes: str) -> bool:
 
 KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first that holds
     (Kind.SURVEY, lambda argument: is_saved(argument) and _begins_with(argument, SURVEY_MARK)),
+    (Kind.ARRAYS, lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, OWN_MARK)),
     (Kind.RECORDING, is_saved),
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
@@ -68,7 +70,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first that hold
     (Kind.FILE, is_file),
     (Kind.TEXT, lambda argument: True),
 )
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.SURVEY)  # what most commands take
+SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,12 @@ class Subject:
     Attributes:
         given: a text, or the name of a file.
         kind: which of both, and of files what they hold.
+        tokens: a file with the labels of the tokens, where arrays were given without.
     """
 
     given: str
     kind: Kind = Kind.TEXT
+    tokens: Path | None = None
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
@@ -113,12 +117,21 @@ class Subject:
             raise AttnvizError(refusal)
         return self.given
 
+    def refuse_recorded(self) -> None:
+        """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
+        if not self.is_text and self.kind is not Kind.ARRAYS:
+            raise AttnvizError(f"{self.given!r} is a recording already; attnviz show {self.given} draws it")
+
     def recording(self, whole: bool = False) -> "Recording":
-        """The recording that is saved there.
+        """The recording that is saved there, or that is made of the arrays there.
 
         Args:
             whole: whether all of its numbers will be read.
         """
+        if self.kind is Kind.ARRAYS:
+            from attnviz.arrays.file import read_arrays
+
+            return read_arrays(Path(self.given), self.tokens)
         from attnviz.maps.saved import load
 
         return load(self.given, whole)
@@ -141,6 +154,16 @@ class Subject:
 
         return Effects.load(Path(self.given))
 
+    def labelled(self, tokens: Path | None) -> "Subject":
+        """Itself, with labels of its tokens.
+
+        Raises:
+            AttnvizError: if labels are given for anything but arrays, which alone lack them.
+        """
+        if tokens is not None and self.kind is not Kind.ARRAYS:
+            raise AttnvizError(f"{self.given[:40]!r} has tokens of its own; leave out --tokens, which is for arrays")
+        return replace(self, tokens=tokens)
+
     def shown(self, beside: bool = False) -> "Subject":
         """Itself, where it is what most commands take.
 
@@ -158,8 +181,6 @@ class Subject:
         said = {
             Kind.EFFECTS: f"{given!r} holds effects of heads; attnviz heads TEXT --effects {given} lists them beside "
             f"its numbers, and attnviz compare {given} OTHER.json compares them",
-            Kind.ARRAYS: f"{given!r} holds numbers, which other programs read; attnviz record writes what attnviz show "
-            f"draws: a file that ends in {RECORDING}",
             Kind.MODEL: f"{given!r} is the folder of a model; --model {given} beside a text runs it",
             Kind.FOLDER: f"{given!r} is a folder here; --file takes a file in it, and --model the folder of a model",
             Kind.FILE: f"{given!r} is a file here; {recorded if beside else read}",

@@ -7,7 +7,6 @@ import numpy as np
 from attnviz.corpus.sums.survey import DECILES, Survey
 from attnviz.corpus.sums.tallies import NO_SINK, VARIOUS_SINKS
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
-from attnviz.metrics.metrics import HeadNumbers
 from attnviz.metrics.patterns import find_patterns
 from attnviz.text.selection import Selection, refuse_missing
 
@@ -54,18 +53,12 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
 def _row(survey: Survey, place: int) -> HeadRow:
     """A head with what it does, as the means say."""
     head, names = survey.heads[place], [metric.name for metric in survey.metrics]
-    numbers = HeadNumbers(
-        layer=head.layer,
-        head=head.head,
-        kind="self",
-        item=0,
-        keys=survey.tokens // max(1, survey.texts),
-        values=dict(zip(names, survey.means[place].tolist(), strict=True)),
-        counts=dict(zip(names, survey.tallies.count[place].tolist(), strict=True)),
-        sink=-1,
-        sink_label=_sink_label(survey, place),
+    means, counts = (
+        dict(zip(names, each[place].tolist(), strict=True)) for each in (survey.means, survey.tallies.count)
     )
-    return HeadRow(((head.layer, head.head),), "self", head.module, find_patterns(numbers))
+    keys = survey.tokens // max(1, survey.texts)
+    patterns = find_patterns(means, counts, keys, _sink_label(survey, place))
+    return HeadRow(((head.layer, head.head),), "self", head.module, patterns)
 
 
 def _sink_label(survey: Survey, place: int) -> str:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,9 @@ from attnviz.base.files import output_file
 from attnviz.corpus.sums.bins import offset_spans, position_spans
 from attnviz.corpus.sums.examples import NO_TEXT
 from attnviz.corpus.sums.survey import DECILES, Survey
+from attnviz.corpus.survey_frame import survey_frame
+from attnviz.metrics.head_frame import NUMBERS, HeadFrame
+from attnviz.metrics.measure import known_number
 
 SCHEMA_VERSION = 1
 DECILE_COLUMNS = tuple(f"decile_{tenth}" for tenth in DECILES)
@@ -53,25 +55,27 @@ def table_rows(survey: Survey) -> Iterator[Row]:
     ``kind`` says what a row is: ``metric`` (of ``count`` texts), ``offset`` (of ``count`` pairs of query and key whose
     ``key - query`` is from ``first`` to ``last``) or ``position`` (the entropy of ``count`` queries there).
     """
+    frame = survey_frame(survey, range(len(survey.heads)))
     for place, head in enumerate(survey.heads):
         named = {"layer": head.layer, "head": head.head, "module": head.module}
-        for row in (*_metric_rows(survey, place), *_offset_rows(survey, place), *_position_rows(survey, place)):
+        for row in (*_metric_rows(frame, place), *_offset_rows(survey, place), *_position_rows(survey, place)):
             yield row | named
 
 
-def _metric_rows(survey: Survey, place: int) -> Iterator[Row]:
-    for number, metric in enumerate(survey.metrics):
-        if count := int(survey.tallies.count[place, number]):
-            deciles = dict(zip(DECILE_COLUMNS, survey.deciles(place, number), strict=True))
+def _metric_rows(frame: HeadFrame, place: int) -> Iterator[Row]:
+    numbers = {of: frame.numbers_of(place, of) for of in NUMBERS}
+    for measure in frame.measures:
+        found = {of: each[measure.name] for of, each in numbers.items()}
+        if found["counts"]:
             yield {
                 "kind": "metric",
-                "name": metric.name,
-                "unit": metric.unit,
-                "count": count,
-                "mean": float(survey.means[place, number]),
-                "spread": _known(survey.spreads[place, number]),
-                "margin_95": _known(survey.margins[place, number]),
-                **deciles,
+                "name": measure.name,
+                "unit": measure.unit,
+                "count": found["counts"],
+                "mean": found["values"],
+                "spread": known_number(found["spreads"]),
+                "margin_95": known_number(found["margins"]),
+                **dict(zip(DECILE_COLUMNS, found["deciles"], strict=True)),
             }
 
 
@@ -99,10 +103,6 @@ def _position_rows(survey: Survey, place: int) -> Iterator[Row]:
         if count:
             mean = {"count": count, "mean": float(entropy / count)}
             yield {"kind": "position", "name": "entropy", "unit": "bits", "first": first, "last": last} | mean
-
-
-def _known(number: float) -> float | None:
-    return None if math.isnan(number) else float(number)
 
 
 def _about(survey: Survey) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Effect:
     @property
     def name(self) -> str:
         """The heads as they are written everywhere, joined by ``+``."""
-        return "+".join(f"{layer}.{head}" for layer, head in self.heads)
+        return HeadRow(self.heads).name
 
     @cached_property
     def mean(self) -> float:

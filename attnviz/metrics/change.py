@@ -1,6 +1,6 @@
 """How much the weights of heads differ between two recordings."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.maps.block_cells import block_cells
-from attnviz.maps.heads import cell_heads, choose, head_name
+from attnviz.maps.heads import cell_heads, choose
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
+from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
-from attnviz.metrics.metrics import measure_heads, with_shares
+from attnviz.metrics.measured_heads import measured_frame
+from attnviz.metrics.metrics import with_shares
 from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
@@ -23,34 +25,19 @@ CHANGES = (  # what a table of heads says of two recordings
     Measure("change", "change", "share", "total variation between A and B, mean over the queries"),
     Measure("divergence", "divergence", "bits", "Jensen-Shannon divergence of A and B, mean over the queries"),
 )
+COMPARED = (  # what files say; queries that see no key in either recording do not count
+    Measure("variation_mean", "variation", "share", CHANGES[0].meaning),
+    Measure("variation_max", "max variation", "share", "total variation between A and B, its maximum"),
+    Measure("divergence_mean", "divergence", "bits", CHANGES[1].meaning),
+    Measure("divergence_max", "max divergence", "bits", "Jensen-Shannon divergence of A and B, its maximum"),
+    Measure("entropy_a", "entropy before", "bits", "entropy of a row of A, mean over the queries with a choice"),
+    Measure("entropy_b", "after", "bits", "entropy of a row of B, mean over the queries with a choice"),
+)
 BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
 
 
-@dataclass(frozen=True)
-class HeadChange:
-    """How much one head's weights changed, over the queries that see any key in either recording.
-
-    Attributes:
-        head: as ``layer.head``.
-        variation_mean: total variation, half the sum of absolute differences of a row, 0 to 1; its mean.
-        variation_max: its maximum.
-        divergence_mean: Jensen-Shannon divergence of a row in bits, 0 to 1; its mean.
-        divergence_max: its maximum.
-        entropy_a: entropy of a row in bits before: its mean over the queries with a choice, 0 where there are none.
-        entropy_b: the same after.
-    """
-
-    head: str
-    variation_mean: float
-    variation_max: float
-    divergence_mean: float
-    divergence_max: float
-    entropy_a: float
-    entropy_b: float
-
-
-def compare(a: Recording, b: Recording, selection: Selection | None = None) -> list[HeadChange]:
-    """The change of every chosen head from ``a`` to ``b``, of long maps in bands of queries, of pooled ones by blocks.
+def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
+    """Computes `COMPARED` for every chosen head: for long maps in bands of queries, for pooled ones by blocks.
 
     Raises:
         AttnvizError: if their heads, queries or keys do not correspond.
@@ -59,11 +46,18 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> l
     refuse_unlike(a, b)
     a, b = block_cells((a, b), selection)
     pairs = head_pairs(a, b, selection)
-    before = _entropies([(maps, head) for maps, _, head in pairs])
-    after = _entropies([(maps, head) for _, maps, head in pairs])
-    return [
-        _head_change(*pair, (before[place], after[place])) for place, pair in enumerate(track(pairs, "comparing heads"))
-    ]
+    before, after = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
+    changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
+    return HeadFrame(
+        rows=tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, _, head in pairs),
+        measures=COMPARED,
+        values=np.column_stack([np.array(changes).reshape(len(pairs), 4), _entropies(before), _entropies(after)]),
+    )
+
+
+def named_changes(compared: HeadFrame) -> HeadFrame:
+    """Returns the mean variation and divergence under the names that users give, `CHANGES`."""
+    return replace(compared.select(("variation_mean", "divergence_mean")), measures=CHANGES)
 
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
@@ -100,25 +94,17 @@ def refuse_unlike(a: Recording, b: Recording) -> None:
             )
 
 
-def _entropies(heads: list[tuple[CellMaps, int]]) -> list[float]:
-    """The mean entropy of each head's rows in bits."""
-    return [float(np.nan_to_num(numbers.values["entropy"])) for numbers in measure_heads(heads, ("entropy",))]
+def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
+    """Returns the mean entropy of each head's rows in bits, ``(heads,)``; 0 for a head without a choice."""
+    return np.nan_to_num(measured_frame(heads, ("entropy",)).column("entropy"))
 
 
-def _head_change(a: CellMaps, b: CellMaps, head: int, entropies: tuple[float, float]) -> HeadChange:
+def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
+    """Returns the mean and maximum of total variation, then of divergence; 0 where no query sees a key."""
     spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
-    variation, divergence = (np.concatenate(each) for each in zip(*changes, strict=True))
-    if not variation.size:
-        variation = divergence = np.zeros(1)
-    return HeadChange(
-        head_name(a, head),
-        float(variation.mean()),
-        float(variation.max()),
-        float(divergence.mean()),
-        float(divergence.max()),
-        *entropies,
-    )
+    rows = [np.concatenate(each) for each in zip(*changes, strict=True)]
+    return [float(number) for each in rows for number in ((each.mean(), each.max()) if each.size else (0.0, 0.0))]
 
 
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:

@@ -144,8 +144,11 @@ class HeadFrame:
         """One value, by the names of its row and its measure."""
         return float(self.values[self.place(row), self.names.index(measure)])
 
-    def numbers_of(self, place: int, of: str = "values") -> dict[str, float]:
-        """The numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ..."""
+    def numbers_of(self, place: int, of: str = "values") -> dict[str, Any]:
+        """Returns the numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
+
+        Each of the ``deciles`` is a list.
+        """
         return dict(zip(self.names, getattr(self, of)[place].tolist(), strict=True))
 
     @cached_property
@@ -205,11 +208,11 @@ class HeadFrame:
         )
 
     def chosen(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
-        """The rows that `places` names."""
+        """Returns the rows that `places` names."""
         return self.take(self.places(sort, top, filter))
 
     def places(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> list[int]:
-        """Where the rows stand that a filter leaves, in the order of a measure.
+        """Returns the places of the rows that a filter leaves, in the order of a measure.
 
         Args:
             sort: the measure whose largest value comes first, or with a minus before it, the smallest; NaN is last.
@@ -221,33 +224,35 @@ class HeadFrame:
                 fewer rows than one.
         """
         measure = None if sort is None else named_measure(sort, self.measures)
-        left = self._filtered(filter)
+        kept = list(range(len(self.rows))) if filter is None else self.filtered(filter)
+        if filter is not None and not kept:
+            none_left = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
+            raise AttnvizError(f"{none_left}; leave it out to see their numbers")
         if top is not None and top < 1:
             raise AttnvizError(f"{option('top', top)} leaves no head; 1 or more works")
-        if measure is not None:
-            keys = self.column(measure.name)[left]
-            if np.isnan(keys).all():
-                raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {measure.reason}")
-            order = np.argsort(keys if str(sort).startswith("-") else -keys, kind="stable")
-            left = [left[place] for place in order.tolist()]
-        return left[:top]
+        if measure is not None and np.isnan(self.column(measure.name)[kept]).all():
+            raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {measure.reason}")
+        return (kept if sort is None else self.sorted(kept, sort))[:top]
 
-    def _filtered(self, filter: str | None) -> list[int]:
-        """The places of the rows that a filter leaves; of all where there is none."""
-        places = list(range(len(self.rows)))
-        if filter is None:
-            return places
+    def sorted(self, places: Sequence[int], sort: str) -> list[int]:
+        """Sorts these places by a measure, written as `places` takes it; places of equal values keep their order."""
+        values = self.column(sort.removeprefix("-"))[list(places)]
+        order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
+        return [places[place] for place in order.tolist()]
+
+    def filtered(self, filter: str) -> list[int]:
+        """Returns the places of the rows for which every word of a filter holds, as `parse_filter` reads it."""
         kept = parse_filter(filter, self.names)
-        left = [place for place in places if kept.keeps(self._described(place))]
-        if not left:
-            none_left = f"{option('filter')} {filter!r} leaves none of {len(places)} heads"
-            raise AttnvizError(f"{none_left}; leave it out to see their numbers")
-        return left
+        return [place for place, head in enumerate(self._described) if kept.keeps(head)]
 
-    def _described(self, place: int) -> DescribedHead:
-        """What a filter looks at."""
-        row = self.rows[place]
-        return DescribedHead(row.layer, row.head, row.kind, row.pattern, self.numbers_of(place))
+    @cached_property
+    def _described(self) -> tuple[DescribedHead, ...]:
+        """What a filter looks at, of each row."""
+        numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
+        return tuple(
+            DescribedHead(row.layer, row.head, row.kind, row.pattern, each)
+            for row, each in zip(self.rows, numbers, strict=True)
+        )
 
 
 def _unknown(*shape: int) -> Float64Array:

@@ -20,7 +20,7 @@ class Measure:
 
     Attributes:
         name: as a user writes it.
-        header: at most nine characters over its column.
+        header: over its column; of metrics at most nine characters.
         unit: ``bits``, ``tokens``, ``share`` (of a query's weight, 0 to 1), ``norm`` or ``nats``; ``change`` for
             numbers around 0; "" for none.
         meaning: what the number is, in one phrase.

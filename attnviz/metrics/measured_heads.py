@@ -13,7 +13,7 @@ from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import named_measure
 from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads
-from attnviz.metrics.patterns import MEASURED, find_patterns
+from attnviz.metrics.patterns import MEASURED
 
 MAX_MEASURED_CELLS = 2_000_000  # of all heads: half a second; of more, some of the queries are measured
 MAX_LEFT_OUT = 16  # one block of queries in so many is the least that says what a head does
@@ -31,7 +31,7 @@ def measured_frame(
     """
     heads = list(heads)
     measured = measure_heads(heads, names, every)
-    rows = (_row(maps.module, one) for (maps, _), one in zip(heads, measured, strict=True))
+    rows = (_row(maps.module, maps.kind, one) for (maps, _), one in zip(heads, measured, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
     values = [[one.values[each.name] for each in measures] for one in measured]
     return HeadFrame(rows=tuple(rows), measures=measures, values=_array(values, len(measures)), every=every)
@@ -50,7 +50,7 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
         grouped.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
     combined = [_over_texts(numbers) for numbers in grouped.values()]
     return HeadFrame(
-        rows=tuple(_row(module, one) for (module, *_), (one, _) in zip(grouped, combined, strict=True)),
+        rows=tuple(_row(module, kind, one) for (module, _, _, kind), (one, _) in zip(grouped, combined, strict=True)),
         measures=tuple(METRICS.values()),
         values=_array([[one.values[name] for name in METRICS] for one, _ in combined], len(METRICS)),
         spreads=_array([[spreads[name] for name in METRICS] for _, spreads in combined], len(METRICS)),
@@ -99,8 +99,8 @@ def blocks_apart(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
     return max(1, -(-cells // most))
 
 
-def _row(module: str, numbers: HeadNumbers) -> HeadRow:
-    return HeadRow(((numbers.layer, numbers.head),), numbers.kind, module, find_patterns(numbers))
+def _row(module: str, kind: str, numbers: HeadNumbers) -> HeadRow:
+    return HeadRow(((numbers.layer, numbers.head),), kind, module, numbers.patterns)
 
 
 def _array(numbers: list[list[float]], measures: int) -> Float64Array:

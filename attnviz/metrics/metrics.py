@@ -23,6 +23,7 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.needs import ONE_AXIS, Need
+from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
 
 STRIPES = 3  # keys whose columns count as vertical stripes
@@ -60,13 +61,11 @@ class Metric(Measure):
 
 @dataclass(frozen=True, eq=False)
 class HeadNumbers:
-    """Every metric of one head.
+    """What was measured of one head over one text, before it becomes a row of a `HeadFrame`.
 
     Attributes:
         layer: the layer's number.
         head: the head's number.
-        kind: ``self`` or ``cross``.
-        item: which text of a batch it attends over.
         keys: how many keys its queries see in all.
         values: by the name of the metric; NaN where it has no meaning.
         counts: how many queries each value is a mean of.
@@ -76,13 +75,16 @@ class HeadNumbers:
 
     layer: int
     head: int
-    kind: str
-    item: int
     keys: int
     values: dict[str, float]
     counts: dict[str, int]
     sink: int
     sink_label: str
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """What the head does, the clearest first."""
+        return find_patterns(self.values, self.counts, self.keys, self.sink_label)
 
 
 def entropy(rows: Rows) -> Array:
@@ -293,8 +295,6 @@ def _held_numbers(maps: LayerMaps, held: HeldNumbers, names: tuple[str, ...], he
     return HeadNumbers(
         layer=maps.layer,
         head=head,
-        kind=maps.kind,
-        item=maps.item,
         keys=int(held.keys[place]),
         values={name: values.get(name, np.nan) for name in METRICS if name in names},
         counts={name: counts.get(name, 0) for name in METRICS if name in names},
@@ -319,8 +319,6 @@ def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], ev
         HeadNumbers(
             layer=maps.layer,
             head=head,
-            kind=maps.kind,
-            item=maps.item,
             keys=keys,
             values={name: float(each[place]) for name, each in values.items()},
             counts=dict(counts),

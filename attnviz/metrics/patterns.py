@@ -15,11 +15,9 @@ names nothing:
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
-
-from attnviz.metrics.metrics import HeadNumbers
 
 Item = TypeVar("Item")
 
@@ -69,14 +67,16 @@ TELLING = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, L
 ORDER = (*TELLING, UNIFORM.name, MIXED.name)
 
 
-def name_pattern(numbers: HeadNumbers) -> str:
-    """What the head does, such as ``previous token 0.98`` or ``sink: [CLS] 0.83``; "" where there are no numbers."""
-    return ", ".join(map(str, find_patterns(numbers)))
+def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
+    """Finds what a head does, the clearest first; nothing where there are no numbers.
 
-
-def find_patterns(numbers: HeadNumbers) -> tuple[Pattern, ...]:
-    """What the head does, the clearest first; nothing where there are no numbers."""
-    values = {name: value for name, value in numbers.values.items() if numbers.counts[name] >= MIN_QUERIES}
+    Args:
+        numbers: its metrics by name; NaN where one has no meaning.
+        counts: how many queries, or texts, each is a mean of.
+        keys: how many keys its queries see in all.
+        sink: the label of the token that receives most.
+    """
+    values = {name: value for name, value in numbers.items() if counts[name] >= MIN_QUERIES}
     if all(math.isnan(value) for value in values.values()):
         return ()
     if values.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
@@ -84,10 +84,10 @@ def find_patterns(numbers: HeadNumbers) -> tuple[Pattern, ...]:
     clear = {name: value for name in SHARP if (value := values.get(name, math.nan)) >= MIN_CLEAR_SHARE}
     if clear:
         best = sorted(clear, key=lambda name: clear[name], reverse=True)[:MAX_NAMES]
-        return tuple(Pattern(SHARP[name], clear[name], numbers.sink_label if name == "sink" else "") for name in best)
+        return tuple(Pattern(SHARP[name], clear[name], sink if name == "sink" else "") for name in best)
     if values.get("block", 0) >= MIN_WIDE_SHARE:
         return (Pattern(OWN_SENTENCE, values["block"]),)
-    if values.get("locality", 0) >= MIN_WIDE_SHARE and numbers.keys >= MIN_LOCAL_TOKENS:
+    if values.get("locality", 0) >= MIN_WIDE_SHARE and keys >= MIN_LOCAL_TOKENS:
         return (Pattern(LOCAL, values["locality"]),)
     return (MIXED,)
 

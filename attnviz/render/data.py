@@ -18,7 +18,7 @@ from attnviz.maps.heads import head_name
 from attnviz.render.archive import undated_member
 from attnviz.render.heads import spreadsheet_text, write_heads
 from attnviz.report.picture.numbers import HeadCells, NumberBlock
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, ResultList
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report
 
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
 NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
@@ -31,7 +31,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         AttnvizError: if the report is of something that has no numbers to write.
     """
     match report:
-        case HeadList() | HeadAtlas() | ResultList():
+        case HeadList() | HeadAtlas():
             write_heads(report, suffix, file)
         case ExactNumbers():
             report.numbers.refuse_without_cells()

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable_json
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
-from attnviz.report.picture.report import HeadAtlas, HeadList, ResultList
+from attnviz.report.picture.report import HeadAtlas, HeadList
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
-def write_heads(report: HeadList | HeadAtlas | ResultList, suffix: str, file: IO[bytes]) -> None:
+def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
     """Writes the numbers; the same report gives the same bytes.
 
     Raises:
@@ -26,12 +26,14 @@ def write_heads(report: HeadList | HeadAtlas | ResultList, suffix: str, file: IO
     """
     if suffix not in (".csv", ".json"):
         raise AttnvizError(f"a table of heads is not written as {suffix}; .csv or .json works")
+    results = report.results
     if suffix == ".json":
-        content = _results_json(report) if isinstance(report, ResultList) else _json(report)
+        said = {"caption": report.caption, "title": report.title}
+        content = _json(report, results) if isinstance(results, HeadFrame) else results.as_json() | said
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         file.write(printable_json(text).encode() + b"\n")
         return
-    rows = report.results.as_rows() if isinstance(report, ResultList) else _rows(report.table)
+    rows = _rows(results) if isinstance(results, HeadFrame) else results.as_rows()
     text_file = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text_file, lineterminator="\n")
     writer.writerows([_cell(cell) for cell in row] for row in rows)
@@ -43,10 +45,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return repr(float(value)) if math.isfinite(value) else ""
     return str(value)
-
-
-def _results_json(report: ResultList) -> dict[str, Any]:
-    return report.results.as_json() | {"caption": report.caption, "title": report.title}
 
 
 def _rows(table: HeadFrame) -> Iterator[list[Any]]:
@@ -76,9 +74,9 @@ def names_of(frame: HeadFrame) -> list[str]:
     return [measure.name for measure in metrics_first(frame.measures)]
 
 
-def _json(report: HeadList | HeadAtlas) -> dict[str, Any]:
+def _json(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
     """Numbers by name, ``null`` where one has no meaning."""
-    frame = report.table.select(names_of(report.table))
+    frame = table.select(names_of(table))
     return {
         "format": HEADS_FORMAT,
         "version": HEADS_VERSION,

@@ -243,6 +243,12 @@ def test_figure_is_one_to_go_on_with(recording: Recording) -> None:
     figure.suptitle("more")
 
 
+def test_a_file_of_notes_is_named_by_text_or_by_a_path(recording: Recording, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("#head=0.0 It looks back.\n")
+    pages = [attnviz.draw(recording, ".html", notes=kind(tmp_path / "notes.txt")) for kind in (str, Path)]  # type: ignore[arg-type]
+    assert pages[0] == pages[1]
+
+
 def test_recording_saved_is_the_one_loaded(recording: Recording, tmp_path: Path) -> None:
     recording.save(tmp_path / "run.safetensors")
     again = attnviz.load(tmp_path / "run.safetensors")
@@ -266,6 +272,9 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
         (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
         (".svg", {"size": "1x1"}, "2 to 60 a side works"),
         (".csv", {"table": "all"}, "unknown table 'all'"),
+        (".svg", {"by": 3}, "by needs text, and a value of type int was given"),
+        (".svg", {"by": ["words"]}, "by needs text, and a value of type list was given"),
+        (".svg", {"dpi": "100"}, "dpi needs a number, and a value of type str was given"),
     ],
 )
 def test_what_the_command_line_refuses_the_library_refuses(

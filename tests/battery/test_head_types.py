@@ -13,7 +13,7 @@ from attnviz.render.formats import draw, format_of
 from attnviz.report.heads.battery_report import battery_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.picture.report import HeadList, Heatmaps
 from tools.detect_head import random_gpt2
 
 
@@ -62,7 +62,7 @@ def test_every_type_names_its_source_and_its_control() -> None:
 
 def test_the_list_the_atlas_and_the_numbers_say_the_same(trained: HeadTypes) -> None:
     listed = battery_report(trained, ReportOptions(medium=format_of(".json").medium(Look())))
-    assert isinstance(listed, ResultList)
+    assert isinstance(listed, HeadList)
     content = json.loads(draw(listed, ".json"))
     row = next(row for row in content["heads"] if (row["type"], row["layer"], row["head"]) == ("induction", 1, 1))
     assert row["score"] == trained.scores.value("1.1", "induction")

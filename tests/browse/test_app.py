@@ -114,11 +114,11 @@ def test_refusal_to_save_is_said_and_the_inspector_goes_on(recording: Recording)
 def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
-        found = browser.canvas.session.ranking.numbers
-        await until(pilot, lambda: "entropy" in found and not browser.canvas.computing.background.busy)
+        ranking = browser.canvas.session.ranking
+        await until(pilot, lambda: "entropy" in ranking.ready and not browser.canvas.computing.background.busy)
         await pilot.pause()
         assert "by entropy" in shown(browser)
-        assert f"{max(found['entropy'].values()):.2f}" in shown(browser).split("\n")[1]
+        assert f"{ranking.frame.column('entropy').max():.2f}" in shown(browser).split("\n")[1]
 
     played(recording, play)
 

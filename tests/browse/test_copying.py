@@ -66,7 +66,7 @@ def test_numbers_of_heads_are_copied_from_all_heads(recording: Recording) -> Non
     table = rows(copied(screen, State(), "t")[0])
     assert table[0][:3] == ["head", "pattern", "entropy"]
     assert len(table) == 7
-    assert float(table[2][2]) == pytest.approx(screen.session.ranking.numbers["entropy"][1], rel=1e-5)
+    assert float(table[2][2]) == pytest.approx(screen.session.ranking.number(1, "entropy"), rel=1e-5)
 
 
 def test_what_terminals_would_cut_is_refused_with_what_writes_it() -> None:

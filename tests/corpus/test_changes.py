@@ -11,7 +11,7 @@ from attnviz.corpus.changes import survey_changes
 from attnviz.render.formats import draw, format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.survey.survey_comparison import survey_comparison_report
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
 
@@ -47,7 +47,7 @@ def test_other_models_corpora_and_heads_are_said() -> None:
 
 def test_list_numbers_and_picture_say_the_same() -> None:
     listed = survey_comparison_report(BEFORE, AFTER, ReportOptions(medium=format_of(".json").medium(Look())))
-    assert isinstance(listed, ResultList)
+    assert isinstance(listed, HeadList)
     content = json.loads(draw(listed, ".json"))
     first = content["changes"][0]
     assert listed.summary.rows[0][:2] == (first["head"], first["metric"])

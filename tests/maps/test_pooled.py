@@ -281,13 +281,13 @@ def test_numbers_of_blocks_are_those_of_their_tokens() -> None:
 
 def test_changes_between_pooled_recordings_are_those_of_their_blocks() -> None:
     one, other = pooled_recording(whole_maps()), pooled_recording(whole_maps(causal=False))
-    [first, *_] = compare(one, other)
+    first = compare(one, other).numbers_of(0)
     whole = slice(0, BLOCKS), slice(0, BLOCKS)
     before, after = (cell_maps(each.maps[0]).window((0,), *whole) for each in block_cells([one, other], Selection()))
     variation = np.abs(after.weights - before.weights).sum() / 2 / BLOCKS
-    assert first.variation_mean == pytest.approx(float(variation), rel=1e-6)
-    assert first.entropy_a == pytest.approx(measure(one.maps[0])[0].values["entropy"])
-    assert compare(one, one)[0].variation_max == 0
+    assert first["variation_mean"] == pytest.approx(float(variation), rel=1e-6)
+    assert first["entropy_a"] == pytest.approx(measure(one.maps[0])[0].values["entropy"])
+    assert compare(one, one).column("variation_max")[0] == 0
 
 
 def test_blocks_are_refused_beside_cells_and_of_a_part() -> None:
@@ -310,7 +310,7 @@ def test_inspector_shows_blocks_and_says_so() -> None:
     assert "every cell is a block of 4 x 5 tokens" in lines
     assert "a block has no score" in press(screen, state, "v").message
     session.ranking.name([0])
-    assert session.ranking.measured(0)["entropy"] == pytest.approx(measure(maps)[0].values["entropy"], rel=1e-6)
+    assert session.ranking.frame.column("entropy")[0] == pytest.approx(measure(maps)[0].values["entropy"], rel=1e-6)
     small = Screen(session, Size(40, 12), 2**24)
     zoomed = press(small, press(small, press(small, State(), "enter"), "plus"), "plus")
     assert "--queries 0:18 --keys 0:15" in figure_command(small, zoomed)[0]  # 5 and 3 blocks

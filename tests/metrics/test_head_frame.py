@@ -37,6 +37,18 @@ def test_rows_are_chosen_by_filter_order_and_number() -> None:
     assert names(frame().chosen(filter="induction")) == ["0.1"]
 
 
+def test_places_are_sorted_with_unknown_numbers_last_and_equal_ones_as_they_were() -> None:
+    assert frame().sorted([2, 1, 0], "loss") == [0, 2, 1]
+    assert frame().sorted([1, 0, 2], "-loss") == [2, 0, 1]
+    equal = HeadFrame(rows=frame().rows, measures=(SCORE,), values=np.full((3, 1), 0.5))
+    assert equal.sorted([2, 0, 1], "score") == equal.sorted([2, 0, 1], "-score") == [2, 0, 1]
+
+
+def test_a_filter_may_leave_no_row() -> None:
+    assert frame().filtered("score>0.2 layer:1") == [2]
+    assert frame().filtered("score>2") == []
+
+
 def test_a_choice_knows_how_many_rows_there_were_and_what_all_of_them_lack() -> None:
     chosen = frame().chosen(filter="1.0")
     assert chosen.measured == 3

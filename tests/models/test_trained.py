@@ -12,7 +12,6 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import HeadNumbers, measure
-from attnviz.metrics.patterns import name_pattern
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
@@ -85,7 +84,7 @@ def test_every_byte_is_a_token_where_bytes_are_asked_for() -> None:
 
 
 def test_previous_token_and_induction_head_are_seen_on_the_repeated_sample(repeat: Recording) -> None:
-    patterns = [name_pattern(numbers) for numbers in numbers_of(repeat)]
+    patterns = [", ".join(map(str, numbers.patterns)) for numbers in numbers_of(repeat)]
     assert "previous token 1.00" in patterns[:NUM_HEADS]
     assert "induction 1.00" in patterns[NUM_HEADS:]
 

@@ -194,10 +194,10 @@ def test_comparison_gives_a_and_b_their_difference_and_each_heads_change(
         "",
     )
     assert np.float32(hidden["weight_change"]) == -np.float32(hidden["weight_a"])
-    assert float(hidden["variation_mean"]) == changes[0].variation_mean
+    assert float(hidden["variation_mean"]) == changes.column("variation_mean")[0]
     numbers = json.loads(draw(built, ".json"))
     assert numbers["change"] == "--causal"
-    assert numbers["heads"][4]["change"]["divergence_max"] == changes[4].divergence_max
+    assert numbers["heads"][4]["change"]["divergence_max"] == changes.column("divergence_max")[4]
     arrays = npz(draw(built, ".npz"))
     expected = np.where(causal_recording.maps[0].visible, arrays["0.1.cross.weight_b"], 0)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(arrays["0.1.cross.weight_change"], expected - arrays["0.1.cross.weight_a"])

@@ -11,14 +11,13 @@ from attnviz.report.picture.report import (
     HeadCards,
     HeadList,
     Report,
-    ResultList,
     SurveyedHeads,
 )
 
 
 def drawn(report: Report) -> DrawnReport:
     """The report, which has something to draw."""
-    assert not isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads)
+    assert not isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads)
     return report
 
 

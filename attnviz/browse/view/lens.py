@@ -123,7 +123,7 @@ def lens_body(screen: Screen, state: State) -> Body:
 def lens_status(lens: LaidOutLens) -> Words:
     """Composes the status: the chosen head, and the pair under the cursor with its number."""
     state, session = lens.state, lens.screen.session
-    pattern = session.ranking.patterns.get(state.head, "")
+    pattern = session.ranking.pattern(state.head)
     words = _named(lens, 0, state.token), _named(lens, 1, state.other_token)
     pair = " → ".join(words if state.direction == "to" else words[::-1])
     row = lens.row(state.head)
@@ -182,8 +182,8 @@ def _head_line(lens: LaidOutLens, head: int) -> Box:
     session, state, columns = lens.screen.session, lens.state, lens.pane.columns
     here = head == state.head
     mark = ("▸" if here else " ") + ("•" if head in state.marked else " ")
-    measured = session.ranking.numbers.get(state.view.order or "", {}).get(head)
-    pattern = session.ranking.patterns.get(head, "") if measured is None else f"{state.view.order} {measured:.2f}"
+    measured = session.ranking.number(head, state.view.order)
+    pattern = session.ranking.pattern(head) if measured is None else f"{state.view.order} {measured:.2f}"
     style = "reverse bold" if here else ""
     name = Words(mark + session.names[head], columns.name, style)
     does = (Words(pattern, columns.pattern - 1, style), Words(" ", style=style)) if columns.pattern else ()

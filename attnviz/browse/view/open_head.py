@@ -48,7 +48,7 @@ def _title(head: OpenHead) -> str:
     session, state = head.screen.session, head.state
     if state.beside:
         return "heads " + ", ".join(session.names[number] for number in head.heads)
-    pattern = session.ranking.patterns.get(state.head, "")
+    pattern = session.ranking.pattern(state.head)
     combined = state.head >= session.recorded
     return f"{'' if combined else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
 

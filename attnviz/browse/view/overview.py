@@ -52,7 +52,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     effect = _effect(session, head)
     width = grid.columns - (2 if effect else 0)
     name = session.names[head] + _number(session, state, head)
-    pattern = session.ranking.patterns.get(head, "")
+    pattern = session.ranking.pattern(head)
     name += f" {pattern}" if pattern and width >= cell_len(name) + MIN_PATTERN_WIDTH else ""
     marks = ("▸" if chosen else "") + ("•" if head in state.marked else "")
     title = Beside((*effect, Words(marks + name, width, "reverse bold" if chosen else ""), Words("", 1)))
@@ -82,8 +82,8 @@ def _effect(session: Session, head: int) -> tuple[Cells, ...]:
     """Composes a cell with the head's effect and its sign; none if no file of effects is open."""
     if not session.added or head >= session.recorded:
         return ()
-    numbers = session.ranking.numbers[session.added[0].names[0]]
-    largest = max((abs(each) for each in numbers.values() if not np.isnan(each)), default=1.0) or 1.0
+    numbers = session.ranking.frame.column(session.added[0].names[0])
+    largest = max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
     value, measured = numbers[head], not np.isnan(numbers[head])
     mark = "  " if not measured else "+ " if value > 0 else "- "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[measured]]))
@@ -93,11 +93,11 @@ def _effect(session: Session, head: int) -> tuple[Cells, ...]:
 
 def _number(session: Session, state: State, head: int) -> str:
     """Returns the number by which heads are sorted, "" if they are not sorted by a number."""
-    order, added = state.view.order or "", [each.names[0] for each in session.added]
-    numbers = session.ranking.numbers.get(order)
-    if numbers is None:
+    order, added = state.view.order, [each.names[0] for each in session.added]
+    number = session.ranking.number(head, order)
+    if number is None:
         return ""
-    return " —" if np.isnan(numbers[head]) else f" {numbers[head]:{'+.4f' if order in added else '.2f'}}"
+    return " —" if np.isnan(number) else f" {number:{'+.4f' if order in added else '.2f'}}"
 
 
 def _status(screen: Screen, state: State, grid: Tiles, shown: tuple[Words, Box, Words]) -> Box:
@@ -119,7 +119,7 @@ def _head_summary(session: Session, state: State, grid: Tiles, before: str, widt
     maps, _ = session.heads[state.head]
     line, _ = grid.place(state.head)
     parts = [
-        session.ranking.patterns.get(state.head, ""),
+        session.ranking.pattern(state.head),
         "cross-attention" if maps.kind == "cross" else "",
         f"{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens",
         f"row {line + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown else "",

@@ -77,7 +77,7 @@ def described(screen: Screen, state: State) -> str:
     if view.filter and not state.opened:
         parts.append(view.filter + ("" if screen.session.ranking.knows(view.filter) else " …"))
     if view.order and not state.opened:
-        ready = view.order in screen.session.ranking.numbers
+        ready = screen.session.ranking.is_sorted(view)
         parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if ready else " …"))
     return " · ".join(part for part in parts if part)
 

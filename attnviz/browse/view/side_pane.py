@@ -72,9 +72,9 @@ def _listed_line(head: OpenHead, number: int) -> Words:
     session, state = head.screen.session, head.state
     here = number in head.heads
     mark = "▸" if here else "•" if number in state.marked else " "
-    measured = session.ranking.numbers.get(state.view.order or "", {}).get(number)
+    measured = session.ranking.number(number, state.view.order)
     order = "" if measured is None else f" {measured:.2f}"
-    pattern = session.ranking.patterns.get(number, "")
+    pattern = session.ranking.pattern(number)
     text = f"{mark}{session.names[number]}{order} {pattern}"
     return Words(text, head.side_width, "reverse bold" if here else "")
 

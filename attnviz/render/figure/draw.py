@@ -27,7 +27,6 @@ from attnviz.report.picture.report import (
     HeadCards,
     HeadList,
     Report,
-    ResultList,
     ShadedText,
     SurveyedHeads,
     Thumbnails,
@@ -126,7 +125,7 @@ def figure(report: Report) -> "Figure":
 
 
 def _drawn(report: Report) -> DrawnReport:
-    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads):
+    if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError("numbers are no picture; -o numbers.csv writes them, and attnviz show draws heads")
     if not report.panels:  # an atlas of one token: no head does anything with it
         raise AttnvizError("no head has a pattern to draw here; a longer text works, or the list in the terminal")

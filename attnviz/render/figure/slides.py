@@ -27,7 +27,6 @@ from attnviz.report.picture.report import (
     HeadCards,
     HeadList,
     Report,
-    ResultList,
     Summary,
     SurveyedHeads,
     Thumbnails,
@@ -81,7 +80,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     Raises:
         AttnvizError: if python-pptx is not installed, there is nothing to draw, or more slides than anyone shows.
     """
-    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads):
+    if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"there are no maps to show on slides of {suffix}; attnviz show and compare have them")
     parts = [chapter.report for chapter in report.story] or _parts(report)
     if len(parts) > MAX_SLIDES:

@@ -37,8 +37,8 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes."""
     style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    rows = {(row.layer, row.head): row for row in report.table.rows}
-    metrics = {metric.name: metric for metric in report.table.present}
+    rows = {(row.layer, row.head): row for row in report.results.rows}
+    metrics = {metric.name: metric for metric in report.results.present}
     lines = (
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -50,7 +50,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         '<div class="atlas">',
         *(_figure(panel, metrics[panel.title], rows) for panel in report.panels),
         "</div>",
-        _all_heads(report.table),
+        _all_heads(report.results),
         "</main></body></html>\n",
     )
     file.write("\n".join(lines).encode())

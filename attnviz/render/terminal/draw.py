@@ -21,7 +21,6 @@ from attnviz.report.picture.report import (
     Heatmaps,
     NumberTables,
     Report,
-    ResultList,
     ShadedText,
     Summary,
     SurveyedHeads,
@@ -48,7 +47,7 @@ def report_lines(report: Report) -> list[Line]:
     written = in_ascii if look.ascii else str
     lines = [[Span(fit(written(report.title), look.width).rstrip(), style="bold")], []]
     match report:
-        case HeadList(summary=summary) | ResultList(summary=summary) | ExactNumbers(summary=summary):
+        case HeadList(summary=summary) | ExactNumbers(summary=summary):
             lines += _summary_lines(summary, look)
         case HeadCards(sections=sections):
             for section in sections:
@@ -66,7 +65,7 @@ def report_lines(report: Report) -> list[Line]:
 
 def unseen_options(report: Report) -> tuple[str, ...]:
     """The options of colours that this picture shows nothing of: a list has none, nor has a terminal without them."""
-    if isinstance(report, HeadList | HeadCards | ResultList | ExactNumbers):
+    if isinstance(report, HeadList | HeadCards | ExactNumbers):
         return "cmap", "color_scale", "limits"
     return () if report.look.colors else ("cmap",)
 

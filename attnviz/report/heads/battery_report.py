@@ -2,19 +2,19 @@
 
 from attnviz.battery.head_types import HeadType, HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.report.heads.found import Found
+from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import Column, interval, layers_by_heads, listed
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
-from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.picture.report import Summary
 
 NEXT = 2  # heads that are named after the first of each type
 CLEAR = 0.5  # of a score: what the caption names
 SCORE = Quantity("score", ".2f")
 
 
-def battery_report(types: HeadTypes, options: ReportOptions) -> ResultList | Heatmaps:
+def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
     """The report: a list, or where a picture is drawn its atlas.
 
     Raises:

@@ -7,19 +7,19 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
-from attnviz.report.heads.found import OF_CHANGES, Found
+from attnviz.report.heads.found import OF_CHANGES, Found, FoundReport
 from attnviz.report.heads.head_columns import Column, listed, share_of
 from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, single_heads, with_unit
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
-from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.picture.report import Summary
 from attnviz.text.selection import Grouping, Selection
 
 PARTS = ("selection", "grouping", "look", "medium")  # of the options, which are looked at by themselves
 
 
-def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> ResultList | Heatmaps:
+def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> FoundReport:
     """The report of the changes: a list, the largest first, or where a picture is drawn layers by heads.
 
     Raises:

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
-from attnviz.report.picture.report import Heatmaps, ResultList, Results, Summary
+from attnviz.report.picture.report import HeadAtlas, HeadList, Heatmaps, Results, Summary
 from attnviz.report.picture.scales import share_scales
 
+FoundReport = HeadList | Heatmaps | HeadAtlas
 OF_PICTURE = ("Rows are layers, columns heads.",)
 OF_CHANGES = ("Rows are layers, columns heads; colours are after less before.",)
 
@@ -24,7 +27,7 @@ class Found:
         results: every number, exact.
         summary: makes the list.
         panels: makes the picture.
-        refusal: why there is no page, and what works.
+        refusal: why there is no page, and what works; "" where there is one, of a table of heads.
         of_list: remarks of the list alone, which come first.
         of_picture: the same of the picture.
         about: where the numbers came from, as JSON values.
@@ -33,37 +36,27 @@ class Found:
     title: str
     caption: str
     remarks: tuple[str, ...]
-    results: Results
+    results: HeadFrame | Results
     summary: Callable[[], Summary]
     panels: Callable[[], Sequence[Panel]]
-    refusal: str
+    refusal: str = ""
     of_list: tuple[str, ...] = ()
     of_picture: tuple[str, ...] = OF_PICTURE
     about: dict[str, object] = field(default_factory=dict)
 
-    def report(self, options: ReportOptions) -> ResultList | Heatmaps:
-        """The list, or where a picture is drawn the panels.
+    def report(self, options: ReportOptions) -> FoundReport:
+        """Returns the list, or where a picture is drawn the panels; of a table of heads its atlas.
 
         Raises:
             AttnvizError: for a page.
         """
-        title = options.look.title or self.title
+        look, title = options.look, options.look.title or self.title
+        said: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
         if options.medium.lists_heads:
-            return ResultList(
-                title=title,
-                caption=self.caption,
-                remarks=(*self.of_list, *self.remarks),
-                look=options.look,
-                results=self.results,
-                summary=self.summary(),
-            )
-        if not options.medium.draws_maps:
+            remarks = (*self.of_list, *self.remarks)
+            return HeadList(**said, remarks=remarks, results=self.results, summary=self.summary())
+        if self.refusal and not options.medium.draws_maps:
             raise AttnvizError(self.refusal)
-        return Heatmaps(
-            title=title,
-            panels=share_scales(self.panels(), options.look),
-            caption=self.caption,
-            remarks=(*self.of_picture, *self.remarks),
-            look=options.look,
-            about=self.about,
-        )
+        panels = share_scales(self.panels(), look)
+        said |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
+        return HeadAtlas(**said, results=self.results) if isinstance(self.results, HeadFrame) else Heatmaps(**said)

@@ -1,5 +1,6 @@
 """A table of heads to a Report: rows with bars for a terminal, and metric x layer x head as heatmaps, the atlas."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,13 @@ from attnviz.metrics.measured_heads import frame_over_texts
 from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
 from attnviz.report.heads.added_numbers import MOVED, effect_remark
+from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import METRIC_QUANTITIES, UNIT_ENDINGS, UNKNOWN, Column, layers_by_heads, listed
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel
-from attnviz.report.picture.report import HeadAtlas, HeadList, Summary
-from attnviz.report.picture.scales import share_scales
+from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import model_name, recording_remarks, text_title
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class About:
 
 def heads_report(
     recordings: tuple[Recording, ...], options: ReportOptions, effects: "Effects | None" = None
-) -> HeadList | HeadAtlas:
+) -> FoundReport:
     """The report of every chosen head's numbers, as means over the texts.
 
     Args:
@@ -112,62 +113,41 @@ def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     return HeadFrame(rows=tuple(HeadRow((name,)) for name in found), measures=(MOVED,), values=means)
 
 
-def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadList | HeadAtlas:
-    """The report of a frame's heads, in the order that the options ask for: a row a head, or the atlas.
+def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> FoundReport:
+    """Makes the report of a frame's heads, in the order that the options ask for: a row a head, or the atlas.
 
     Raises:
         AttnvizError: for an order or a filter that cannot be had.
     """
     table = frame.chosen(options.sort, options.top, options.filter)
-    return (_list if options.medium.lists_heads else _atlas)(source, table, options)
-
-
-def _list(source: About, table: HeadFrame, options: ReportOptions) -> HeadList:
-    """The list of all heads, or of as many of the clearest as the screen holds, where nothing else was asked for."""
     shown = _shown(table, options)
-    whole = HeadList(
-        title=options.look.title or source.title,
+    found = Found(
+        title=source.title,
         caption=_caption(source, table),
-        remarks=(*_shown_remarks(shown), *_table_remarks(table), *source.remarks),
-        look=options.look,
-        table=table,
-        summary=_summary(table, shown),
+        remarks=(*_table_remarks(table), *source.remarks),
+        results=table,
+        summary=lambda: _summary(table, shown),
+        panels=lambda: _panels(table),
+        of_list=_shown_remarks(shown),
+        of_picture=(),
+        about={"recording": source.about},
     )
-    fits = options.medium.fits
-    if fits is None or options.all or options.sort or options.filter or options.top is not None or fits(whole):
-        return whole
-    clearest = clearest_first((place, row.first_pattern) for place, row in enumerate(table.rows))
-    most = min(len(clearest) - 1, options.look.height or 0)
-    fewer = (_shortened(whole, clearest[:count], source, shown) for count in range(most, 0, -1))
-    return next(filter(fits, fewer), whole)
+    report, fits = found.report(options), options.medium.fits
+    asked = options.all or options.sort or options.filter or options.top is not None
+    if not isinstance(report, HeadList) or fits is None or asked or fits(report):
+        return report
+    return next(filter(fits, _ever_shorter(report, table, source, shown)), report)
 
 
-def _shortened(whole: HeadList, places: list[int], source: About, shown: tuple[Measure, ...]) -> HeadList:
-    """The list with these rows alone, and all heads summed up."""
-    table = whole.table
+def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
+    """Yields the list with ever fewer heads, the clearest ones, under a caption that sums up all heads."""
     does = summed_up(row.first_pattern for row in table.rows)
     caption = f"What {len(table.rows)} heads do in {source.model}: {does}; the clearest are listed."
     remark = f"{option('all', True)} lists every head, {option('sort', 'previous')} by what goes to the token before."
-    return replace(
-        whole,
-        caption=caption,
-        remarks=(remark, *_shown_remarks(shown)),
-        summary=_summary(table.take(places), shown),
-    )
-
-
-def _atlas(source: About, table: HeadFrame, options: ReportOptions) -> HeadAtlas:
-    if not table.present:
-        raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
-    return HeadAtlas(
-        title=options.look.title or source.title,
-        panels=share_scales((_panel(table, metric) for metric in table.present), options.look),
-        caption=_caption(source, table),
-        remarks=(*_table_remarks(table), *source.remarks),
-        look=options.look,
-        about={"recording": source.about},
-        table=table,
-    )
+    words = replace(whole, caption=caption, remarks=(remark, *_shown_remarks(shown)))
+    clearest = clearest_first((place, row.first_pattern) for place, row in enumerate(table.rows))
+    for count in range(min(len(clearest) - 1, whole.look.height or 0), 0, -1):
+        yield replace(words, summary=_summary(table.take(clearest[:count]), shown))
 
 
 def _shown(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
@@ -222,10 +202,14 @@ def fit_words(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
-def _panel(table: HeadFrame, metric: Measure) -> Panel:
-    """One metric of every head."""
-    values = table.column(metric.name).tolist()
-    return layers_by_heads(table.rows, values, metric.name, METRIC_QUANTITIES[metric.unit])
+def _panels(table: HeadFrame) -> list[Panel]:
+    """Returns a panel for each metric that any head has."""
+    if not table.present:
+        raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
+    return [
+        layers_by_heads(table.rows, table.column(each.name).tolist(), each.name, METRIC_QUANTITIES[each.unit])
+        for each in table.present
+    ]
 
 
 def _caption(source: About, table: HeadFrame) -> str:

@@ -6,12 +6,12 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
-from attnviz.report.heads.found import Found
+from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import Column, known, layers_by_heads, listed, share_of
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
-from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
 UNIT_WORDS = {"nats": " in nats", "share": ", a share of 1"}
@@ -21,7 +21,7 @@ NOT_A_CAUSE_ALONE = (
 )
 
 
-def effects_report(effects: Effects, options: ReportOptions) -> ResultList | Heatmaps:
+def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
     """The report of the effects of heads: a list, or where a picture is drawn layers by heads.
 
     Raises:

@@ -1,14 +1,12 @@
 """The metrics of the heads whose exact numbers are shown, and what each head does, for a medium that lists them."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.maps.heads import heads_with_cells
 from attnviz.maps.layer_maps import cell_maps
-from attnviz.metrics.change import CHANGES
-from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measured_heads import blocks_apart, measured_frame
 from attnviz.report.heads.added_numbers import MOVED, effect_remark, read_effects
 from attnviz.report.picture.numbers import HeadCells, Numbers
@@ -16,30 +14,19 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
 from attnviz.report.words.notes import read_notes
 
-if TYPE_CHECKING:
-    from attnviz.effects.effect_table import Effects
-
 MAX_MEASURED_CELLS = 50_000_000  # of all heads: about a second; of more, some of the queries are measured
 
 
-def measure_shown(numbers: Numbers, effects: "Effects | None" = None) -> HeadFrame | None:
-    """The metrics of all heads, over all their queries and keys; how much each changed where two runs are compared.
-
-    Args:
-        numbers: of the heads.
-        effects: what an output loses without each of them, as one more number.
-
-    ``None`` where single cells of a head are not known.
-    """
-    frame = _changes(numbers.heads) if len(numbers.heads[0].sides) > 1 else _measured(numbers.heads)
-    if frame is None:
-        return None
-    frame = _with_moved(frame, numbers.heads)
-    return frame if effects is None else frame.beside(effects.frame)
+def measure_shown(numbers: Numbers) -> HeadFrame | None:
+    """Measures all heads over all their queries and keys; ``None`` where single cells of one are not known."""
+    frame = _measured(numbers.heads)
+    return None if frame is None else _with_moved(frame, numbers.heads)
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
     """Returns the report with the metrics, effects and notes that a page shows; other media take the numbers alone.
+
+    A report that has numbers of its heads keeps them instead of metrics.
 
     Raises:
         AttnvizError: if the file of effects or of notes cannot be read, or is of none of these heads.
@@ -48,9 +35,10 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
         return report
     file, heads = report.look.effects, report.numbers.heads
     effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
+    frame = report.frame or measure_shown(report.numbers)
     return replace(
         report,
-        frame=measure_shown(report.numbers, effects),
+        frame=frame if frame is None or effects is None else frame.beside(effects.frame),
         effects="" if effects is None else effect_remark(effects),
         notes=tuple(read_notes(report.look.notes)),
     )
@@ -59,7 +47,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
 def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
     """The frame with what each head moves, where that is known of all, and their cells are few enough."""
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
-    if cells > MAX_MEASURED_CELLS or any(len(head.sides) > 1 or head.maps.moved is None for head in heads):
+    if cells > MAX_MEASURED_CELLS or any(head.maps.moved is None for head in heads):
         return frame
     from attnviz.maps.contributions import contribution_maps, moved_by
 
@@ -75,11 +63,3 @@ def _measured(shown: tuple[HeadCells, ...]) -> HeadFrame | None:
         return None
     frame = measured_frame(maps, every=blocks_apart(maps, MAX_MEASURED_CELLS))
     return frame.select(measure.name for measure in frame.present) if frame.present else None
-
-
-def _changes(heads: tuple[HeadCells, ...]) -> HeadFrame | None:
-    if not all(head.change for head in heads):
-        return None
-    values = [[head.change["variation_mean"], head.change["divergence_mean"]] for head in heads]
-    rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
-    return HeadFrame(rows=rows, measures=CHANGES, values=np.array(values, dtype=np.float64))

@@ -7,12 +7,12 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.report.heads.found import Found
+from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import Column, labelled_panel, listed, share_of
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Panel, Quantity
-from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
 MAX_LISTED_PARTS = 16  # of a screen, which all others follow as one
@@ -27,7 +27,7 @@ INDIRECT = (
 )
 
 
-def logit_report(parts: LogitParts, options: ReportOptions) -> ResultList | Heatmaps:
+def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
     """The report of a logit's parts: a list, or where a picture is drawn layers by parts and heads by keys.
 
     Raises:

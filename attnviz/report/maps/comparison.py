@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.grouped import regroup
 from attnviz.maps.heads import ChosenHead, choose
 from attnviz.maps.recording import Recording
-from attnviz.metrics.change import CHANGES, HeadChange, compare
-from attnviz.metrics.head_frame import HeadFrame, HeadRow
+from attnviz.metrics.change import compare, named_changes
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import (
@@ -21,7 +22,6 @@ from attnviz.report.maps.heatmaps import (
     are_chosen,
     are_in_runs,
     order_remarks,
-    recorded_order,
     share_page,
 )
 from attnviz.report.picture.look import refuse_style
@@ -40,6 +40,7 @@ from attnviz.report.words.captions import (
     report_title,
 )
 
+HeadPair = tuple[ChosenHead, ChosenHead]
 MAX_LISTED = 4  # heads in a table that a screen holds with a map
 MAX_NAMED_CHANGE = 16  # characters of a change that fits over a panel
 ALONE = "Each thumbnail is what changed, B − A: A and B of {} heads fit no page; {} shows those of one."
@@ -50,22 +51,14 @@ MEASURES = (
 
 
 @dataclass(frozen=True, eq=False)
-class _HeadPair:
-    """One head in both recordings, and how much it changed."""
-
-    a: ChosenHead
-    b: ChosenHead
-    change: HeadChange
-
-
-@dataclass(frozen=True, eq=False)
 class _Comparison:
-    """Two recordings, what was changed between them, and the chosen heads of both."""
+    """Two recordings, what was changed between them, the chosen heads of both, and how much these changed."""
 
     a: Recording
     b: Recording
     change: str
-    pairs: list[_HeadPair]
+    pairs: list[HeadPair]
+    changes: HeadFrame
     options: ReportOptions
 
     @property
@@ -74,6 +67,15 @@ class _Comparison:
         if len(self.change) > MAX_NAMED_CHANGE:
             return "before", "after"
         return f"without {self.change}", f"with {self.change}"
+
+    @property
+    def variations(self) -> Float64Array:
+        """The mean total variation of each head, ``(heads,)``."""
+        return self.changes.column("variation_mean")
+
+    def take(self, places: Sequence[int]) -> "_Comparison":
+        """Returns the comparison of the heads at these places, in this order."""
+        return replace(self, pairs=[self.pairs[place] for place in places], changes=self.changes.take(places))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -102,10 +104,12 @@ def comparison_report(
         a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
     a, b = block_cells((a, b), options.selection)
-    pairs = _pairs(a, b, options)
-    comparison = _Comparison(a, b, change, _ranked(pairs, options), options)
+    pairs = list(zip(*(choose(recording, options.selection) for recording in (a, b)), strict=True))
+    whole = _Comparison(a, b, change, pairs, compare(a, b, options.selection), options)
+    places = _places(whole.changes, options)
+    comparison = whole.take(places)
     if not options.medium.draws_maps:
-        return _exact_numbers(comparison, pairs)
+        return _exact_numbers(comparison, whole.take(sorted(places)))
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or are_chosen(options):
@@ -119,12 +123,12 @@ def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
     """All heads; then the one that changes most, with or without numbers, and with ever fewer words about it."""
     whole = _heatmaps(comparison)
     yield whole
-    first = sorted(comparison.pairs, key=lambda pair: -pair.change.variation_mean)
-    one = _heatmaps(replace(comparison, pairs=first[:1]))
+    first = np.argsort(-comparison.variations, kind="stable").tolist()
+    one = _heatmaps(comparison.take(first[:1]))
     every = f"Drawn is the head that changes most of {len(first)}; {option('all', True)} draws every one."
     remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
     for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
-        summary = _summary(replace(comparison, pairs=comparison.pairs if rows >= len(first) else first[:rows]))
+        summary = _summary(comparison if rows >= len(first) else comparison.take(first[:rows]))
         for numbers, spared in product(
             (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
         ):
@@ -132,28 +136,19 @@ def _ever_shorter(comparison: _Comparison) -> Iterator[Heatmaps]:
             yield replace(one, numbers=numbers, summary=summary, remarks=said)
 
 
-def _pairs(a: Recording, b: Recording, options: ReportOptions) -> list[_HeadPair]:
-    changes = compare(a, b, options.selection)
-    heads = (choose(recording, options.selection) for recording in (a, b))
-    return [_HeadPair(*pair) for pair in zip(*heads, changes, strict=True)]
-
-
-def _ranked(pairs: list[_HeadPair], options: ReportOptions) -> list[_HeadPair]:
-    """The first few pairs in the order of how much they change, if any order was asked for."""
+def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
+    """Returns the places of the heads to show, in the order of how much they change if the user asks for it."""
     if options.sort not in (None, "change", "-change"):
         given, works = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{given} orders one recording's heads; compare orders them by {works}")
-    rows = (HeadRow(((pair.a.maps.layer, pair.a.head),), pair.a.maps.kind) for pair in pairs)
-    values = np.array([[pair.change.variation_mean] for pair in pairs]).reshape(len(pairs), 1)
-    frame = HeadFrame(rows=tuple(rows), measures=CHANGES[:1], values=values)
-    return [pairs[place] for place in frame.places(options.sort, options.top, options.filter)]
+    return named_changes(changes).select(("change",)).places(options.sort, options.top, options.filter)
 
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
     """A, B and B − A side by side, a row a head."""
     options = share_page(comparison.options, 3 * len(comparison.pairs))
     panels = share_scales(
-        (panel for pair in comparison.pairs for panel in _triple(pair, options, comparison.sides)), options.look
+        (panel for pair in comparison.pairs for panel in _triple(*pair, options, comparison.sides)), options.look
     )
     return Heatmaps(
         title=report_title(comparison.a, options.look),
@@ -170,9 +165,9 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """B − A alone of many heads."""
     options = share_page(comparison.options, len(comparison.pairs))
-    layers = [f"{pair.a.maps.layer}" for pair in comparison.pairs]
+    layers = [f"{row.layer}" for row in comparison.changes.rows]
     filled = options.sort is not None or not are_in_runs(layers)
-    panels = share_scales((_difference(pair, options, comparison.sides) for pair in comparison.pairs), options.look)
+    panels = share_scales(_differences(comparison, options), options.look)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
         panels=panels,
@@ -181,7 +176,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
             comparison,
             panels,
             *order_remarks(options.sort),
-            ALONE.format(len(panels), option("heads", comparison.pairs[0].a.name)),
+            ALONE.format(len(panels), option("heads", comparison.pairs[0][0].name)),
         ),
         filled=filled,
         summary=_summary(comparison),
@@ -190,10 +185,11 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     )
 
 
-def _exact_numbers(comparison: _Comparison, chosen: list[_HeadPair]) -> ExactNumbers:
+def _exact_numbers(comparison: _Comparison, recorded: _Comparison) -> ExactNumbers:
+    """Returns the numbers of the heads; for a page, which sorts them itself, as recorded and with their changes."""
     look = comparison.options.look
     sorts = comparison.options.medium.sorts_heads
-    pairs = recorded_order(comparison.pairs, chosen) if sorts else comparison.pairs
+    shown = recorded if sorts else comparison
     return with_page_numbers(
         ExactNumbers(
             title=report_title(comparison.a, look),
@@ -201,40 +197,44 @@ def _exact_numbers(comparison: _Comparison, chosen: list[_HeadPair]) -> ExactNum
             remarks=_remarks(comparison, ()),
             summary=_summary(comparison),
             look=look,
-            numbers=Numbers(comparison.about, tuple(_cells(pair, comparison.options.table) for pair in pairs)),
+            numbers=Numbers(comparison.about, _cells(shown)),
             sort=(comparison.options.sort or "") if sorts else "",
+            frame=named_changes(shown.changes) if sorts else None,
         ),
         comparison.options,
     )
 
 
-def _cells(pair: _HeadPair, table: str | None) -> HeadCells:
-    change = {name: value for name, value in vars(pair.change).items() if name != "head"}
-    return head_cells({"_a": pair.a, "_b": pair.b}, table, change)
+def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
+    return tuple(
+        head_cells({"_a": a, "_b": b}, comparison.options.table, comparison.changes.numbers_of(place))
+        for place, (a, b) in enumerate(comparison.pairs)
+    )
 
 
-def _triple(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
+def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
     """The head in both recordings, and what changed between them."""
-    [panel_a] = head_panels(pair.a, [PERCENT], options, f"{pair.a.name} {sides[0]}")
-    [panel_b] = head_panels(pair.b, [PERCENT], options, f"{pair.a.name} {sides[1]}")
+    [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
+    [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     difference = Panel(
-        title=f"{pair.a.name} change",
+        title=f"{a.name} change",
         values=panel_b.values - panel_a.values,
         visible=panel_a.visible | panel_b.visible,
         rows=panel_a.rows,
         columns=panel_a.columns,
-        quantity=quantity_of(pair.a.maps, CHANGE),
+        quantity=quantity_of(a.maps, CHANGE),
         scale=panel_a.scale,
         pool=panel_a.pool,
     )
     return [panel_a, panel_b, difference]
 
 
-def _difference(pair: _HeadPair, options: ReportOptions, sides: tuple[str, str]) -> Panel:
-    """What changed alone, as a thumbnail, with how much where that orders the heads."""
-    number = "" if options.sort is None else f"{NOTE}{pair.change.variation_mean:.3f}"
-    title = f"{pair.a.name}{number}"
-    return replace(_triple(pair, options, sides)[-1], title=title, group=f"layer {pair.a.maps.layer}")
+def _differences(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
+    """Yields B − A of each head as a thumbnail, titled with its change where the heads are sorted."""
+    for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
+        title = pair[0].name + ("" if options.sort is None else f"{NOTE}{variation:.3f}")
+        panel = _triple(*pair, options, comparison.sides)[-1]
+        yield replace(panel, title=title, group=f"layer {pair[0].maps.layer}")
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
@@ -257,28 +257,21 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
 
 
 def _summary(comparison: _Comparison) -> Summary:
-    header = ("head", "variation", "max variation", "divergence", "max divergence", "entropy before", "after")
-    rows = [
-        (
-            one.head,
-            f"{one.variation_mean:.4f}",
-            f"{one.variation_max:.4f}",
-            f"{one.divergence_mean:.4f}",
-            f"{one.divergence_max:.4f}",
-            f"{one.entropy_a:.4f}",
-            f"{one.entropy_b:.4f}",
-        )
-        for one in (pair.change for pair in comparison.pairs)
-    ]
-    return Summary(header, tuple(rows))
+    changes = comparison.changes
+    rows = (
+        (row.name, *(f"{number:.4f}" for number in of)) for row, of in zip(changes.rows, changes.values, strict=True)
+    )
+    return Summary(("head", *(measure.header for measure in changes.measures)), tuple(rows))
 
 
 def _caption(comparison: _Comparison) -> str:
-    most = max((pair.change for pair in comparison.pairs), key=lambda one: one.variation_mean)
+    changes, maps = comparison.changes, comparison.pairs[0][0].maps
+    most = int(comparison.variations.argmax())
+    name, variation = changes.rows[most].name, comparison.variations[most]
     effect = (
-        f"head {most.head} changes most, by a total variation of {most.variation_mean:.2f} a query on average"
-        if most.variation_max > 0
-        else f"no {comparison.pairs[0].a.maps.quantity} changes"
+        f"head {name} changes most, by a total variation of {variation:.2f} a query on average"
+        if changes.column("variation_max")[most] > 0
+        else f"no {maps.quantity} changes"
     )
-    drawn = quantity_drawn(comparison.pairs[0].a.maps)
+    drawn = quantity_drawn(maps)
     return f"{drawn} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

@@ -126,25 +126,11 @@ class ShadedText(_Drawn):
 class HeadAtlas(_Drawn):
     """A map of layers by heads for each metric, and the table that they show."""
 
-    table: "HeadFrame"
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class HeadList(_Described):
-    """A row a head.
-
-    Attributes:
-        table: every number, exact.
-        summary: those of them that are shown, written out.
-    """
-
-    table: "HeadFrame"
-    summary: Summary
+    results: "HeadFrame"
 
 
 class Results(Protocol):
-    """Exact numbers that a command found, for files of numbers."""
+    """Exact numbers that a command found, in the form of its own files."""
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
         """Rows behind a header; a number that is not finite is left empty."""
@@ -155,15 +141,15 @@ class Results(Protocol):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ResultList(_Described):
-    """A row a result: a set of removed heads, how its effect changes, what adds to a logit, or a known type of heads.
+class HeadList(_Described):
+    """A row for each head, set of removed heads, part of a logit, or known type of heads.
 
     Attributes:
         results: every number, exact.
         summary: those of them that are shown, written out.
     """
 
-    results: Results
+    results: "HeadFrame | Results"
     summary: Summary
 
 
@@ -288,4 +274,4 @@ class SurveyedHeads(_Described):
 
 
 DrawnReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | HeadAtlas
-Report = DrawnReport | HeadList | HeadCards | ResultList | ExactNumbers | SurveyedHeads
+Report = DrawnReport | HeadList | HeadCards | ExactNumbers | SurveyedHeads

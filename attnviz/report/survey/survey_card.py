@@ -10,7 +10,8 @@ from attnviz.base.errors import option
 from attnviz.corpus.sums.bins import offset_spans
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import survey_frame
-from attnviz.metrics.measure import named_measure
+from attnviz.metrics.head_frame import NUMBERS, HeadFrame
+from attnviz.metrics.measure import Measure, named_measure
 from attnviz.report.heads.head_columns import (
     METRIC_QUANTITIES,
     UNKNOWN,
@@ -80,11 +81,12 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
     """The tables of one head."""
-    [row] = survey_frame(survey, [place]).rows
+    frame = survey_frame(survey, [place])
+    [row] = frame.rows
     best = wanted or telling_metric(survey, place)
     texts = _texts(survey, place, best, width)
     return [
-        Section(f"head {row.name}: {row.pattern}", _numbers(survey, place)),
+        Section(f"head {row.name}: {row.pattern}", _numbers(frame)),
         Section(f"head {row.name} by offset: mean weight and mean score", _offsets(survey, place)),
         Section(f"head {row.name}: texts with the largest {best}, and drawn ones by decile", texts),
     ]
@@ -97,30 +99,27 @@ def telling_metric(survey: Survey, place: int) -> str:
     return max(sharp or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
 
 
-def _numbers(survey: Survey, place: int) -> Summary:
-    """A row a metric: the mean with its interval, the spread, three deciles, and how many texts."""
-    metrics, counts = survey.metrics, survey.tallies.count[place]
-    means, margins, spreads = (each[place].tolist() for each in (survey.means, survey.margins, survey.spreads))
+def _numbers(frame: HeadFrame) -> Summary:
+    """Lists each metric of one head: the mean with its interval, the spread, three deciles, and how many texts."""
+    numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
 
-    def write(number: int, value: float) -> str:
-        return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metrics[number].unit].cell(value)
+    def write(of: str, metric: Measure, tenth: int | None = None) -> str:
+        value = numbers[of][metric.name] if tenth is None else numbers[of][metric.name][tenth]
+        return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metric.unit].cell(value)
 
-    def decile(tenth: int, number: int) -> str:
-        return write(number, survey.deciles(place, number)[tenth])
+    def share(metric: Measure) -> float | None:
+        return numbers["values"][metric.name] if metric.unit == "share" else None
 
     columns = [
-        Column[int]("metric", lambda number: metrics[number].name, align="<"),
-        Column[int](
-            "mean",
-            lambda number: write(number, means[number]),
-            lambda number: means[number] if metrics[number].unit == "share" else None,
-        ),
-        Column[int]("95 %", lambda number: interval(margins[number])),
-        Column[int]("spread", lambda number: write(number, spreads[number])),
-        *(Column[int](f"{tenth * 10} %", partial(decile, tenth)) for tenth in TENTHS),
-        Column[int]("texts", lambda number: str(counts[number])),
+        Column[Measure]("metric", lambda metric: metric.name, align="<"),
+        Column[Measure]("mean", partial(write, "values"), share),
+        Column[Measure]("95 %", lambda metric: interval(numbers["margins"][metric.name])),
+        Column[Measure]("spread", partial(write, "spreads")),
+        *(Column[Measure](f"{tenth * 10} %", partial(write, "deciles", tenth=tenth)) for tenth in TENTHS),
+        Column[Measure]("texts", lambda metric: str(numbers["counts"][metric.name])),
     ]
-    return listed([at for at, each in enumerate(metrics) if each.name not in NOT_IN_CARDS and counts[at]], columns)
+    known = [each for each in frame.measures if each.name not in NOT_IN_CARDS and numbers["counts"][each.name]]
+    return listed(known, columns)
 
 
 def _offsets(survey: Survey, place: int) -> Summary:
@@ -165,7 +164,7 @@ def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
 
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
     """Heads x offsets and heads x classes of tokens, as heatmaps."""
-    tallies, names = survey.tallies, [metric.name for metric in survey.metrics]
+    tallies = survey.tallies
     places, left = places[:MAX_ROWS], len(places[MAX_ROWS:])
     heads = [survey.heads[place].name for place in places]
     pairs = tallies.pairs[list(places)]
@@ -174,7 +173,7 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
         weights = (tallies.weights.total[list(places)] / pairs)[:, seen]
     spans = [offset_spans()[number] for number in seen]
     classes = classes_of(survey)
-    shares = survey.means[list(places)][:, [names.index(name) for name in classes]]
+    shares = survey_frame(survey, places).select(classes).values
     offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
     panels = (
         labelled_panel("mean weight by offset", weights, ("heads", heads), ("offsets key − query", offsets), SHARE),

@@ -8,12 +8,12 @@ from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
-from attnviz.report.heads.found import OF_CHANGES, Found
+from attnviz.report.heads.found import OF_CHANGES, Found, FoundReport
 from attnviz.report.heads.head_columns import METRIC_QUANTITIES, Column, interval, layers_by_heads, listed, share_of
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
-from attnviz.report.picture.report import Heatmaps, ResultList, Summary
+from attnviz.report.picture.report import Summary
 from attnviz.report.survey.survey_heads import refuse_of_texts
 
 LISTED = 20  # changes of a screen
@@ -21,7 +21,7 @@ MAX_PANELS = 6  # numbers of a picture: those that change most clearly
 CLEAR = NORMAL_95  # standard errors
 
 
-def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> ResultList | Heatmaps:
+def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> FoundReport:
     """The report: a list, the clearest change first, or a map of layers by heads for the numbers that change most.
 
     Raises:

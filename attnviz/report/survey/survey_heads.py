@@ -3,13 +3,13 @@
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
+from attnviz.report.heads.found import FoundReport
 from attnviz.report.heads.head_atlas import About, frame_report
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.picture.report import HeadAtlas, HeadList
 
 
-def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadList | HeadAtlas:
+def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
     """The report of the chosen heads of a survey.
 
     Raises:

@@ -315,6 +315,6 @@ def test_filter_by_numbers_waits_until_they_are_measured(recording: Recording) -
     assert ranking.order(state.view) == list(range(6))
     while (group := ranking.unnamed(state.view)) is not None:
         ranking.name(group)
-    kept = [head for head in range(6) if ranking.numbers["entropy"][head] > 2.4]
+    kept = [head for head in range(6) if ranking.frame.column("entropy")[head] > 2.4]
     assert 0 < len(kept) < 6
     assert ranking.order(state.view) == kept

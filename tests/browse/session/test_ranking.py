@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 
 from attnviz.browse.command import figure_command
@@ -25,13 +23,13 @@ def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
     ranking = Ranking([(each, head) for each in maps for head in each.heads])
     assert ranking.unnamed() == [0, 1]
     ranking.name([0, 1])
-    assert ranking.patterns[0] == "previous token 1.00"
-    assert ranking.patterns[1].startswith("sink")
+    assert ranking.pattern(0) == "previous token 1.00"
+    assert ranking.pattern(1).startswith("sink")
     assert ranking.unnamed() == [2, 3]
-    assert not ranking.numbers
+    assert not ranking.ready
     ranking.name([2, 3])
     assert ranking.unnamed() is None
-    assert set(ranking.numbers) == set(METRICS)
+    assert ranking.ready == set(METRICS)
     assert ranking.order(View(order="previous"))[:2] == [0, 2]
 
 
@@ -42,7 +40,7 @@ def test_naming_measures_what_measuring_does(recording: Recording) -> None:
         assert len(group) == HEADS
         named.name(group)
     measured.measure("entropy")
-    assert all(math.isclose(named.numbers["entropy"][head], measured.numbers["entropy"][head]) for head in range(6))
+    np.testing.assert_allclose(named.frame.column("entropy"), measured.frame.column("entropy"))
 
 
 def test_heads_of_long_maps_are_measured_only_when_asked() -> None:

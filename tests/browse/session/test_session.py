@@ -93,7 +93,10 @@ def test_heads_are_sorted_by_what_was_measured(recording: Recording) -> None:
 
 def test_heads_without_a_number_come_last_either_way(recording: Recording) -> None:
     session = Session(recording)
-    session.ranking.numbers["peak"] = dict(enumerate([0.5, np.nan, 0.1, 0.9, 0.2, 0.3]))
+    session.ranking.measure("peak")
+    values = session.ranking.frame.values.copy()
+    values[1] = np.nan
+    session.ranking.frame = replace(session.ranking.frame, values=values)
     assert session.ranking.order(View(order="peak"))[-1] == 1
     assert session.ranking.order(View(order="peak", ascending=True))[-1] == 1
 

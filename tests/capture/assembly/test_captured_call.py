@@ -28,7 +28,7 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
-from attnviz.metrics.change import HeadChange, compare
+from attnviz.metrics.change import compare
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.metrics import measure
 from attnviz.report.build import build_report
@@ -311,15 +311,12 @@ def test_cells_of_another_shape_than_the_maps_are_refused() -> None:
 def test_comparing_is_of_each_heads_own_cells() -> None:
     one, other = ([recorded("kernel", head, size=size) for head in (None, 0, 1, 2, 3)] for size in (1, 2))
     together, *alone = (compare(a, b) for a, b in zip(one, other, strict=True))
-    expected = [change for changes in zip(*alone, strict=True) for change in changes]
-    assert [change.head for change in together] == [change.head for change in expected]
-    for found, change in zip(map(numbers_of, together), map(numbers_of, expected), strict=True):
-        assert change["variation_mean"] > 0.01
-        assert found == pytest.approx(change, abs=1e-5)
-
-
-def numbers_of(change: HeadChange) -> dict[str, float]:
-    return {name: value for name, value in vars(change).items() if name != "head"}
+    assert [row.name for row in together.rows] == [
+        row.name for rows in zip(*(each.rows for each in alone), strict=True) for row in rows
+    ]
+    expected = np.stack([each.values for each in alone], axis=1).reshape(together.values.shape)
+    assert (together.column("variation_mean") > 0.01).all()
+    np.testing.assert_allclose(together.values, expected, rtol=1e-6, atol=1e-5)
 
 
 def test_heads_combined_are_means_over_those_that_see_the_cell() -> None:

@@ -20,7 +20,6 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.metrics import measure
-from attnviz.metrics.patterns import find_patterns
 from attnviz.render.formats import draw
 from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_weights
 from attnviz.render.page.head_numbers import about_metrics
@@ -427,4 +426,4 @@ def test_metrics_of_every_head_travel_with_what_it_does() -> None:
             value = data["highs"][place] * codes[head, place] / 65_534
             assert value == pytest.approx(numbers.values[name], abs=data["highs"][place] / 65_534), name
         patterns = [data["patterns"][place][0] for place in data["of"][head]]
-        assert patterns == [pattern.name for pattern in find_patterns(numbers)]
+        assert patterns == [pattern.name for pattern in numbers.patterns]

@@ -16,7 +16,7 @@ from attnviz.render.formats import draw
 from attnviz.report.heads.effects_comparison import effects_comparison_report
 from attnviz.report.heads.head_effects import effects_report
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.picture.report import HeadList, Heatmaps
 
 
 def table(numbers: dict[tuple[int, int], list[float]], model: str = "a model", metric: str = "loss") -> Effects:
@@ -35,7 +35,7 @@ def options(suffix: str) -> ReportOptions:
 
 def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:
     report = effects_comparison_report(BEFORE, AFTER, options(".txt"))
-    assert isinstance(report, ResultList)
+    assert isinstance(report, HeadList)
     assert report.summary.rows == (
         ("1.0", "+0.1000", "-0.8000", "-0.9000", "0.2772"),
         ("0.1", "+0.6000", "+0.4000", "-0.2000", "0.1960"),

@@ -12,7 +12,7 @@ from attnviz.effects.effect_table import Effect, Effects
 from attnviz.render.formats import draw
 from attnviz.report.heads.head_effects import effects_report
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.words.captions import source_line
 
 ROWS = tuple(
@@ -28,7 +28,7 @@ def options(suffix: str) -> ReportOptions:
 
 def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:
     report = effects_report(EFFECTS, options(".txt"))
-    assert isinstance(report, ResultList)
+    assert isinstance(report, HeadList)
     assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
     assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
     assert "most changes without heads 0.1+1.0: 3.6000" in report.caption

@@ -8,9 +8,11 @@ from attnviz.api.contributions import contributions
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.maps.recording import Recording
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
+from attnviz.report.heads.found import FoundReport
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadAtlas, HeadList
@@ -32,22 +34,28 @@ def recording() -> Recording:
     return open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection(), values=True)
 
 
-def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadList | HeadAtlas:
+def report(recording: Recording, suffix: str = ".csv", **given: str) -> FoundReport:
     return heads_report((recording,), drawing.fit(ReportOptions(of="contributions", **given), suffix), EFFECTS)  # type: ignore[arg-type]
+
+
+def table(recording: Recording, **given: str) -> HeadFrame:
+    results = report(recording, ".csv", **given).results  # type: ignore[union-attr]
+    assert isinstance(results, HeadFrame)
+    return results
 
 
 def test_what_a_head_moves_is_the_sum_of_its_contributions_over_a_query(recording: Recording) -> None:
     maps = contributions(recording).maps[1]
     weights = maps.window((1,), slice(0, 5), slice(0, 5)).weights[0]  # type: ignore[attr-defined]
-    assert report(recording).table.value("1.1", "moved") == pytest.approx(float(weights.sum(-1).mean()), rel=1e-5)
+    assert table(recording).value("1.1", "moved") == pytest.approx(float(weights.sum(-1).mean()), rel=1e-5)
 
 
 def test_heads_are_ordered_and_filtered_by_effects_and_by_what_they_move(recording: Recording) -> None:
-    table = report(recording, sort="effect").table
-    assert [row.name for row in table.rows][:2] == ["0.0", "1.0"]
-    np.testing.assert_array_equal(table.column("effect"), [1.5, -0.25, np.nan, np.nan])
-    assert [row.name for row in report(recording, filter="effect>0.1").table.rows] == ["0.0"]
-    moved = report(recording, sort="-moved").table.column("moved").tolist()
+    effects = table(recording, sort="effect")
+    assert [row.name for row in effects.rows][:2] == ["0.0", "1.0"]
+    np.testing.assert_array_equal(effects.column("effect"), [1.5, -0.25, np.nan, np.nan])
+    assert [row.name for row in table(recording, filter="effect>0.1").rows] == ["0.0"]
+    moved = table(recording, sort="-moved").column("moved").tolist()
     assert moved == sorted(moved)
     with pytest.raises(AttnvizError, match=r"unknown metric 'effects'; did you mean effect"):
         report(recording, sort="effects")

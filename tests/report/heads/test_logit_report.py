@@ -11,7 +11,7 @@ from attnviz.effects.logit_parts import LogitPart, LogitParts
 from attnviz.render.formats import draw
 from attnviz.report.heads.logit_report import logit_report
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.report import Heatmaps, ResultList
+from attnviz.report.picture.report import HeadList, Heatmaps
 from attnviz.report.words.captions import source_line
 from attnviz.text.selection import Selection
 
@@ -39,7 +39,7 @@ def options(suffix: str, **given: str) -> ReportOptions:
 
 def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit() -> None:
     report = logit_report(PARTS, options(".txt"))
-    assert isinstance(report, ResultList)
+    assert isinstance(report, HeadList)
     assert report.summary.rows == (
         ("0.mlp", "+3.0000", ""),
         ("0.1", "-2.0000", "the -2.50, cat +0.50"),
@@ -56,7 +56,7 @@ def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit
 
 def test_chosen_heads_have_a_row_a_key() -> None:
     report = logit_report(PARTS, options(".txt", heads="0.1"))
-    assert isinstance(report, ResultList)
+    assert isinstance(report, HeadList)
     assert report.summary.rows == (("on", "+0.0000"), ("the", "-2.5000"), ("cat", "+0.5000"), ("sum", "-2.0000"))
     with pytest.raises(AttnvizError, match=r"no such head adds to the logit; 0\.0 to 0\.1 works"):
         logit_report(PARTS, options(".txt", heads="3.1"))

@@ -8,6 +8,7 @@ import pytest
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.render.formats import medium_of
 from attnviz.render.terminal.draw import report_lines
 from attnviz.report.build import build_report
@@ -131,7 +132,8 @@ def test_a_list_of_many_heads_shows_the_clearest_and_sums_up_the_rest() -> None:
     assert len(report_lines(report)) < 24
     assert report.summary.rows[0][:2] == ("2.7", "previous token 1.00")
     assert "1 previous token" in report.caption
-    assert len(report.table.rows) == LAYERS * HEADS
+    assert isinstance(report.results, HeadFrame)
+    assert len(report.results.rows) == LAYERS * HEADS
     whole = heads_report((many_heads(),), replace(options, all=True))
     assert isinstance(whole, HeadList)
     assert len(whole.summary.rows) == LAYERS * HEADS
@@ -193,8 +195,8 @@ def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int
     report = drawn(comparison_report(before, after, "--causal", options))
     assert len(report_lines(report)) < height
     if len(report.panels) == 3:
-        changes = {change.head: change.variation_mean for change in compare(before, after)}
-        assert report.panels[0].title.startswith(max(changes, key=lambda head: changes[head]))
+        changes = compare(before, after)
+        assert report.panels[0].title.startswith(changes.rows[changes.ranked("variation_mean")[0]].name)
         assert report.remarks[0] == f"Drawn is the head that changes most of {heads}; all=True draws every one."
     else:
         assert len(report.panels) == 3 * heads

@@ -10,8 +10,11 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import Window
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import compare, jensen_shannon, total_variation
+from attnviz.render.formats import medium_of
 from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
+from attnviz.report.picture.report import ExactNumbers
 from attnviz.text.selection import Selection
 from tests.conftest import KEYS, LAYERS, dense, dense_maps
 from tests.report.examples import drawn
@@ -45,11 +48,10 @@ def test_both_measures_are_symmetric_and_within_their_bounds(pairs: list[tuple[f
 
 
 def test_change_of_a_head_is_over_its_own_queries(recording: Recording, other: Recording) -> None:
-    change = compare(recording, other)[4]  # head 1.1
+    changes = compare(recording, other)
     rows = total_variation(dense(recording, 1).weights[1], dense(other, 1).weights[1])
-    assert change.head == "1.1"
-    assert change.variation_mean == pytest.approx(rows.mean())
-    assert change.variation_max == pytest.approx(rows.max())
+    assert changes.value("1.1", "variation_mean") == pytest.approx(rows.mean())
+    assert changes.value("1.1", "variation_max") == pytest.approx(rows.max())
 
 
 def test_long_maps_are_compared_in_bands_to_the_same_numbers(
@@ -65,18 +67,36 @@ def test_long_maps_are_compared_in_bands_to_the_same_numbers(
         return window(maps, heads, queries, keys)
 
     monkeypatch.setattr(DenseMaps, "window", watched)
-    monkeypatch.setattr("attnviz.metrics.change._entropies", lambda heads: [0.0] * len(heads))
+    monkeypatch.setattr("attnviz.metrics.change._entropies", lambda heads: np.zeros(len(heads)))
     banded = compare(recording, other)
     assert set(taken) == {2, 1}
-    for one, same in zip(banded, whole, strict=True):
-        assert (one.head, one.variation_max, one.divergence_max) == (same.head, same.variation_max, same.divergence_max)
-        assert one.variation_mean == pytest.approx(same.variation_mean, abs=1e-12)
+    assert banded.rows == whole.rows
+    for name in ("variation_max", "divergence_max"):
+        np.testing.assert_array_equal(banded.column(name), whole.column(name))
+    np.testing.assert_allclose(banded.column("variation_mean"), whole.column("variation_mean"), rtol=0, atol=1e-12)
 
 
 def test_only_chosen_heads_are_compared(recording: Recording, other: Recording) -> None:
     chosen = compare(recording, other, Selection(pairs=((1, 2), (0, 0))))
-    every = {one.head: one for one in compare(recording, other)}
-    assert chosen == [every["1.2"], every["0.0"]]
+    every = compare(recording, other)
+    assert [row.name for row in chosen.rows] == ["1.2", "0.0"]
+    np.testing.assert_array_equal(chosen.values, every.values[[every.place("1.2"), every.place("0.0")]])
+
+
+@pytest.mark.parametrize("sort", [None, "change"])
+def test_a_page_gets_the_change_of_each_head_in_the_order_recorded(
+    recording: Recording, other: Recording, sort: str | None
+) -> None:
+    report = comparison_report(
+        recording, other, "--causal", ReportOptions(sort=sort, medium=medium_of(".html", Look()))
+    )
+    assert isinstance(report, ExactNumbers)
+    assert report.frame is not None
+    changes = compare(recording, other)
+    assert report.frame.rows == changes.rows
+    assert report.frame.names == ("change", "divergence")
+    np.testing.assert_array_equal(report.frame.column("change"), changes.column("variation_mean"))
+    assert [head.change for head in report.numbers.heads] == [changes.numbers_of(place) for place in range(6)]
 
 
 def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> None:
@@ -86,8 +106,10 @@ def test_rows_that_see_nothing_in_both_do_not_count(recording: Recording) -> Non
     weights = np.where(visible, maps.weights, 0)
     padded = Recording(maps=(replace(maps, visible=visible, weights=weights),), model="a test")
     turned = replace(dense(padded), weights=weights[:, ::-1].copy())
-    change = compare(padded, Recording(maps=(turned,), model="a test"))[0]
-    assert change.variation_mean == pytest.approx(total_variation(weights[0], weights[0, ::-1])[:4].mean())
+    changes = compare(padded, Recording(maps=(turned,), model="a test"))
+    assert changes.column("variation_mean")[0] == pytest.approx(
+        total_variation(weights[0], weights[0, ::-1])[:4].mean()
+    )
 
 
 def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Recording) -> None:
@@ -105,9 +127,9 @@ def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Re
 
 def test_caption_names_the_change_and_the_head_that_changes_most(recording: Recording, other: Recording) -> None:
     changes = compare(recording, other)
-    most = max(changes, key=lambda one: one.variation_mean)
+    most = changes.rows[changes.ranked("variation_mean")[0]]
     caption = comparison_report(recording, other, "--causal", ReportOptions()).caption
-    assert f"after (B) --causal in a test: head {most.head} changes most" in caption
+    assert f"after (B) --causal in a test: head {most.name} changes most" in caption
 
 
 def test_no_change_is_said(recording: Recording) -> None:
@@ -120,9 +142,9 @@ def test_entropy_of_both_sides_is_in_bits_over_queries_with_a_choice() -> None:
     sharp = np.zeros_like(maps.weights)
     sharp[:, :, :2] = 0.5
     before, after = (Recording(maps=(replace(maps, weights=each),), model="a test") for each in (even, sharp))
-    change = compare(before, after)[0]
-    assert change.entropy_a == pytest.approx(np.log2(7), abs=1e-6)
-    assert change.entropy_b == pytest.approx(1, abs=1e-6)
+    change = compare(before, after).numbers_of(0)
+    assert change["entropy_a"] == pytest.approx(np.log2(7), abs=1e-6)
+    assert change["entropy_b"] == pytest.approx(1, abs=1e-6)
 
 
 def test_summary_has_a_row_for_each_chosen_head(recording: Recording, other: Recording) -> None:

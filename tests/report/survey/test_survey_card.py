@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, HeadList, Heatmaps
 from attnviz.report.survey.survey_card import survey_card_report
@@ -60,9 +61,11 @@ def test_a_figure_has_a_row_a_head_and_a_column_an_offset() -> None:
 def test_the_table_of_a_survey_has_means_intervals_and_deciles() -> None:
     report = survey_heads_report(SURVEY, ReportOptions(sort="previous", medium=TERMINAL))
     assert isinstance(report, HeadList)
-    row = report.table.rows[0]
+    table = report.results
+    assert isinstance(table, HeadFrame)
+    row = table.rows[0]
     place = [head.name for head in SURVEY.heads].index(row.name)
-    assert report.table.value(row.name, "previous") == SURVEY.means[:, PREVIOUS].max() == SURVEY.means[place, PREVIOUS]
-    assert report.table.column("previous", "margins")[0] == SURVEY.margins[place, PREVIOUS]
-    assert tuple(report.table.column("previous", "deciles")[0]) == SURVEY.deciles(place, PREVIOUS)
-    assert report.table.column("previous", "counts")[0] == SURVEY.tallies.count[place, PREVIOUS]
+    assert table.value(row.name, "previous") == SURVEY.means[:, PREVIOUS].max() == SURVEY.means[place, PREVIOUS]
+    assert table.column("previous", "margins")[0] == SURVEY.margins[place, PREVIOUS]
+    assert tuple(table.column("previous", "deciles")[0]) == SURVEY.deciles(place, PREVIOUS)
+    assert table.column("previous", "counts")[0] == SURVEY.tallies.count[place, PREVIOUS]

@@ -1,0 +1,1 @@
+"""Makes recordings from arrays that other programs computed."""

@@ -1,0 +1,158 @@
+"""Recordings from arrays are those that the same run records."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz
+from attnviz.arrays.build import UNCHECKED
+from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import cell_maps
+from tests.room import of_weights
+
+LABELS = list("abcdefg")
+
+
+@pytest.fixture(scope="module")
+def llama() -> tuple[attnviz.Recording, tuple[torch.Tensor, ...]]:
+    """The recording of a random Llama, and the weights that it returns itself: 2 layers x 4 heads x 7 x 7."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    model: Any = LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call]
+    model.set_attn_implementation("eager")
+    ids = torch.arange(4, 11)[None]
+    with torch.no_grad(), attnviz.record(model, tokens=LABELS) as recording:
+        model(ids)
+    with torch.no_grad():
+        return recording, model(ids, output_attentions=True).attentions
+
+
+@pytest.mark.parametrize("form", ["tuple of layers", "array of layers", "numpy", "mapping", "nested lists"])
+def test_weights_of_any_form_are_those_of_the_recording(llama: Any, form: str) -> None:
+    direct, weights = llama
+    stacked = torch.cat(weights)
+    given = {
+        "tuple of layers": weights,
+        "array of layers": stacked,
+        "numpy": stacked.numpy(),
+        "mapping": {f"blocks.{layer}.attn.hook_pattern": each for layer, each in enumerate(weights)},
+        "nested lists": stacked.tolist(),
+    }[form]
+    recording = attnviz.from_arrays(weights=given, tokens=LABELS)
+    for mine, theirs in zip(recording.maps, map(cell_maps, direct.maps), strict=True):
+        whole = slice(0, 7), slice(0, 7)
+        expected = theirs.window(theirs.heads, *whole)
+        found = cell_maps(mine).window(mine.heads, *whole)
+        np.testing.assert_array_equal(found.weights, expected.weights)
+        np.testing.assert_array_equal(found.visible, expected.visible)
+        assert mine.layer == theirs.layer
+        assert mine.query_tokens.labels == tuple(LABELS)
+
+
+def test_scores_are_masked_and_normalized() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(3, 5, 5)
+    hidden = torch.ones(5, 5).triu(1).bool()
+    for filling in (-torch.inf, torch.finfo(torch.float32).min, -1e9):
+        given = scores.masked_fill(hidden, filling)
+        recording = attnviz.from_arrays(scores=given)
+        window = cell_maps(recording.maps[0]).window((0, 1, 2), slice(0, 5), slice(0, 5))
+        np.testing.assert_allclose(window.weights, given.softmax(-1), atol=of_weights(scores))
+        np.testing.assert_array_equal(window.visible, ~hidden)
+
+
+@pytest.mark.parametrize("mask", ["causal", "array", None])
+def test_queries_and_keys_give_the_weights_of_torch(mask: str | None) -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(6, 5, 8), torch.randn(2, 7, 8)  # three heads share a key head
+    visible = torch.ones(5, 7).tril(2).bool() if mask else torch.ones(5, 7).bool()
+    scores = queries @ keys.repeat_interleave(3, 0).mT * 8**-0.5
+    expected = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+    given = visible if mask == "array" else mask
+    recording = attnviz.from_arrays(queries=queries, keys=keys, mask=given)
+    window = cell_maps(recording.maps[0]).window(tuple(range(6)), slice(0, 5), slice(0, 7))
+    np.testing.assert_allclose(window.weights, expected, atol=1e-6)
+    np.testing.assert_allclose(window.scores, scores, atol=1e-6)
+
+
+def test_long_queries_and_keys_are_kept_as_factors_with_exact_windows() -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(1, 2100, 4), torch.randn(1, 2100, 4)
+    maps = attnviz.from_arrays(queries=queries, keys=keys, mask="causal", scale=0.3).maps[0]
+    assert isinstance(maps, FactoredMaps)
+    scores = (queries @ keys.mT * 0.3).masked_fill(torch.ones(2100, 2100).triu(1).bool(), -torch.inf)
+    window = maps.window((0,), slice(2000, 2010), slice(0, 2100))
+    np.testing.assert_allclose(window.weights, scores.softmax(-1)[:, 2000:2010], atol=1e-6)
+
+
+def test_half_precision_is_widened() -> None:
+    weights = torch.randn(2, 5, 5).softmax(-1)
+    recording = attnviz.from_arrays(weights=weights.bfloat16())
+    window = cell_maps(recording.maps[0]).window((0, 1), slice(0, 5), slice(0, 5))
+    np.testing.assert_array_equal(window.weights, weights.bfloat16().float())
+
+
+def test_a_batch_in_a_layer_is_several_texts() -> None:
+    weights = torch.randn(3, 2, 5, 5).softmax(-1)
+    recording = attnviz.from_arrays(weights=[weights])
+    assert [maps.item for maps in recording.maps] == [0, 1, 2]
+    window = cell_maps(recording.maps[2]).window((1,), slice(0, 5), slice(0, 5))
+    np.testing.assert_array_equal(window.weights[0], weights[2, 1])
+
+
+def test_equal_labels_are_one_token_so_that_repeats_are_found() -> None:
+    recording = attnviz.from_arrays(weights=np.full((1, 4, 4), 0.25), tokens=["a", "b", "a", "b"])
+    assert recording.maps[0].query_tokens.ids.tolist() == [0, 1, 0, 1]
+
+
+def test_what_is_not_known_is_said() -> None:
+    recording = attnviz.from_arrays(weights=np.full((1, 4, 4), 0.25))
+    assert recording.maps[0].fidelity is None
+    assert UNCHECKED in recording.remarks
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "no arrays were given; give weights"),
+        ({"queries": np.ones((1, 2, 2))}, "queries and keys belong together"),
+        ({"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "weights": np.eye(2)}, "weights follow from"),
+        ({"weights": "0.1"}, "weights are no array of numbers but str"),
+        ({"weights": np.ones(3)}, r"weights of shape \(3,\)"),
+        ({"weights": np.ones((1, 2, 2))}, "rows of weights sum to 2 to 2, not to 1; give them as scores"),
+        ({"weights": np.full((1, 2, 2), np.nan)}, "weights of head 0 are NaN at query 0, key 0"),
+        ({"scores": np.full((1, 2, 2), np.inf)}, r"scores hold \+inf"),
+        ({"weights": np.eye(2), "tokens": ["a"]}, "1 labels for 2 keys; give one for each"),
+        ({"weights": np.eye(2), "tokens": "ab"}, "tokens are one text"),
+        ({"weights": np.eye(2), "mask": "window"}, "unknown mask 'window'; give 'causal'"),
+        ({"weights": np.eye(2), "mask": np.ones((3, 3))}, r"mask of shape \(3, 3\) does not fit"),
+        ({"weights": np.eye(2)[::-1], "mask": np.eye(2)}, "cells that the mask hides have weights up to 1"),
+        ({"weights": np.eye(2), "mask": np.full((2, 2), 7)}, "numbers other than 0 and 1"),
+        ({"queries": np.ones((3, 2, 2)), "keys": np.ones((2, 2, 2))}, "do not fit keys"),
+        ({"weights": np.eye(2), "scores": np.ones((3, 3))}, "different shapes"),
+    ],
+)
+def test_refuses_what_is_no_attention(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(attnviz.AttnvizError, match=said):
+        attnviz.from_arrays(**given)
+
+
+def test_weights_need_no_torch() -> None:
+    code = (
+        "import sys, numpy, attnviz; attnviz.from_arrays(weights=numpy.eye(3));"
+        "attnviz.from_arrays(queries=numpy.ones((1, 3, 2)), keys=numpy.ones((1, 3, 2))); print('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

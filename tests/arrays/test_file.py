@@ -1,0 +1,135 @@
+"""Files of arrays that other programs write, and what the command line makes of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import attnviz
+from attnviz.arrays.file import read_arrays
+from attnviz.cli.commands import main
+from attnviz.maps.layer_maps import cell_maps
+
+LABELS = ["the", "cat", "sat", "on", "it"]
+
+
+def weights_of(*shape: int) -> Any:
+    """Rows that sum to 1, of this shape."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).softmax(-1).numpy()
+
+
+def read(recording: Any, place: int = 0) -> Any:
+    """All weights of a call."""
+    maps = cell_maps(recording.maps[place])
+    return maps.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))).weights
+
+
+def test_layers_are_told_by_the_names_of_arrays(tmp_path: Path) -> None:
+    weights = weights_of(2, 3, 5, 5)
+    about = np.array(json.dumps({"model": "mine"}))
+    np.savez(
+        tmp_path / "a.npz", **{"7.weights": weights[1], "2.weights": weights[0]}, tokens=np.array(LABELS), about=about
+    )
+    recording = read_arrays(tmp_path / "a.npz")
+    assert [maps.layer for maps in recording.maps] == [7, 2]
+    assert recording.model == "mine"
+    assert recording.maps[0].query_tokens.labels == tuple(LABELS)
+    np.testing.assert_array_equal(read(recording, 0), weights[1])
+
+
+def test_one_array_without_a_name_has_layers_first(tmp_path: Path) -> None:
+    weights = weights_of(2, 3, 5, 5)
+    np.savez(tmp_path / "a.npz", weights)
+    np.save(tmp_path / "a.npy", weights)
+    for name in ("a.npz", "a.npy"):
+        recording = read_arrays(tmp_path / name)
+        np.testing.assert_array_equal(read(recording, 1), weights[1])
+
+
+def test_bfloat16_of_safetensors_is_read(tmp_path: Path) -> None:
+    weights = torch.tensor(weights_of(1, 2, 5, 5)).bfloat16()
+    save_file(
+        {"blocks.4.attn.hook_pattern": weights},
+        tmp_path / "a.safetensors",
+        {"tokens": json.dumps(LABELS), "model": "m"},
+    )
+    recording = read_arrays(tmp_path / "a.safetensors")
+    assert recording.model == "m"
+    np.testing.assert_array_equal(read(recording), weights[0].float().numpy())
+
+
+def test_queries_and_keys_of_a_file_take_its_mask_and_scale(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    queries, keys = random.normal(size=(2, 5, 4)), random.normal(size=(2, 5, 4))
+    np.savez(tmp_path / "a.npz", queries=queries, keys=keys, mask=np.array("causal"), scale=np.array(0.7))
+    scores = np.where(np.tri(5, dtype=bool), queries @ keys.transpose(0, 2, 1) * 0.7, -np.inf)
+    powers = np.exp(scores)
+    np.testing.assert_allclose(read(read_arrays(tmp_path / "a.npz")), powers / powers.sum(-1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [[], ["--layers", "1"]])
+def test_reads_the_numbers_that_attnviz_wrote(tmp_path: Path, layers: list[str]) -> None:
+    run = ["show", "a cat. a cat", "--model", "trained", *layers]
+    assert main([*run, "-o", str(tmp_path / "n.npz")]) == 0
+    assert main(["show", str(tmp_path / "n.npz"), "-o", str(tmp_path / "again.npz")]) == 0
+    first, again = (np.load(tmp_path / name) for name in ("n.npz", "again.npz"))
+    assert first.files == again.files
+    for name in first.files[1:]:
+        np.testing.assert_array_equal(first[name], again[name])
+    about, later = (json.loads(str(each["about"])) for each in (first, again))
+    assert later["heads"] == about["heads"]
+    assert later["recording"]["model"] == about["recording"]["model"]
+
+
+def test_labels_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "w.npy", weights_of(2, 5, 5))
+    (tmp_path / "t.txt").write_text("\n".join(LABELS) + "\n")
+    assert main(["show", str(tmp_path / "w.npy"), "--tokens", str(tmp_path / "t.txt"), "--heads", "1"]) == 0
+    drawn = capsys.readouterr().out
+    assert all(label in drawn for label in LABELS)
+    assert main(["show", "a text", "--tokens", str(tmp_path / "t.txt")]) == 1
+    assert "has tokens of its own" in capsys.readouterr().err
+
+
+def test_arrays_become_a_recording(tmp_path: Path) -> None:
+    weights = weights_of(2, 3, 5, 5)
+    np.save(tmp_path / "w.npy", weights)
+    assert main(["record", str(tmp_path / "w.npy"), "-o", str(tmp_path / "run.safetensors")]) == 0
+    np.testing.assert_array_equal(read(attnviz.load(tmp_path / "run.safetensors"), 1), weights[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "said"),
+    [
+        ("a.npz", {"x": np.ones(3)}, "holds no attention under a known name: its arrays are x; call them weights"),
+        ("a.npz", {"x": np.array([object()])}, "numpy did not write it, or it holds Python objects"),
+        ("a.npz", {"weights": np.eye(2), "tokens": np.ones(2)}, "give a list of strings"),
+        ("a.npz", {"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "scale": np.ones(2)}, "no single number"),
+        ("a.npz", {"weights": np.eye(2), "about": np.array("[]")}, "is no JSON object"),
+        ("a.npz", {"weights": np.eye(2), "about": np.array('{"heads": [{}]}')}, "numbers of a comparison"),
+        ("a.npz", b"PK junk", "File is not a zip file"),
+        ("a.npy", b"junk", "numpy did not write it"),
+        ("a.safetensors", b"junk", "is no safetensors file, or is cut off"),
+        ("missing.npy", None, "there is no such file"),
+    ],
+)
+def test_refuses_other_files(tmp_path: Path, name: str, written: Any, said: str) -> None:
+    path = tmp_path / name
+    if isinstance(written, bytes):
+        path.write_bytes(written)
+    elif written is not None:
+        np.savez(path, **written)
+    with pytest.raises(attnviz.AttnvizError, match=said):
+        read_arrays(path)
+
+
+def test_a_shape_that_is_a_lie_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.eye(2))
+    path.write_bytes(path.read_bytes().replace(b"(2, 2)", b"(9, 9)"))
+    with pytest.raises(attnviz.AttnvizError, match="cannot read"):
+        read_arrays(path)
