@@ -12,22 +12,14 @@ import typer
 from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
 from attnviz.base.printable import printable
+from attnviz.base.reading import read_toml
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-OF_ONE_TEXT = (
-    "title",
-    "query",
-    "context",
-    "pair",
-    "generate",
-    "notes",
-    "effects",
-)  # a default would be wrong for the next text
-PATHS = ("model", "tokenizer")  # relative to the folder of the file that sets them
-MAX_FILE_BYTES = 1_000_000
+OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes", "effects")  # which would be wrong for the next
+PATHS = ("model", "tokenizer")  # in a file, relative to its folder
 PLACES = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
 pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
@@ -155,7 +147,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
-    table: Any = _read(path)
+    table: Any = read_toml(path, b"attnviz" if path.name == PROJECT else b"")
     for name in tables:
         table = table.get(name, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
@@ -163,28 +155,6 @@ def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
             f"{str(path)!r}: {'.'.join(tables)} is not a table; write lines such as theme = 'dark' below it"
         )
     return {(name := key.replace("-", "_")): _checked(name, value, path) for key, value in table.items()}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if not path.is_file():  # missing, or a pipe, whose read would block
-            return {}
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError:
-        return {}
-    if path.name == PROJECT and b"attnviz" not in content:
-        return {}
-    if len(content) > MAX_FILE_BYTES:
-        raise AttnvizError(
-            f"{str(path)!r} is longer than {MAX_FILE_BYTES // 10**6} MB, the most that attnviz reads; shorten it"
-        )
-    import tomllib
-
-    try:
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise AttnvizError(f"{str(path)!r} is not valid TOML: {error}") from error
 
 
 def _checked(name: str, value: Any, path: Path) -> Default:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
+from attnviz.base.reading import read_start
 
 if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
@@ -47,12 +48,8 @@ def is_file(argument: str) -> bool:
 
 
 def _begins_with(argument: str, mark: bytes) -> bool:
-    """True if the mark is in the first bytes of a file; no library needs to be imported to read it."""
-    try:
-        with Path(argument).open("rb") as file:
-            return mark in file.read(MAX_START_BYTES)
-    except (OSError, ValueError):
-        return False
+    """Whether this stands among the first bytes of a file, which takes no library to see."""
+    return mark in read_start(Path(argument), MAX_START_BYTES)
 
 
 def _ends_with(argument: str, *suffixes: str) -> bool:

@@ -1,7 +1,7 @@
 """What the output of a model loses without each of some sets of heads, as a table of numbers."""
 
-import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,16 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
+from attnviz.base.reading import read_json
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
 from attnviz.metrics.measure import Measure, known_number, margin_of_mean
 from attnviz.metrics.needs import Need
 
 FORMAT, VERSION = "attnviz effects", 1
+MAX_BYTES = 10**8  # of a file of effects
+MAX_TEXTS = 10**9
+HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 OUTPUTS = {
     each.name: each
     for each in (
@@ -117,24 +122,26 @@ class Effects:
 
     @classmethod
     def load(cls, path: Path) -> "Effects":
-        """The effects that ``attnviz ablate -o effects.json`` wrote.
+        """Returns the effects that ``attnviz ablate -o effects.json`` wrote, every value checked.
 
         Raises:
-            AttnvizError: for a file that is none of these.
+            AttnvizError: for a file that cannot be read, or holds anything else.
         """
+        kept = read_json(path, MAX_BYTES)
         try:
-            kept = json.loads(path.read_bytes())
             if kept["format"] != FORMAT or kept["version"] != VERSION:
                 raise ValueError
-            rows = tuple(
-                Effect(tuple(map(_head, each["heads"])), np.array(each["texts"], dtype=np.float64))
-                for each in kept["effects"]
+            texts = _count(kept["texts"])
+            return cls(
+                rows=_rows(kept["effects"], texts),
+                texts=texts,
+                baseline=_number(kept["baseline"]),
+                remarks=tuple(map(_line, _list(kept["remarks"]))),
+                **{name: _line(kept[name]) for name in ("metric", "by", "model", "title")},
             )
-            named = {name: kept[name] for name in ("metric", "by", "texts", "model", "title")}
-            return cls(rows=rows, baseline=float(kept["baseline"]), remarks=tuple(kept["remarks"]), **named)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise AttnvizError(
-                f"{str(path)!r} holds no effects of heads; what attnviz ablate TEXT -o effects.json writes works"
+                f"{str(path)!r} holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote"
             ) from error
 
     def as_rows(self) -> list[list[Any]]:
@@ -166,6 +173,47 @@ class Effects:
         }
 
 
-def _head(name: str) -> tuple[int, int]:
-    layer, _, head = name.partition(".")
-    return int(layer), int(head)
+def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
+    """Returns the rows of a file, each with one number a text; raises ValueError for none, or a set twice."""
+    rows = tuple(
+        Effect(tuple(map(_head, _list(each["heads"]))), np.array(list(map(_number, _list(each["texts"])))))
+        for each in _list(values)
+    )
+    sets = {frozenset(row.heads) for row in rows}
+    if not rows or len(sets) < len(rows) or any(not row.heads or len(row.values) != texts for row in rows):
+        raise ValueError
+    return rows
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ValueError
+    return value
+
+
+def _count(value: Any) -> int:
+    """Returns a whole number from 1; raises ValueError for anything else."""
+    if type(value) is not int or not 1 <= value <= MAX_TEXTS:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> float:
+    """Returns a number that is known; raises ValueError for NaN, infinity and anything else."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError
+    return float(value)
+
+
+def _line(value: Any) -> str:
+    """Returns a text that a terminal shows and does not obey."""
+    if type(value) is not str:
+        raise ValueError
+    return printable(value)
+
+
+def _head(name: Any) -> tuple[int, int]:
+    found = HEAD.fullmatch(name)
+    if found is None:
+        raise ValueError
+    return int(found[1]), int(found[2])

@@ -225,9 +225,9 @@ ADVISED = {
         "use --limits shared",
         "show Life --of contributions --limits shared -o x.html",
     ),
-    "show Life --notes notes.txt -o x.html": ("line 1 is not a note", "show Life -o x.html"),
-    "show Life --notes gone.txt -o x.html": ("cannot be read", "show Life -o x.html"),
-    "show Life --context ' '": ("give a text with at least one word", "show Life --context Leben"),
+    "show Life --notes notes.txt -o x.html": ("line 1 is no note", "show Life -o x.html"),
+    "show Life --notes gone.txt -o x.html": ("cannot read", "show Life -o x.html"),
+    "show Life --context ' '": ("a text with a word in it works", "show Life --context Leben"),
     "show Life --query 9": ("so 0 to 0 works", "show Life --query 0"),
     "show Life --num-heads 40 --embed-dim 80 --style arcs -o x.svg": (
         "choose some, as --heads 0.3,1.2",

@@ -10,6 +10,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
 from attnviz.corpus.sums.bins import quantile
 from attnviz.corpus.sums.examples import Examples
 from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
@@ -27,12 +28,15 @@ class SurveyedHead:
     Attributes:
         layer: its layer's number.
         head: its number in the layer.
-        module: the path of its module.
+        module: the path of its module, control characters written out.
     """
 
     layer: int
     head: int
     module: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "module", printable(self.module))
 
     @property
     def name(self) -> str:
@@ -73,6 +77,17 @@ class Survey:
     sink_labels: Mapping[int, str] = field(default_factory=dict)
     version: str = ""
     left_out: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        shown = {
+            "model": printable(self.model),
+            "version": printable(self.version),
+            "corpus": tuple(map(printable, self.corpus)),
+            "skipped": {printable(reason): count for reason, count in self.skipped.items()},
+            "sink_labels": {number: printable(label) for number, label in self.sink_labels.items()},
+        }
+        for name, value in shown.items():
+            object.__setattr__(self, name, value)
 
     @property
     def model_settings(self) -> ModelSettings:

@@ -37,13 +37,7 @@ def load_effects(file: str) -> "Effects":
     """
     from attnviz.effects.effect_table import Effects
 
-    try:
-        return Effects.load(Path(file))
-    except AttnvizError:
-        raise
-    except (OSError, ValueError) as error:  # of a path with a zero byte
-        reason = error.strerror if isinstance(error, OSError) else "it is no name of a file"
-        raise AttnvizError(f"{option('effects', file)} cannot be read: {reason}") from None
+    return Effects.load(Path(file))
 
 
 def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:

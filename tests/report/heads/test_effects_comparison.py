@@ -101,8 +101,8 @@ def test_heads_refuse_effects_of_others_and_files_that_hold_none(
     (tmp_path / "none.json").write_text("a text")
     for name, said in {
         "others.json": "is of 7.7, and of none of these heads",
-        "none.json": "holds no effects of heads",
-        "gone.json": "cannot be read: No such file or directory",
+        "none.json": "is not valid JSON",
+        "gone.json": "gone.json': No such file or directory",
     }.items():
         assert main(["heads", "a b a", "--model", "trained", "--effects", str(tmp_path / name)]) == 1
         assert said in " ".join(capsys.readouterr().err.split())
