@@ -17,6 +17,9 @@ from attnviz.base import reading
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.models.huggingface.folder import check_folder
+from attnviz.models.huggingface.loading import load_model, quiet_library
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.tokens import tokenize
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -165,6 +168,9 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1e+09, above the limit of 1024"),
         ({"num_labels": 10**12}, "num_labels 1e+12, above the limit of 1000000"),
         ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, and at most 1024"),
+        ({"attention_types": [[["global", "local"], 10**9]]}, "says attention_types for more than 1024 layers"),
+        ({"attn_implementation": "evil/kernel"}, "runs 'evil/kernel' of the hub as its attention"),
+        ({"text_config": {"_attn_implementation": {"": "evil/kernel@main"}}}, "runs 'evil/kernel@main' of the hub"),
         ({"vocab_size": 10**9}, "describes a model of 32.0 GB, and its weights are"),
         ({"max_position_embeddings": 10**10}, "describes a model of"),
         ({"vocab_size": 3}, "are not in its file"),
@@ -182,6 +188,45 @@ def test_a_configuration_that_does_not_fit_is_one_line(
 ) -> None:
     edit(folder, **values)
     assert says in refused()
+
+
+@pytest.mark.parametrize(
+    "named", ["flash_attention_2", "flash_attention_9", "flex_attention", "paged|sdpa", {"": "nope"}]
+)
+def test_a_configuration_chooses_no_other_attention_than_that_of_torch(folder: Path, named: object) -> None:
+    edit(folder, attn_implementation=named)
+    with quiet_library(folder):
+        model = load_model(folder, ModelSettings(model=str(folder)))
+    assert model.config._attn_implementation == "sdpa"
+
+
+def growing(pattern: dict[str, str], content: str, count: int) -> dict[str, Any]:
+    """Steps of a tokenizer that replace what the one before made."""
+    return {
+        "type": "Sequence",
+        "normalizers": [{"type": "Replace", "pattern": pattern, "content": content} for _ in range(count)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("normalizer", growing({"String": "a"}, "a" * 20, 8)),
+        ("normalizer", growing({"Regex": ""}, "ab", 8)),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 40}),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2000}),
+        ("post_processor", {"type": "TemplateProcessing", "single": [], "special_tokens": {"a": {"ids": [1] * 10**5}}}),
+        ("post_processor", {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 10**5}),
+    ],
+)
+def test_a_tokenizer_that_makes_far_more_of_a_text_is_refused(
+    folder: Path, refused: Callable[..., str], part: str, value: dict[str, Any]
+) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {part: value}))
+    assert f"the {part} of " in refused()
+    with pytest.raises(AttnvizError, match=f"the {part} of "):
+        tokenize("a", str(path))
 
 
 def test_files_of_settings_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
