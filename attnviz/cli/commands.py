@@ -53,10 +53,10 @@ from attnviz.cli.output import (
     reads_all,
     recording_path,
     refuse_output,
-    remark,
     say_next,
     write,
 )
+from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
@@ -74,6 +74,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command = partial(app.command, cls=Command)
+PAGE = ".html"  # which has the texts of a survey shaded by its model
 OF_SINGLE_HEADS = (
     "per_slide",
     "style",
@@ -152,6 +153,8 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     from attnviz.report.survey.survey_heads import refuse_of_texts
 
     refuse_of_texts(options)
+    if medium(output) == PAGE and (folder := survey.model_folder) is not None:
+        remark(f"the survey names the model in {folder!r}, which shades its texts")
     deliver(survey_card_report(survey, drawn_on(options, output)), output)
 
 

@@ -1,6 +1,8 @@
 """Reads a user's defaults from ATTNVIZ_ variables, attnviz.toml, pyproject.toml and the user's configuration folder."""
 
 import os
+import stat
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
 from attnviz.base.printable import printable
 from attnviz.base.reading import read_toml
+from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
@@ -67,13 +70,18 @@ def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, 
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError if a file of the working folder, which a stranger may have written, would fetch a model."""
+    """Raises AttnvizError where a file in a folder, which a stranger may have written, has a model fetched.
+
+    Says which file chooses the model, where it is in a folder above.
+    """
     source = context.get_parameter_source("model")
     if source is None or source.name != "DEFAULT_MAP":
         return
     origin = read_defaults()["model"].source
     if origin.startswith(PREFIX) or origin == str(user_file()):
         return
+    if Path(origin).parent not in list(_folders())[:1]:
+        remark(f"{flag('model', model)} is set in {origin}")
     from attnviz.models.sources import BUILT_IN
 
     if model in (row.name for row in BUILT_IN):
@@ -133,9 +141,23 @@ def _written(name: str) -> str:
 def _of_folders() -> dict[str, Default]:
     """Returns the defaults of the nearest folder that has any, from the working folder upwards."""
     for folder in _folders():
-        if found := {**_of_file(folder / PROJECT, ("tool", "attnviz")), **_of_file(folder / FILE)}:
-            return found
+        files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
+        found = [_of_file(path, tables) for path, tables in files if _is_ours(path)]
+        if any(found):
+            return dict(ChainMap(*reversed(found)))
     return {}
+
+
+def _is_ours(path: Path) -> bool:
+    """True if the user, or who runs the machine, wrote the file: anybody may put one in a folder such as /tmp.
+
+    Who runs the machine trusts the owner of a folder that nobody else can write to.
+    """
+    try:
+        found, folder, user = path.stat(), path.parent.stat(), os.geteuid()
+    except (OSError, AttributeError):  # not there, or a system without such users
+        return not hasattr(os, "geteuid")
+    return found.st_uid in (user, 0) or (user == 0 and not folder.st_mode & stat.S_IWOTH)
 
 
 def _folders() -> Iterator[Path]:

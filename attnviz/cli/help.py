@@ -1,5 +1,6 @@
 """Writes the help: ``-h`` has the most used options on one screen, ``--help`` all of them; examples come first."""
 
+import os
 from collections.abc import Mapping
 from itertools import chain
 from typing import Annotated, Any, NamedTuple
@@ -78,6 +79,14 @@ class Command(TyperCommand):
 
         refuse_repeated(self, args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; a reader of standard output that has gone is no error, which typer would make of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(0) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes the whole help: every option, and the names that options take."""

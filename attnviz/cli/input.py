@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.options import Input
-from attnviz.cli.output import remark
+from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Kind, Subject
 
 if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
 
-GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # as a message writes each option
+MAX_BATCH_TEXTS = 10_000
+GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
@@ -110,7 +111,12 @@ def read_batch(path: Path, input: Input) -> list[str]:
         raise AttnvizError(f"{given[0]} and --batch both give a text; use one of them")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
-        raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")
+        raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
+    if len(texts) > MAX_BATCH_TEXTS:
+        raise AttnvizError(
+            f"{str(path)!r} holds {len(texts)} texts, and at most {MAX_BATCH_TEXTS} are run; attnviz survey reads any "
+            "number"
+        )
     return texts
 
 

@@ -271,9 +271,12 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
         values = without_unused(parsed, values)
-        typed = given_names(parsed, values)
-        refuse_ignored(typed, declared, values)
-        TYPED.set(tuple(typed))
+        given = given_names(parsed, values)
+        for name, each in singles.items():
+            if each.option.check is not None and values.get(name) is not None:
+                each.option.check(name, values[name])
+        refuse_ignored(given, declared, values)
+        TYPED.set(tuple(given))
         if "model" in values and _recording_alone(values) is None:
             refuse_to_fetch(parsed, values["model"])
         built = {

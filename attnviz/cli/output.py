@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.printable import printable
 from attnviz.cli.options import STANDARD_OUTPUT, Output
+from attnviz.cli.remarks import remark
 
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
@@ -168,14 +168,6 @@ def write(content: bytes) -> None:
 
     with standard_output() as file:
         file.write(content)
-
-
-def remark(line: str) -> None:
-    """Prints a line to standard error, if that is open."""
-    from attnviz.base.printable import message_line
-
-    with suppress(OSError):
-        print(f"attnviz: {message_line(line)}", file=sys.stderr)
 
 
 def say_next(line: str) -> None:

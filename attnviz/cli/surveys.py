@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.cli.options import Output
-from attnviz.cli.output import remark
+from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Subject
 from attnviz.text.selection import Selection
 

@@ -1,5 +1,6 @@
 """The sets of heads that are removed: single ones, those that are named, and pairs."""
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
@@ -9,6 +10,7 @@ from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import Selection, refuse_missing
 
 MAX_PAIRS = 2000
+HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
 def chosen_sets(
@@ -55,8 +57,8 @@ def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> l
 
 
 def _head(name: str, known: Sequence[HeadName]) -> HeadName:
-    layer, _, head = name.strip().partition(".")
-    found = (int(layer), int(head)) if layer.isdecimal() and head.isdecimal() else None
+    written = HEAD.fullmatch(name.strip())
+    found = None if written is None else (int(written[1]), int(written[2]))
     if found is None or found not in known:
         layers = number_ranges({layer for layer, _ in known})
         counts = number_ranges({head for _, head in known})

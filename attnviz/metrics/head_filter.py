@@ -82,9 +82,10 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
 
 
 def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
-    if len(word) > 1 and word.startswith("-"):
-        test = _test(word[1:], metrics)
-        return lambda head: not test(head)
+    minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)
+    if minuses:
+        test, wanted = _test(word[minuses:], metrics), minuses % 2 == 0
+        return lambda head: test(head) == wanted
     if match := COMPARISON.fullmatch(word):
         return _comparison(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")

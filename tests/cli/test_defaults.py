@@ -64,7 +64,9 @@ def test_a_model_in_a_file_is_found_from_its_folder(attnviz: Streams, monkeypatc
     Path("attnviz.toml").write_text('model = "empty"\n')
     (below := Path("below")).mkdir()
     monkeypatch.chdir(below)
-    line = attnviz.refused("show", "a b")
+    attnviz.run("show", "a b", code=1)
+    said, line = attnviz.err.splitlines()
+    assert said.endswith(f"is set in {Path('..').resolve() / 'attnviz.toml'}")
     assert f"{Path('..').resolve() / 'empty'}" in line
 
 
@@ -153,4 +155,39 @@ def test_what_is_no_file_or_no_table_sets_nothing_and_is_not_waited_for(attnviz:
     os.mkfifo("attnviz.toml")
     assert attnviz.run("config").startswith("No defaults are set.\n")
     Path("pyproject.toml").write_text("tool = 'attnviz'\n")
-    assert "tool.attnviz is not a table" in attnviz.refused("config")
+    assert "tool.attnviz is no table" in attnviz.refused("config")
+
+
+def test_a_model_of_a_folder_above_is_said_and_one_of_this_folder_is_not(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("attnviz.toml").write_text('model = "trained"\n')
+    attnviz.run("show", "a b")
+    assert attnviz.err == ""
+    (below := in_folder / "below").mkdir()
+    monkeypatch.chdir(below)
+    attnviz.run("show", "a b")
+    assert attnviz.err == f"attnviz: --model trained is set in {in_folder / 'attnviz.toml'}\n"
+    attnviz.run("show", "a b", "--model", "seeded")
+    assert "attnviz.toml" not in attnviz.err
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to give a file away")
+@pytest.mark.parametrize(("mode", "user", "read"), [(0o1777, 0, False), (0o755, 0, True), (0o755, 1234, False)])
+def test_a_file_of_another_user_is_not_read(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int, user: int, read: bool
+) -> None:
+    (shared := in_folder / "shared").mkdir()
+    (shared / "attnviz.toml").write_text('theme = "drak"\n')
+    os.chown(shared / "attnviz.toml", 4321, 4321)
+    shared.chmod(mode)
+    monkeypatch.chdir(shared)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    attnviz.run("show", "a b", code=int(read))
+
+
+def test_keys_of_many_parts_are_refused_at_once(attnviz: Streams) -> None:
+    Path("attnviz.toml").write_text("a." * 100_000 + "a = 1\n")
+    assert "a line with more than 200 dots" in attnviz.refused("show", "a b")
+    Path("attnviz.toml").write_text("size = " + "{a = " * 150 + "1" + "}" * 150 + "\n")
+    assert "nested too deeply" in attnviz.refused("show", "a b")

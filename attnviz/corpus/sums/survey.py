@@ -90,6 +90,12 @@ class Survey:
             object.__setattr__(self, name, value)
 
     @property
+    def model_folder(self) -> str | None:
+        """The folder of this machine that its file names for its model; ``None`` where there is none."""
+        name = str(self.settings.get("model", ""))
+        return name if name and name != "trained" and Path(name).expanduser().is_dir() else None
+
+    @property
     def model_settings(self) -> ModelSettings:
         """The model that was surveyed, to be run again: one of this machine, since a file must not have one fetched.
 
@@ -97,7 +103,7 @@ class Survey:
             AttnvizError: if it is not on this machine.
         """
         name = str(self.settings.get("model", ""))
-        if not name or (name != "trained" and not Path(name).expanduser().is_dir()):
+        if name != "trained" and self.model_folder is None:
             raise AttnvizError(f"the model {self.model!r} is not on this machine")
         return ModelSettings(model=name, dtype=str(self.settings.get("dtype", ModelSettings.dtype)))
 
