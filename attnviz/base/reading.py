@@ -5,6 +5,7 @@ No other room opens a file (``tests/base/test_door.py`` lists the exceptions). T
 """
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import IO, Any
@@ -13,9 +14,10 @@ from attnviz.base.errors import AttnvizError
 
 MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of the texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file of a model's folder; the largest vocabularies take a fifth of it
-MAX_TOML_BYTES = 10**6
+MAX_TOML_BYTES = 256_000
 MAX_JSON_LEVELS = 100
-MAX_KEY_DOTS = 200  # of a line of TOML: the standard library takes time that grows with the square of a key's parts
+MAX_KEY_PARTS = 32  # of a key of TOML: the standard library takes time that grows with their square
+DOTTED = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
 
 
 def open_file(path: Path, wanted: str = "a file") -> IO[bytes]:
@@ -148,9 +150,9 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
     if mark not in content:
         return {}
     if len(content) > MAX_TOML_BYTES:
-        raise AttnvizError(f"{str(path)!r} is longer than {MAX_TOML_BYTES // 10**6} MB, the most that is read")
-    if any(line.count(b".") > MAX_KEY_DOTS for line in content.splitlines()):
-        raise AttnvizError(f"{str(path)!r} has a line with more than {MAX_KEY_DOTS} dots; break it into several")
+        raise AttnvizError(f"{str(path)!r} is longer than {MAX_TOML_BYTES // 1000} kB, the most that is read")
+    if DOTTED.search(content):
+        raise AttnvizError(f"{str(path)!r} has a key of more than {MAX_KEY_PARTS} parts; give tables of few levels")
     import tomllib
 
     try:

@@ -56,19 +56,14 @@ def ablate(
         positions: the tokens at which a metric of tokens is measured.
 
     Raises:
-        AttnvizError: for a model whose projections are not found, an unknown metric or head, or too many pairs.
-
-    Example:
-        >>> import attnviz, torch
-        >>> from attnviz.models.trained import load_model
-        >>> repeated = torch.tensor([[256, *range(20), *range(20)]])
-        >>> effects = attnviz.ablate(load_model(), repeated, "accuracy", heads=["0.0", "0.1"], positions=slice(21, 40))
-        >>> effects.baseline, [float(row.mean) for row in effects.rows]  # without head 0.0 no token is predicted
-        (1.0, [-1.0, 0.0])
+        AttnvizError: for a model whose projections are not found, an unknown metric or head, too many pairs, or pairs
+            beside ``top``.
     """
     texts = inputs if isinstance(inputs, list) else [inputs]
     if not texts:
         raise AttnvizError("no inputs; one text or more works")
+    if pairs and top is not None:
+        raise AttnvizError(f"{option('top')} adds one head after the other to a set, and no pairs; leave one out")
     chosen = heads if heads is None or isinstance(heads, Selection) else list(heads)
     asked = Ablation(model, metric, chosen, None if sets is None else list(sets), pairs, by, attention, positions)
     with untouched(model):
@@ -159,6 +154,8 @@ def _greedily(asked: Ablation, texts: list[Any], top: int) -> list[TextResult]:
     for _ in range(top):
         before = chosen[-1] if chosen else ()
         tried = [tuple(sorted({*before, *heads})) for heads in wanted if not set(heads) <= set(before)]
+        if not tried:  # sets may share heads, so that fewer of them take all
+            raise AttnvizError(f"{option('top', top)} is out of range: {len(chosen)} of these sets hold every head")
         runs = [first] if len(texts) == 1 else map(asked.run, texts)
         found = [_result(run, metric, tried) for run, metric in runs]
         best = max(range(len(tried)), key=lambda at: abs(_mean_change(found, at)))
