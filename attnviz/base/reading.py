@@ -16,6 +16,18 @@ MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of the texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file of a model's folder; the largest vocabularies take a fifth of it
 MAX_TOML_BYTES = 256_000
 MAX_JSON_LEVELS = 100
+MEDIA = {  # by how their files begin, where they are no texts
+    b"\x89PNG": "picture",
+    b"\xff\xd8\xff": "picture",
+    b"GIF8": "picture",
+    b"RIFF": "picture or sound",
+    b"ID3": "sound",
+    b"\xff\xfb": "sound",
+    b"fLaC": "sound",
+    b"OggS": "sound",
+    b"%PDF-": "PDF",
+    b"PK\x03\x04": "archive",
+}
 MAX_KEY_PARTS = 32  # of a key of TOML: the standard library takes time that grows with their square
 DOTTED = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
 
@@ -86,12 +98,15 @@ def decode_text(content: bytes, what: str) -> str:
     Raises:
         AttnvizError: if they are binary or not UTF-8.
     """
+    medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
+    other = f"{what} is a {medium}, and a text is read here; in Python attnviz.record(model) records any input"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise AttnvizError(f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+        line = f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        raise AttnvizError(line if medium is None else other) from error
     if content.count(0) > len(content) // 10:
-        raise AttnvizError(f"{what} is binary; give a UTF-8 text")
+        raise AttnvizError(f"{what} is binary; give a UTF-8 text" if medium is None else other)
     return text
 
 

@@ -1,5 +1,7 @@
 """Decides by one table what kind of input a command is given: a text, or a file of some kind."""
 
+import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -7,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, nearest
 from attnviz.base.reading import read_start
 
 if TYPE_CHECKING:
@@ -16,9 +18,14 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
-OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
-SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
+MAX_NEAR = 1000  # files of a folder that are compared with a name
+SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # among the first bytes of a file of each kind
 MAX_START_BYTES = 128
+PICTURES, SOUNDS = (
+    (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff"),
+    (".wav", ".mp3", ".flac", ".ogg", ".m4a"),
+)
+FILES = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".html", ".pdf", *PICTURES, *SOUNDS)
 
 
 class Kind(Enum):
@@ -31,6 +38,7 @@ class Kind(Enum):
     ARRAYS = auto()
     MODEL = auto()
     FOLDER = auto()
+    MISSING = auto()
     FILE = auto()
 
 
@@ -52,6 +60,15 @@ def _begins_with(argument: str, mark: bytes) -> bool:
     return mark in read_start(Path(argument), MAX_START_BYTES)
 
 
+def _names_a_file(argument: str) -> bool:
+    """True if an argument without spaces is written as the name of a file is: with a known suffix, or as a path."""
+    if not argument or any(character.isspace() for character in argument):
+        return False
+    path = argument.startswith(("./", "../", "~/")) or (argument.startswith("/") and "/" in argument[1:])
+    suffix = Path(argument).suffix.lower()
+    return path or suffix in FILES or suffix.startswith(RECORDING[:-3])
+
+
 def _ends_with(argument: str, *suffixes: str) -> bool:
     return Path(argument).suffix.lower() in suffixes
 
@@ -65,9 +82,22 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
     (Kind.FILE, is_file),
+    (Kind.MISSING, _names_a_file),
     (Kind.TEXT, lambda argument: True),
 )
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
+
+
+def _near(argument: str) -> str:
+    """Returns a question with the name of the file here that was probably meant; "" where none is near."""
+    folder = Path(argument).expanduser().parent
+    try:
+        names = [str(folder / each.name) for each in os.scandir(folder)][:MAX_NEAR]
+    except OSError:
+        return ""
+    return nearest(argument, names)
+
+
+SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.SURVEY)  # what most commands take
 
 
 @dataclass(frozen=True)
@@ -172,14 +202,23 @@ class Subject:
         """
         if self.kind in SHOWN:
             return self
-        source = self.source
-        as_text = f"--file {source} reads it"
-        recorded = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
-        advice = {
-            Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
-            f"attnviz compare {source} OTHER.json",
-            Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",
-            Kind.FOLDER: f"{source!r} is a folder here; give --file a file in it, or --model the folder of a model",
-            Kind.FILE: f"{source!r} is a file here; {recorded if beside else as_text}",
+        given = self.given
+        read = f"--file {given} reads it"
+        recorded = f"attnviz record --file {given} -o other{RECORDING} makes it one to compare with"
+        medium = "picture" if _ends_with(given, *PICTURES) else "sound" if _ends_with(given, *SOUNDS) else None
+        if self.kind is Kind.FILE and medium is not None:
+            raise AttnvizError(
+                f"{given!r} is a {medium}; in Python attnviz.record(model) records a model that reads it"
+            )
+        said = {
+            Kind.MISSING: f"there is no file {given!r}; {_near(given)}printf %s {shlex.quote(given)} | attnviz show - "
+            "draws these words",
+            Kind.EFFECTS: f"{given!r} holds effects of heads; attnviz heads TEXT --effects {given} lists them beside "
+            f"its numbers, and attnviz compare {given} OTHER.json compares them",
+            Kind.ARRAYS: f"{given!r} holds numbers, which other programs read; attnviz record writes what attnviz show "
+            f"draws: a file that ends in {RECORDING}",
+            Kind.MODEL: f"{given!r} is the folder of a model; --model {given} beside a text runs it",
+            Kind.FOLDER: f"{given!r} is a folder here; --file takes a file in it, and --model the folder of a model",
+            Kind.FILE: f"{given!r} is a file here; {recorded if beside else read}",
         }
         raise AttnvizError(advice[self.kind])

@@ -87,6 +87,10 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
     refuse_absurd_counts(name, config)
     refuse_kernels(name, config)
     refuse_without_weights([file.name for file in folder.iterdir()], name)
+    if not _has_tokenizer(folder) and (folder / "preprocessor_config.json").is_file() and "vocab_size" not in config:
+        raise AttnvizError(
+            f"{name!r} reads pictures or sounds and no text; in Python attnviz.record(model) records any input"
+        )
     if not _has_tokenizer(folder):
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"

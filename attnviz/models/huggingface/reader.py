@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
-KEPT_GENERATION_SETTINGS = (  # of the folder: start and end of a text, and forbidden tokens; decoding itself is greedy
+MEDIA = {"image": "a picture", "video": "a video", "audio": "a sound"}
+PLACEHOLDERS = tuple(f"{medium}_token_{end}" for medium in MEDIA for end in ("id", "index"))  # of configurations
+KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and what it never has; all else is greedy
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
     *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
 )
@@ -248,9 +250,21 @@ class HuggingFaceReader(Reader):
             inputs["token_type_ids"] = self.tensor(np.array([reading.types]))
         return inputs
 
+    def _refuse_placeholders(self, reading: ModelInput) -> None:
+        """Raises AttnvizError where a text has a token that stands for a picture or a sound, of which there is none."""
+        for named in PLACEHOLDERS:
+            number = getattr(self.loaded[0].config, named, None)
+            if isinstance(number, int) and number in reading.tokens.ids:
+                label, medium = self.loaded[1].convert_ids_to_tokens(number), named.partition("_")[0]
+                raise AttnvizError(
+                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; leave it out, or in "
+                    "Python attnviz.record(model) records any input"
+                )
+
     def _refuse_unreadable(self, reading: ModelInput) -> None:
         """Raises AttnvizError if the text has too many tokens, or an id that the model's embedding lacks."""
         rows, name = vocabulary_size(self.whole), self.settings.model
+        self._refuse_placeholders(reading)
         for tokens in filter(None, (reading.tokens, reading.context)):
             if self.limit is not None and len(tokens) > self.limit:
                 raise AttnvizError(

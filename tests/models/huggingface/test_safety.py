@@ -297,3 +297,32 @@ def test_an_error_of_our_own_is_no_refusal(bert: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("attnviz.api.record.Listening.recording", fail)
     with pytest.raises(TypeError, match="a bug"):
         main(["show", "the cat", "--model", str(bert)])
+
+
+def test_a_token_that_stands_for_a_picture_is_refused_without_one(folder: Path, refused: Callable[..., str]) -> None:
+    edit(folder, image_token_id=WORDS.index("cat"))
+    assert "the text has 'cat', which stands for a picture, and none is given" in refused()
+
+
+def test_a_pair_is_refused_where_the_tokenizer_sets_nothing_between_two_texts(refused: Callable[..., str]) -> None:
+    assert "the model has no pairs of texts" in refused("--pair", "sat")
+
+
+def test_a_chat_in_json_is_no_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    message = {"role": "user", "content": "the cat"}
+    for chat in ([message], {"messages": [message]}, message):
+        assert main(["show", json.dumps(chat), "--model", str(folder), "--chat"]) == 1
+        assert "the text is a list of messages in JSON" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_model_of_pictures_is_called_one(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(AttnvizError, match=r"has no tokenizer"):
+        check_folder(folder, "m")
+    (folder / "preprocessor_config.json").write_text("{}")
+    path = folder / "config.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "vocab_size"}))
+    with pytest.raises(AttnvizError, match="'m' reads pictures or sounds and no text"):
+        check_folder(folder, "m")
