@@ -113,34 +113,39 @@ def pairs(seed: int) -> list[tuple[str, str, str]]:
     return found
 
 
-def trouble(line: str, first: str, second: str, folder: Path) -> str | None:
-    """Returns what is wrong with a line that has two options: a traceback, or one of both that is lost beside the other.
+Answers = dict[str, tuple[int, bytes]]
+
+
+def trouble(line: str, first: str, second: str, folder: Path, known: Answers) -> str | None:
+    """Returns what is wrong with a line that has two options: a traceback, or an option that is lost beside the other.
 
     An answer that takes both is unlike that to each alone; where one of both is refused or changes nothing alone, or
-    both together are refused, nothing is lost.
+    both together are refused, nothing is lost. ``known`` keeps the answers to lines with one option, or none.
     """
     both = f"{line} {first} {second}"
     try:
         together = answered(both, folder)
         if together[0] != 0:
             return None
-        without, one, other = (answered(each, folder) for each in (line, f"{line} {first}", f"{line} {second}"))
+        alone = (line, f"{line} {first}", f"{line} {second}")
+        known |= {each: answered(each, folder) for each in alone if each not in known}
+        without, one, other = (known[each] for each in alone)
     except Exception as error:
         return f"{both}: {type(error).__name__}: {error}"
     if any(each[0] != 0 or each == without for each in (one, other)):
         return None
-    lost = [option for option, alone in ((second, one), (first, other)) if alone == together]
+    lost = [option for option, other_alone in ((second, one), (first, other)) if other_alone == together]
     return f"{both}: {lost[0]} is lost" if lost else None
 
 
 def troubles(seconds: float, seed: int, folder: Path) -> tuple[int, list[str]]:
     """Returns how many pairs were tried within the time, and what was wrong with them."""
-    end, tried, found = time.monotonic() + seconds, 0, list[str]()
+    end, tried, found, known = time.monotonic() + seconds, 0, list[str](), Answers()
     for line, first, second in pairs(seed):
         if time.monotonic() > end:
             break
         tried += 1
-        if (said := trouble(line, first, second, folder)) is not None:
+        if (said := trouble(line, first, second, folder, known)) is not None:
             found.append(said)
     return tried, found
 
