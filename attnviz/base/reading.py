@@ -32,6 +32,10 @@ MAX_KEY_PARTS = 32  # of a key of TOML: the standard library takes time that gro
 DOTTED = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
 
 
+class NotJsonError(AttnvizError):
+    """A text that should be JSON is none, or is nested too deeply."""
+
+
 def open_file(path: Path, wanted: str = "a file") -> IO[bytes]:
     """Opens a regular file to be read; the caller bounds what it reads of it.
 
@@ -134,14 +138,14 @@ def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -
         levels: how deep lists and objects may stand within one another.
 
     Raises:
-        AttnvizError: if it is no JSON, or is nested more deeply than that.
+        NotJsonError: if it is no JSON, or is nested more deeply than that.
     """
     try:
         value = json.loads(content)
         refuse_deep(value, levels)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise AttnvizError(f"{what} is not valid JSON: {reason}") from error
+        raise NotJsonError(f"{what} is not valid JSON: {reason}") from error
     return value
 
 

@@ -148,8 +148,8 @@ def from_tensors(file: "Tensors") -> Survey:
     )
     if survey.left_out:
         places = [place for place, name in enumerate(names) if name in known]
-        kept = {"tallies": survey.tallies.of_metrics(places), "examples": survey.examples.of_metrics(places)}
-        survey = replace(survey, **kept)
+        tallies, examples = survey.tallies.of_metrics(places), survey.examples.of_metrics(places)
+        survey = replace(survey, tallies=tallies, examples=examples)
     refuse_inconsistent(survey, file.what)
     return survey
 

@@ -11,7 +11,7 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
-from attnviz.base.reading import read_json
+from attnviz.base.reading import NotJsonError, read_json
 from attnviz.effects.head_sets import HEAD
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
 from attnviz.metrics.measure import Measure, known_number, margin_of_mean
@@ -126,8 +126,8 @@ class Effects:
         Raises:
             AttnvizError: for a file that cannot be read, or holds anything else.
         """
-        kept = read_json(path, MAX_BYTES)
         try:
+            kept = read_json(path, MAX_BYTES)
             if kept["format"] != FORMAT or kept["version"] != VERSION:
                 raise ValueError
             texts = _count(kept["texts"])
@@ -136,11 +136,16 @@ class Effects:
                 texts=texts,
                 baseline=_number(kept["baseline"]),
                 remarks=tuple(map(_line, _list(kept["remarks"]))),
-                **{name: _line(kept[name]) for name in ("metric", "by", "model", "title")},
+                metric=_line(kept["metric"]),
+                by=_line(kept["by"]),
+                model=_line(kept["model"]),
+                title=_line(kept["title"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):
+                raise
             raise AttnvizError(
-                f"{str(path)!r} holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote"
+                f"{str(path)!r} holds no effects of heads; what attnviz ablate TEXT -o effects.json writes works"
             ) from error
 
     def as_rows(self) -> list[list[Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.reading import read_json
+from attnviz.base.reading import NotJsonError, read_json
 
 MAX_GROWTH = 1000  # of a text: known tokenizers make at most 3 letters of one, and what a character map gives
 MAX_TEMPLATE = 10_000  # entries of one list of a post-processor: the ids of a token, the pieces of a template
@@ -21,10 +21,8 @@ def refuse_absurd_tokenizer(path: Path) -> None:
     """
     try:
         value = read_json(path)
-    except AttnvizError as error:
-        if "is not valid JSON" in str(error):
-            return
-        raise
+    except NotJsonError:
+        return
     if not isinstance(value, dict):
         return
     for name in REWRITING:

@@ -86,5 +86,5 @@ def test_files_that_are_deep_long_or_none_are_refused(tmp_path: Path, monkeypatc
     with pytest.raises(AttnvizError, match="is a pipe or a device; give a JSON file"):
         Effects.load(Path("/dev/zero"))
     monkeypatch.setattr(effect_table, "MAX_BYTES", reading.MAX_JSON_BYTES)
-    with pytest.raises(AttnvizError, match="nested too deeply"):
+    with pytest.raises(AttnvizError, match="holds no effects of heads"):
         Effects.load(tmp_path / "deep.json")

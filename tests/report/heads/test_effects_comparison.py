@@ -101,7 +101,7 @@ def test_heads_refuse_effects_of_others_and_files_that_hold_none(
     (tmp_path / "none.json").write_text("a text")
     for name, said in {
         "others.json": "is of 7.7, and of none of these heads",
-        "none.json": "is not valid JSON",
+        "none.json": "holds no effects of heads",
         "gone.json": "gone.json': No such file or directory",
     }.items():
         assert main(["heads", "a b a", "--model", "trained", "--effects", str(tmp_path / name)]) == 1
