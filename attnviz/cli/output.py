@@ -130,7 +130,8 @@ def _say_unseen(report: "Report") -> None:
     from attnviz.render.terminal.draw import unseen_options
 
     if unseen := [flag(name) for name in unseen_options(report) if name in TYPED.get()]:
-        remark(f"{unseen[0]} changes colours, and there are none here; use -o picture.png")
+        are = "are" if len(unseen) > 1 else "is"
+        remark(f"{' and '.join(unseen)} {are} of colours, and there are none here; -o picture.png has them")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:

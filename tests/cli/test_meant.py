@@ -506,3 +506,17 @@ def test_a_users_own_default_is_never_refused(run: Run, place: Path, monkeypatch
     assert run("show abcabc")[0] == 0
     assert run("show run.safetensors")[0] == 0
     assert run("show run.safetensors --theme dark")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("heads 'a b a b' --color-scale log --cmap magma", "--cmap and --color-scale are of colours"),
+        ("show 'a b a b' --style text --limits 0:0.3", "--limits is of colours"),
+    ],
+)
+def test_every_option_of_colours_is_said_where_there_are_none(
+    in_folder: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(line)) == 0
+    assert said in capsys.readouterr().err
