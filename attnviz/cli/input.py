@@ -111,7 +111,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
         raise AttnvizError(f"{given[0]} and --batch both give a text; use one of them")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
-        raise AttnvizError(f"no texts in {str(path)!r}; one text a line works")
+        raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")
     if len(texts) > MAX_BATCH_TEXTS:
         raise AttnvizError(
             f"{str(path)!r} holds {len(texts)} texts, and at most {MAX_BATCH_TEXTS} are run; attnviz survey reads any "

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
-MAX_NEAR = 1000  # files of a folder that are compared with a name
-SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # among the first bytes of a file of each kind
+MAX_NEAR = 1000  # files of a folder whose names are compared
+OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
+SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
 PICTURES, SOUNDS = (
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff"),
@@ -56,7 +57,7 @@ def is_file(argument: str) -> bool:
 
 
 def _begins_with(argument: str, mark: bytes) -> bool:
-    """Whether this stands among the first bytes of a file, which takes no library to see."""
+    """True if the mark is in the first bytes of a file; no library is imported to read it."""
     return mark in read_start(Path(argument), MAX_START_BYTES)
 
 
@@ -88,7 +89,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 
 
 def _near(argument: str) -> str:
-    """Returns a question with the name of the file here that was probably meant; "" where none is near."""
+    """Returns a question with the name of the nearest file here; "" if none is near."""
     folder = Path(argument).expanduser().parent
     try:
         names = [str(folder / each.name) for each in os.scandir(folder)][:MAX_NEAR]
@@ -97,7 +98,7 @@ def _near(argument: str) -> str:
     return nearest(argument, names)
 
 
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.SURVEY)  # what most commands take
+SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
 
 
 @dataclass(frozen=True)
@@ -202,23 +203,21 @@ class Subject:
         """
         if self.kind in SHOWN:
             return self
-        given = self.given
-        read = f"--file {given} reads it"
-        recorded = f"attnviz record --file {given} -o other{RECORDING} makes it one to compare with"
-        medium = "picture" if _ends_with(given, *PICTURES) else "sound" if _ends_with(given, *SOUNDS) else None
+        source = self.source
+        as_text = f"--file {source} reads it"
+        recorded = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
+        medium = "picture" if _ends_with(source, *PICTURES) else "sound" if _ends_with(source, *SOUNDS) else None
         if self.kind is Kind.FILE and medium is not None:
             raise AttnvizError(
-                f"{given!r} is a {medium}; in Python attnviz.record(model) records a model that reads it"
+                f"{source!r} is a {medium}; use attnviz.record(model) in Python for a model that reads it"
             )
-        said = {
-            Kind.MISSING: f"there is no file {given!r}; {_near(given)}printf %s {shlex.quote(given)} | attnviz show - "
-            "draws these words",
-            Kind.EFFECTS: f"{given!r} holds effects of heads; attnviz heads TEXT --effects {given} lists them beside "
-            f"its numbers, and attnviz compare {given} OTHER.json compares them",
-            Kind.ARRAYS: f"{given!r} holds numbers, which other programs read; attnviz record writes what attnviz show "
-            f"draws: a file that ends in {RECORDING}",
-            Kind.MODEL: f"{given!r} is the folder of a model; --model {given} beside a text runs it",
-            Kind.FOLDER: f"{given!r} is a folder here; --file takes a file in it, and --model the folder of a model",
-            Kind.FILE: f"{given!r} is a file here; {recorded if beside else read}",
+        advice = {
+            Kind.MISSING: f"there is no file {source!r}; {_near(source)}printf %s {shlex.quote(source)} | "
+            "attnviz show - draws these words",
+            Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
+            f"attnviz compare {source} OTHER.json",
+            Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",
+            Kind.FOLDER: f"{source!r} is a folder here; give --file a file in it, or --model the folder of a model",
+            Kind.FILE: f"{source!r} is a file here; {recorded if beside else as_text}",
         }
         raise AttnvizError(advice[self.kind])

@@ -17,6 +17,7 @@ QUALIFIED = set(
 DOOR = "base"
 ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.__main__": ({"os.open"}, "os.devnull in place of closed streams"),
+    "attnviz.arrays.file": ({"np.load", "safe_open"}, "regular files that fit into memory, and no pickles"),
     "attnviz.browse.start": ({"os.open"}, "the terminal itself"),
     "attnviz.cli.commands": ({"os.open"}, "os.devnull, once the reader of the output has gone"),
     "attnviz.cli.help": ({"os.open"}, "os.devnull, once the reader of the output has gone"),

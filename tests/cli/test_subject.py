@@ -59,7 +59,7 @@ def test_kind_of_an_argument(files: Path, argument: str, kind: Kind) -> None:
     if kind in SHOWN:
         assert subject.shown() is subject
     else:
-        with pytest.raises(AttnvizError, match=r"works|reads|takes|runs|draws|compares|records") as refused:
+        with pytest.raises(AttnvizError, match=r"works|reads|takes|runs|draws|compares|records|give|use") as refused:
             subject.shown()
         assert "\n" not in str(refused.value)
 
@@ -88,7 +88,7 @@ def test_effects_are_known_by_every_command(files: Path, command: str, capsys: p
     [
         ("run.safetensor", "there is no file 'run.safetensor'; did you mean run.safetensors?"),
         ("nope.txt", "there is no file 'nope.txt'; printf %s nope.txt | attnviz show - draws these words"),
-        ("picture.png", "'picture.png' is a picture; in Python attnviz.record(model)"),
+        ("picture.png", "'picture.png' is a picture; use attnviz.record(model)"),
     ],
 )
 @pytest.mark.parametrize("command", ["show", "heads", "explain"])
