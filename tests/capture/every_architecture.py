@@ -181,7 +181,8 @@ def compared(recording: Recording, attentions: list[Tensor]) -> Outcome:
         elif maps.fidelity > FIDELITY:
             wrong.append(f"{maps!r} has fidelity {maps.fidelity:.2g}")
     in_windows = {index for index, tensor in enumerate(attentions) if "windows" in said and len(tensor) > TEXTS}
-    missing = len(set(range(len(attentions))) - used - in_windows) if used else 0
+    others = {index for index, tensor in enumerate(attentions) if len(tensor) != TEXTS}
+    missing = len(set(range(len(attentions))) - used - in_windows - (set() if used else others))
     counts = {"maps": len(recording.maps), "compared": equal_maps}
     if wrong:
         return Outcome("DOUBTFUL", f"{len(wrong)}: {wrong[0]}; {said[:200]}", **counts)

@@ -12,7 +12,17 @@ from typing import Literal
 
 from torch import Tensor
 
-from attnviz.capture.flow.axes import FEATURES, MAX_REMEMBERED, UNKNOWN, Axes, label_of, size_of
+from attnviz.capture.flow.axes import (
+    FEATURES,
+    MAX_REMEMBERED,
+    TOKENS,
+    UNKNOWN,
+    Axes,
+    axis_of,
+    is_all,
+    label_of,
+    size_of,
+)
 from attnviz.capture.flow.nodes import Use
 
 Role = Literal["batch", "heads", "queries", "keys", "features"]
@@ -218,6 +228,7 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         keys: the same of the keys.
         heads: how many heads the module says it has.
     """
+    queries = _with_heads_whole(queries, keys, heads)
     marked = tuple(
         tuple((part.size, label_of(part.label), 1 + 10 * at + place) for place, part in enumerate(axis))
         for at, axis in enumerate(queries[:-1])
@@ -240,6 +251,24 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         for axis, roles in zip(keys[:-2], leading[:-1], strict=True)
     ]
     return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
+
+
+def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
+    """Returns the axes of the queries with their second axis as one part, where it is the kernel's axis of heads.
+
+    The kernel defines ``(batch, heads, tokens, features)``, so parts of its second axis of which no more is known, as
+    after rows were gathered by index, are heads together. Tokens are known to be none; nor is an axis of which a part
+    alone has the length that the module gives.
+    """
+    if len(queries) != FOLDED_AXES:
+        return queries
+    second, size = queries[1], size_of(queries[1])
+    if is_all(second, UNKNOWN) and is_all(keys[1], FEATURES) and size == size_of(keys[1]):
+        second = keys[1]
+    labels = {label_of(part.label) for part in second}
+    if TOKENS in labels or (heads != size and any(part.size == heads for part in second)):
+        return queries
+    return (queries[0], axis_of(size, max(labels, default=UNKNOWN)), *queries[2:])
 
 
 def _key_heads(size: int, roles: Roles) -> Roles:
