@@ -1,14 +1,18 @@
 """Capture: what one thread's forward pass gives to a recording, kept call by call."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import RLock
+from traceback import walk_tb
 
 import torch
 from torch import nn
 
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import lacks_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
 from attnviz.capture.assembly.contributions import MovedValues
 from attnviz.capture.assembly.texts import TextCollector
@@ -158,25 +162,20 @@ class Capture:
         """Hands on what still waits for further chunks of its queries, where calls are received and not kept.
 
         Raises:
-            Exception: what went wrong while a call was looked at.
+            AttnvizError: if a call could not be looked at.
+            Exception: if that is the machine's or the user's fault.
         """
-        with apart_from_the_run():
-            self._end_chunks()
-        if self.failure is not None:
-            raise self.failure
+        self._conclude(lambda: None)
 
     def recording(self) -> Recording:
         """All that was kept.
 
         Raises:
-            AttnvizError: if that is nothing, or not what was chosen.
-            Exception: what went wrong while a call was looked at, which the forward pass was kept from.
+            AttnvizError: if that is nothing, or not what was chosen, or a call could not be looked at.
+            Exception: if that is the machine's or the user's fault.
         """
-        if self.failure is not None:
-            raise self.failure
+        self._conclude(lambda: self.texts.add(self.calls))
         with apart_from_the_run():
-            self._end_chunks()
-            self.texts.add(self.calls)
             return ForwardPass(
                 self.model,
                 self.modules.modules,
@@ -188,6 +187,20 @@ class Capture:
                 self.parts,
                 self.unreadable,
             ).recording()
+
+    def _conclude(self, step: Callable[[], None]) -> None:
+        """Ends the chunks and takes the last step, where nothing went wrong; raises what did as the user is told it."""
+        try:
+            if self.failure is not None:
+                raise self.failure
+            with apart_from_the_run():
+                self._end_chunks()
+                step()
+        except Exception as error:
+            told = _told(error, type(self.model).__name__)
+            if told is error:
+                raise
+            raise told from error
 
     def _begin_pass(self) -> None:
         """Puts away the calls of a forward pass where another begins, unless that may bring more of its queries."""
@@ -245,6 +258,18 @@ class Capture:
                 self.observer.ends_after_search = True
                 return
             raise StopForward(self)
+
+
+def _told(error: Exception, model: str) -> Exception:
+    """Returns a refusal in place of an error of ours; others, such as a lack of memory, as they are."""
+    if isinstance(error, AttnvizError) or lacks_memory(error):
+        return error
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    said = (str(error).splitlines() or [""])[0]
+    return AttnvizError(
+        f"the attention of {model} could not be read, by a fault of attnviz: {type(error).__name__}: {said} "
+        f"({Path(frame.f_code.co_filename).name}:{line}); the model itself ran as always: please report this"
+    )
 
 
 @contextmanager

@@ -271,6 +271,37 @@ def test_crash_while_torch_is_patched_leaves_nothing(
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("stop", [False, True])
+def test_error_of_ours_is_a_refusal_at_the_end_of_the_block_that_says_where(
+    stop: bool, model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise IndexError("injected")
+
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.kernel_call", crash)
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.use_call", crash)
+    ran, expected = [], model(x)
+    refused = r"could not be read, by a fault of attnviz: IndexError: injected \(test_listening.py:\d+\)"
+    with pytest.raises(AttnvizError, match=refused) as raised, attnviz.record(model, stop=stop):
+        ran.append(model(x))
+    assert isinstance(raised.value.__cause__, IndexError)
+    assert stop or torch.equal(ran[0], expected)
+
+
+@torch.no_grad()
+def test_lack_of_memory_while_a_call_is_looked_at_stays_what_it_is(
+    model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.kernel_call", crash)
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.use_call", crash)
+    with pytest.raises(MemoryError), attnviz.record(model):
+        model(x)
+
+
+@torch.no_grad()
 def test_modes_of_the_user_see_what_they_see_without_a_block(model: nn.Module, x: Tensor, alone: Recording) -> None:
     from torch.overrides import TorchFunctionMode
     from torch.utils.flop_counter import FlopCounterMode
