@@ -57,7 +57,7 @@ class Capture:
         self.head_counts: dict[CallSite, int] = {}
         self.calls: list[CapturedCall] = []
         self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
-        self.others: dict[tuple[str, bool], OtherCall] = {}
+        self.others: dict[tuple[object, ...], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
         self.waits_for_chunk = False
@@ -74,8 +74,11 @@ class Capture:
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
             called = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
-            other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called)
-            self.others.setdefault((caller.name, is_attention), other)
+            self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called))
+
+    def _keep_other(self, other: OtherCall) -> None:
+        """Keeps the first of each reason and shape: a softmax kept aside must not hide another of its module."""
+        self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
 
     def on_further_product(self) -> None:
         """Ends the forward pass after all maps that the chosen heads enter, where it waited for them alone."""
@@ -220,7 +223,7 @@ class Capture:
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):
-            self.others[site.module, True] = OtherCall(site.layer, site.module, tuple(shape))
+            self._keep_other(OtherCall(site.layer, site.module, tuple(shape)))
             return
         first = self._first_head(site)
         end = self.head_counts[site] = first + call.shape[1]

@@ -41,6 +41,7 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # of queries and features
+UNUSED = "a softmax whose result multiplies no values that were seen"
 
 
 class StopForward(BaseException):
@@ -238,8 +239,7 @@ class Observer:
         if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
-            reason = f"a {candidate.normaliser} whose result multiplies no values that were seen"
-            self.listener.on_other(candidate.caller, candidate.shape, reason, True)
+            self.listener.on_other(candidate.caller, candidate.shape, UNUSED, True)
 
     def _running(self) -> CallingModule | None:
         return self.modules.running(self.cross)
