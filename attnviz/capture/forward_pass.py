@@ -251,10 +251,8 @@ class ForwardPass:
             return ()
         count = len(modules) - 1
         others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
-        return (
-            f"Not shown: a softmax beside the attention of {modules[0] or 'the model itself'}{others}, which multiplies "
-            "no values that were seen.",
-        )
+        place = f"the attention of {modules[0] or 'the model itself'}{others}"
+        return (f"Not shown: a softmax beside {place}, which multiplies no values that were seen.",)
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
