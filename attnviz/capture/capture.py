@@ -23,6 +23,7 @@ from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, 
 from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
+from attnviz.capture.hooks.compiled import refuse_merged
 from attnviz.capture.hooks.torch_functions import Observer, SeenCall, StopForward
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
@@ -129,6 +130,8 @@ class Capture:
     def _begin(self, seen: SeenCall) -> None:
         """Numbers a call, and keeps it, or waits for the further chunks of its queries."""
         site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
+        if site.call:
+            refuse_merged(self.modules.modules, site.module)
         self.head_counts.setdefault(site, 0)
         chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
         call = seen.build() if chosen or seen.may_be_step or any(piece.is_first for piece in pieces) else None
