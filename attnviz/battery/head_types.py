@@ -9,8 +9,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.progress import track
+from attnviz.battery.few_texts import with_few_texts
 from attnviz.battery.needle import Retrieved, retrieved
-from attnviz.battery.probed_model import HeadName, ProbedModel
+from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
 from attnviz.battery.random_tokens import detected, random_probes, segment_of
 from attnviz.battery.templates import delimiter_probes, template_probes
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
@@ -45,8 +46,8 @@ TYPES = {
         _type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
         _type("induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"),
         _type("successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"),
-        _type("delimiter", "on punctuation, in three samples", UNIFORM, "Clark et al. 2019"),
-        _type("first token", "on the first token, in the same samples", UNIFORM, "Xiao et al. 2024"),
+        _type("delimiter", "on punctuation, in paragraphs of a story", UNIFORM, "Clark et al. 2019"),
+        _type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),
         _type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
         _type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
         _type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
@@ -101,11 +102,11 @@ class HeadTypes:
         """Returns the means over texts of a number that is computed from scores and controls."""
         pairs = [self.tested[each.name] for each in self.types]
         found = [{head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs]
-        return frame_of_samples(self.types, found)
+        return with_few_texts(frame_of_samples(self.types, found))
 
     def is_clear(self, name: str) -> BoolArray:
-        """True for each head whose score is surely above its control, ``(heads,)``."""
-        return self.excess.column(name) > np.nan_to_num(self.excess.column(name, "margins"))
+        """True for each head whose score is surely above its control, ``(heads,)``; of one text none is."""
+        return self.excess.column(name) > self.excess.column(name, "margins")
 
     def as_rows(self) -> list[list[Any]]:
         """Returns a header and a row per type and head, with unrounded numbers."""
@@ -171,7 +172,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in templates and name in WITHOUT}
         tests |= templates
     for name, (probes, controls) in track(list(tests.items()), "testing heads"):
-        found[name] = model.scores(probes)[0], model.scores(controls)[0]
+        found[name] = scores_by_text(model, probes, controls)
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
             found[name] = model.scores(probes)  # the control is what uniform attention gives
@@ -197,6 +198,24 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
             for each, share in zip(needles.haystacks, needles.written, strict=True)
         ),
     )
+
+
+def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
+    """Returns the scores of each different text, and the means of its controls.
+
+    Args:
+        model: the model.
+        probes: the texts, one a control; a text that has several controls stands there as often.
+        controls: the controls.
+    """
+    places = {probe: place for place, probe in enumerate(dict.fromkeys(probes))}
+    texts = np.array([places[probe] for probe in probes])
+    scores, held_against = model.scores(list(places))[0], model.scores(controls)[0]
+    means = {
+        head: np.array([numbers[texts == place].mean() for place in places.values()])
+        for head, numbers in held_against.items()
+    }
+    return scores, means
 
 
 TEMPLATES = ("successor", "delimiter", "first token", "name mover", "S-inhibition")
