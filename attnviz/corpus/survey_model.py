@@ -18,7 +18,7 @@ from attnviz.corpus.texts.own_classes import own_masks
 from attnviz.corpus.texts.read import CorpusText, GivenTexts
 from attnviz.corpus.texts.text_models import refuse_long_window
 from attnviz.models.huggingface.reader import HuggingFaceReader
-from attnviz.models.huggingface.tokens import tokens_of_ids
+from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
@@ -191,7 +191,12 @@ def _decoded(tokenizer: Any, ids: IntArray, skip: bool = True) -> str:
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     """Tokens of ids; without a tokenizer each is named by its number."""
     if tokenizer is not None:
-        return tokens_of_ids(tokenizer, _decoded(tokenizer, ids), ids.tolist())
+        text = _decoded(tokenizer, ids)
+        for given in (text.removeprefix(" "), text) if text.strip() and _gives_back(tokenizer) else ():
+            tokens = tokenize_text(tokenizer, given)
+            if tokens.ids.tolist() == ids.tolist():  # whose places are exact, those of spaces too
+                return tokens
+        return tokens_of_ids(tokenizer, text, ids.tolist())
     names = [f"#{number}" for number in ids]
     stops = np.cumsum([len(name) + 1 for name in names]).tolist()
     places = [(stop - len(name) - 1, stop - 1) for name, stop in zip(names, stops, strict=True)]
