@@ -31,6 +31,8 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
 MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
+NO_SOFTMAX = "numbers that are no softmax of scores of its queries and keys"
+MANY_SHAPES = f"softmaxes of more than {MAX_MAP_SHAPES} shapes in one run, such as"
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # on which torch may lower the precision of what is computed
 
@@ -226,7 +228,8 @@ class Capture:
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):
-            self._keep_other(OtherCall(site.layer, site.module, tuple(shape)))
+            reason = NO_SOFTMAX if call is None else MANY_SHAPES
+            self._keep_other(OtherCall(site.layer, site.module, tuple(shape), reason))
             return
         first = self._first_head(site)
         end = self.head_counts[site] = first + call.shape[1]

@@ -7,6 +7,7 @@ features are heads, those that weights and values share are texts, those of the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Literal
 
@@ -91,6 +92,10 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
     named = [place for place in (*open_places, *before_queries) if heads not in (None, 1) and place.size == heads]
     if named:
         return roles | {named[-1].mark: ((named[-1].size, "heads"),)}
+    pairs = [pair for pair in pairwise(places) if all(place.label == UNKNOWN for place in pair)]
+    grouped = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
+    if grouped:  # key heads, and the heads of each
+        return roles | {place.mark: ((place.size, "heads"),) for place in grouped[-1]}
     if before_queries and before_queries[-1].label == UNKNOWN:
         place = before_queries[-1]
         return None if heads is not None else roles | {place.mark: ((place.size, "heads"),)}

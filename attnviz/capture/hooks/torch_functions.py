@@ -41,6 +41,7 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # of queries and features
+OTHER_HEADS = "weights of which no axis is as long as the module says that it has heads"
 UNUSED = "a softmax whose result multiplies no values that were seen"
 
 
@@ -261,7 +262,7 @@ class Observer:
             return
         layout = layout_of_use(use, self.modules.head_count(caller))
         if layout is None:
-            self.listener.on_other(caller, candidate.shape, "", True)
+            self.listener.on_other(caller, candidate.shape, OTHER_HEADS, True)
             return
         self._find_windows_of(candidate.scores)
         scores = candidate.scores
