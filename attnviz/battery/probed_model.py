@@ -85,7 +85,9 @@ class ProbedModel:
 
         def hand_on(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
             if site.kind == "cross" or first:
-                raise AttnvizError("the battery needs a model with self-attention only, whose heads see one whole text")
+                raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
+            if call.shape[0] != len(ids):
+                raise AttnvizError("the battery takes models that attend over all texts of a batch at once")
             receive(site, heads, call)
 
         listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))

@@ -27,6 +27,7 @@ from attnviz.capture.hooks.compiled import refuse_merged
 from attnviz.capture.hooks.torch_functions import Observer, SeenCall, StopForward
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
+from attnviz.capture.text_loops import TextLoops
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
@@ -59,7 +60,8 @@ class Capture:
         self.texts = TextCollector()
         self.head_counts: dict[CallSite, int] = {}
         self.calls: list[CapturedCall] = []
-        self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
+        self.map_shapes: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+        self.loops = TextLoops(self.runs)
         self.others: dict[tuple[object, ...], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
@@ -134,9 +136,10 @@ class Capture:
         site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module)
-        self.head_counts.setdefault(site, 0)
         chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
         call = seen.build() if chosen or seen.may_be_step or any(piece.is_first for piece in pieces) else None
+        site = site if call is None else self.loops.placed(site, pieces, call.shape)
+        self.head_counts.setdefault(site, 0)
         waits = self.moved is None  # else its projection would be over when all chunks are known
         self.chunks = Chunks.begun(site, call, seen) if call is not None and waits else None
         if self.chunks is None:
@@ -218,6 +221,7 @@ class Capture:
             if not self.waits_for_chunk:
                 self._put_away()
         self.numbering, self.observer.places = LayerNumbering(self.modules), TokenPlaces()
+        self.loops = TextLoops(self.runs)
 
     def _put_away(self) -> None:
         """Hands on the calls of a forward pass that is over."""
@@ -252,14 +256,14 @@ class Capture:
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
         """Whether the module has computed maps of so many shapes that none of them is all of its attention."""
-        shapes = self.map_shapes.setdefault(site.module, set())
+        shapes = self.map_shapes.setdefault((site.module, site.run), set())
         shapes.add(call.shape[2:])
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
         """Ends the forward pass where all chosen layers have been recorded."""
         chosen = self.options.selection.chosen_layers
-        if not self.options.stop or not self.can_stop or not chosen:
+        if not self.options.stop or not self.can_stop or not chosen or self.loops.go_on(site.module):
             return
         complete = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
         if complete and set(chosen) <= {recorded.layer for recorded in self.head_counts}:

@@ -123,7 +123,7 @@ def test_every_name_that_capture_replaces_is_in_the_table() -> None:
     with pytest.raises(AttnvizError, match="was not called"), attnviz.record(nn.Linear(2, 2)):
         inside = state()
     assert all(inside[name] is not outside[name] for name in outside if " " in name)
-    assert len(patches()) == len([name for name in outside if " " in name]) == 3
+    assert len(patches()) == len([name for name in outside if " " in name]) == 4
 
 
 @torch.no_grad()

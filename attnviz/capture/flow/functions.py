@@ -23,7 +23,7 @@ from attnviz.capture.flow.axes import (
     size_of,
     unknown_axes,
 )
-from attnviz.capture.flow.lineage import Lineage, cut_axis, merged, piece_along
+from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged, piece_along
 from attnviz.capture.flow.nodes import Node, is_alive, scored_first, weights_of
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
@@ -156,10 +156,12 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
 
 def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
     """What a result was computed from: what its one input was, or a piece of that."""
-    axis = cut_axis(source, result)
-    if axis is None or is_all(node.axes[axis], FEATURES) or not is_view(source, result):
+    if not node.axes or result.numel() >= source.numel():
         return node.lineage
-    return node.lineage.part(piece_along(source, result, axis))
+    axis = cut_axis(source, result)
+    if is_all(node.axes[axis or 0], FEATURES) or not is_view(source, result):
+        return node.lineage
+    return node.lineage.part(leading_piece(source, result) if axis is None else piece_along(source, result, axis))
 
 
 def _axes_after(
@@ -245,7 +247,7 @@ def _joined(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Ax
 def _are_projections(nodes: Sequence[Node]) -> bool:
     """True if tensors are features of the same tokens, so that an axis along which they are put is one of heads."""
     first = nodes[0]
-    alike = all(each.lineage == first.lineage and not each.constant for each in nodes)
+    alike = all(each.lineage is first.lineage and not each.constant for each in nodes)  # what attended is a new one
     return alike and len(nodes) > 1 and all(each.axes and is_all(each.axes[-1], FEATURES) for each in nodes)
 
 

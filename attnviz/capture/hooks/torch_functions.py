@@ -41,7 +41,7 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # of queries and features
-OTHER_HEADS = "weights of which no axis is as long as the module says that it has heads"
+OTHER_HEADS = "weights whose axes do not fit the heads that the module says it has"
 UNUSED = "a softmax whose result multiplies no values that were seen"
 
 
