@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from torch import nn
 
@@ -47,8 +46,9 @@ class OtherCall:
 
     def is_beside(self, call: CapturedCall) -> bool:
         """True if it may be the weights of a call that its module kept aside, which multiply nothing."""
-        is_same_shape = self.shape[-2:] == call.shape[2:] and prod(self.shape[:-2]) % call.shape[0] == 0
-        return self.module == call.site.module and self.reason == UNUSED and is_same_shape
+        queries, keys = self.shape[-2:]
+        fits = keys == call.shape[3] and queries <= call.shape[2]  # fewer where it was computed chunk by chunk
+        return self.module == call.site.module and self.reason == UNUSED and fits
 
     @property
     def place(self) -> str:

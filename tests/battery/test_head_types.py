@@ -56,7 +56,7 @@ def test_intervals_are_those_of_the_differences_text_by_text() -> None:
 def test_of_one_text_no_head_is_surely_above_its_control() -> None:
     tested = {"delimiter": ({(0, 0): np.array([0.9])}, {(0, 0): np.array([0.1])})}
     found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
-    assert np.isnan(found.excess.margins).all()
+    assert np.isnan(found.excess.column("delimiter", "margins")).all()
     assert not found.is_clear("delimiter").any()
     [row] = found.as_json()["heads"]
     assert (row["margin"], row["texts"]) == (None, 1)

@@ -65,7 +65,12 @@ def test_an_item_looks_at_the_one_before_it_in_the_order_where_that_was_said(mod
 
 def test_delimiters_are_marks_that_later_tokens_see_in_many_texts(model: ProbedModel) -> None:
     read_texts = list[Tokens]()
-    noting = ProbedModel(**vars(model) | {"read": lambda text: read_texts.append(read(text)) or read_texts[-1]})
+
+    def noted(text: str) -> Tokens:
+        read_texts.append(read(text))
+        return read_texts[-1]
+
+    noting = ProbedModel(**vars(model) | {"read": noted})
     probes = delimiter_probes(noting)["delimiter"]
     assert len(probes) == 12
     for probe, tokens in zip(probes, read_texts, strict=False):

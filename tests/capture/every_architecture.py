@@ -164,7 +164,7 @@ def compared(recording: Recording, attentions: list[Tensor]) -> Outcome:
         cells = cell_maps(maps)
         window = cells.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
         visible: NDArray[np.bool_] = np.broadcast_to(window.visible, window.weights.shape)
-        rows = visible.any(-1, keepdims=True)
+        rows = np.asarray(visible.any(-1, keepdims=True))
         off = [
             (_difference(tensor[maps.item].float().numpy(), window.weights, rows), indices)
             for indices, tensor in expected

@@ -43,6 +43,8 @@ ALWAYS_EXACT = (
     "fused",
     "per_head",
     "dtype",
+    "aside",
+    "one head",
 )
 
 

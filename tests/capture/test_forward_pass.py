@@ -94,6 +94,7 @@ def test_softmax_kept_aside_does_not_hide_the_attention_of_its_module() -> None:
     assert [(maps.layer, maps.module, maps.heads) for maps in recording.maps] == [(0, "0", (0, 1)), (1, "1", (0, 1))]
     for number, layer in enumerate(model):
         window = cells(recording, number).window((0, 1), slice(0, TOKENS), slice(0, TOKENS))
+        assert isinstance(layer, Aside)
         np.testing.assert_allclose(window.weights, layer.weights[0], atol=1e-6)
     assert recording.remarks == (
         "Not shown: a softmax beside the attention of 0 and 1 other module, which multiplies no values that were seen.",

@@ -28,7 +28,8 @@ class Looping(nn.Module):
         return torch.cat(self.attend(self, x))
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.project(x).unflatten(-1, (3, HEADS, -1)).transpose(-4, -2).unbind(-3)
+        parts: Tensor = self.project(x).unflatten(-1, (3, HEADS, -1)).transpose(-4, -2)
+        return parts.unbind(-3)
 
     def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         weights = (queries @ keys.mT).softmax(-1)
@@ -73,7 +74,7 @@ def test_each_turn_is_of_a_text_of_its_own(attend: Attend) -> None:
     model = nn.Sequential(Looping(attend), Looping(attend))
     with attnviz.record(model) as recording:
         model(torch.randn(TEXTS, TOKENS, WIDTH))
-    for number, layer in enumerate(model):
+    for number, layer in enumerate(each for each in model if isinstance(each, Looping)):
         maps = [each for each in recording.maps if each.layer == number]
         assert [(each.item, each.heads) for each in maps] == [(item, (0, 1)) for item in range(TEXTS)]
         expected = [weights for part in layer.weights for weights in part]

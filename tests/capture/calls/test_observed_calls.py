@@ -31,7 +31,8 @@ class Attention(nn.Module):
 
 
 def scores_of(queries: Tensor, keys: Tensor) -> Tensor:
-    return queries @ keys.repeat_interleave(GROUP, 1).mT * FEATURES**-0.5
+    scores: Tensor = queries @ keys.repeat_interleave(GROUP, 1).mT * FEATURES**-0.5
+    return scores
 
 
 def mixed(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,7 +57,7 @@ def by_distance(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> 
 
 
 def grouped_sinks(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
-    grouped = queries.unflatten(1, (KEY_HEADS, GROUP))
+    grouped = queries.view(len(queries), KEY_HEADS, GROUP, TOKENS, FEATURES)
     scores = grouped @ keys[:, :, None].mT * FEATURES**-0.5
     sinks = sink.view(1, KEY_HEADS, GROUP, 1, 1).expand(len(queries), -1, -1, TOKENS, 1)
     weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
@@ -69,7 +70,7 @@ def in_half_precision(queries: Tensor, keys: Tensor, values: Tensor, sink: Tenso
         scores = torch.bmm(8 * queries.flatten(0, 1), keys.mT)
         weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
         result = torch.bmm(weights, values).float()
-    return (part.float().unflatten(0, (-1, HEADS)) for part in (weights, result))  # type: ignore[return-value]
+    return weights.float().view(-1, HEADS, TOKENS, TOKENS), result.view(-1, HEADS, TOKENS, FEATURES)
 
 
 WAYS = {
@@ -103,7 +104,7 @@ def check(recording: attnviz.Recording, weights: Tensor) -> None:
         (item, tuple(range(weights.shape[1]))) for item in range(len(weights))
     ]
     for item, expected in enumerate(weights):
-        window = cells(recording, item).window(range(len(expected)), slice(0, TOKENS), slice(0, TOKENS))
+        window = cells(recording, item).window(tuple(range(len(expected))), slice(0, TOKENS), slice(0, TOKENS))
         np.testing.assert_allclose(window.weights, expected, atol=1e-6)
 
 
@@ -112,15 +113,15 @@ class Stacked(nn.Module):
 
     def __init__(self, joined: Callable[[list[Tensor]], Tensor]) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(nn.ModuleList(nn.Linear(WIDTH, FEATURES) for _ in range(3)) for _ in range(3))
+        self.parts = nn.ModuleList(nn.Linear(WIDTH, FEATURES) for _ in range(9))
         self.joined = joined
 
     def forward(self, x: Tensor) -> Tensor:
-        queries, keys, values = (self.joined([part(x) for part in parts]).flatten(0, 1) for parts in self.parts)  # type: ignore[union-attr]
+        made = [part(x) for part in self.parts]
+        queries, keys, values = (self.joined(made[start::3]).flatten(0, 1) for start in range(3))
         weights = torch.bmm(queries, keys.mT).softmax(-1)
-        self.weights = weights.unflatten(0, (-1, 3))
-        mixed: Tensor = torch.bmm(weights, values).unflatten(0, (-1, 3)).transpose(1, 2).flatten(2)
-        return mixed
+        self.weights = weights.view(len(x), 3, TOKENS, TOKENS)
+        return torch.bmm(weights, values).view(len(x), 3, TOKENS, FEATURES).transpose(1, 2).flatten(2)
 
 
 @torch.no_grad()

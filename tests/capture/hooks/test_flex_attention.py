@@ -54,7 +54,7 @@ class Flexible(nn.Module):
         mask = None
         if self.masked:
             mask = flex.create_block_mask(lambda batch, head, query, key: query - key < 2, None, None, TOKENS, TOKENS)
-        mixed: Tensor = flex.flex_attention(  # type: ignore[assignment]
+        mixed: Tensor = flex.flex_attention(
             queries, keys, values, score_mod=self.modify, block_mask=mask, enable_gqa=self.groups > 1
         )
         return mixed.transpose(1, 2).flatten(2)
