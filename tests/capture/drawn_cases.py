@@ -223,6 +223,9 @@ def variants() -> Iterator[tuple[str, Case]]:
     for kernel in ("by hand", "sdpa"):
         yield f"aside, {kernel}", replace(PLAIN, kernel=kernel, aside=True)
         yield f"one head, {kernel}", replace(PLAIN, kernel=kernel, heads=1)
+    one_key = replace(PLAIN, queries=1, keys=1, hides="nothing", softmax="sink")
+    for dropout in ("train", "train in place"):
+        yield f"softmax sink, one key, dropout {dropout}", replace(one_key, dropout=dropout)
     yield "one head, talk", replace(PLAIN, heads=1, after="talk")
     yield "one query", replace(PLAIN, queries=1, keys=1)
     for product in ("mm", "addmm", "tensordot"):
