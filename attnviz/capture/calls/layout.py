@@ -258,6 +258,7 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
     return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
 
 
+@lru_cache(MAX_REMEMBERED)
 def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     """Returns the axes of the queries with their second axis as one part, where it is the kernel's axis of heads.
 
