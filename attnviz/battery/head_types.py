@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.progress import track
 from attnviz.battery.few_texts import with_few_texts
-from attnviz.battery.needle import Retrieved, retrieved
+from attnviz.battery.needle import RetrievalScores, retrieval_scores
 from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
 from attnviz.battery.random_tokens import detected, random_probes, segment_of
 from attnviz.battery.templates import delimiter_probes, template_probes
@@ -176,7 +176,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
             found[name] = model.scores(probes)  # the control is what uniform attention gives
-    needles, remarks = retrieved(model, seed), list[str]()
+    needles, remarks = retrieval_scores(model, seed), list[str]()
     if needles is None or not needles.haystacks:
         skipped["retrieval"] = (
             "the model predicts no next token" if needles is None else "the model reads no text long enough"
@@ -227,7 +227,7 @@ WITHOUT = {
 }
 
 
-def _needle_remark(found: Retrieved) -> str:
+def _needle_remark(found: RetrievalScores) -> str:
     lengths = sorted({each.length for each in found.haystacks})
     return (
         f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "

@@ -17,7 +17,7 @@ from attnviz.capture.options import CaptureOptions
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import kind_of, open_reader
+from attnviz.models.sources import open_reader, reader_class
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -143,14 +143,14 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     Raises:
         AttnvizError: if there is no such model, its weights are random, or it does not read a single text.
     """
-    if not kind_of(settings.model).has_learned:
+    if not reader_class(settings.model).has_learned:
         raise AttnvizError(
             f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
         )
-    return probed(open_reader(settings, "predictions"))
+    return probed_model(open_reader(settings, "predictions"))
 
 
-def probed(reader: Reader) -> ProbedModel:
+def probed_model(reader: Reader) -> ProbedModel:
     """Returns the model of a reader.
 
     Raises:

@@ -26,9 +26,9 @@ def _source(session: Session) -> tuple[str, str]:
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin
-    from attnviz.report.words.reproducing import shown_again
+    from attnviz.report.words.reproducing import reproducing_command
 
-    shown = shown_again({"recording": origin(session.recording)})
+    shown = reproducing_command({"recording": origin(session.recording)})
     return shown["input"], shown["remark"]
 
 

@@ -53,7 +53,7 @@ def read_defaults() -> dict[str, Default]:
     return {**_of_file(user_file()), **_of_folders(), **_of_environment(os.environ)}
 
 
-def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
+def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of a command's options without the user's defaults that the chosen model does not use.
 
     Args:

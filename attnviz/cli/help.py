@@ -75,7 +75,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments; raises AttnvizError if an option is given twice."""
-        from attnviz.cli.meant import refuse_repeated
+        from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
         return super().parse_args(ctx, args)
@@ -119,7 +119,7 @@ class HelpEntry(NamedTuple):
     brief: str = ""
 
 
-def show_brief(context: typer.Context, wanted: bool) -> None:
+def show_short_help(context: typer.Context, wanted: bool) -> None:
     """Prints the help that fits a screen, and exits."""
     if wanted:
         formatter = context.make_formatter()
@@ -128,12 +128,12 @@ def show_brief(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-Brief = Annotated[
+ShortHelp = Annotated[
     bool,
     typer.Option(
         "-h",
         help="Show the most used options.",
-        callback=show_brief,
+        callback=show_short_help,
         is_eager=True,
         expose_value=False,
         show_default=False,

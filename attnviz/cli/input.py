@@ -120,7 +120,7 @@ def read_batch(path: Path, input: Input) -> list[str]:
     return texts
 
 
-def read_beside(other: str | None, second: str | None) -> Subject | None:
+def read_comparison(other: str | None, second: str | None) -> Subject | None:
     """Returns the input to compare with: the text or recording after --with, the second argument, or ``None``."""
     if second is None:
         return None if other is None else Subject.of(other).shown(beside=True)

@@ -29,7 +29,7 @@ def refuse_output(output: Output, writes: str = "picture") -> None:
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
     if output.file is not None and output.format is None:
-        from attnviz.cli.meant import refuse_suffix
+        from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
     medium(output)
@@ -50,7 +50,7 @@ def reads_all(output: Output) -> bool:
     return FORMATS[medium(output)].kind == "data"
 
 
-def explained_suffix(output: Output) -> str:
+def explanation_suffix(output: Output) -> str:
     """Returns the suffix of the format of an explanation.
 
     Raises:
@@ -62,7 +62,7 @@ def explained_suffix(output: Output) -> str:
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
     if output.file is not None and output.format is None:
-        from attnviz.cli.meant import refuse_suffix
+        from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, list(FORMATS), "notes")
     suffix = format_of(_suffix(output) or TERMINAL).suffix
@@ -127,9 +127,9 @@ def deliver(report: "Report", output: Output) -> None:
 def _say_unseen(report: "Report") -> None:
     """Remarks that a typed option changes colours if the picture has none."""
     from attnviz.cli.options import TYPED
-    from attnviz.render.terminal.draw import unseen_options
+    from attnviz.render.terminal.draw import ineffective_options
 
-    if unseen := [flag(name) for name in unseen_options(report) if name in TYPED.get()]:
+    if unseen := [flag(name) for name in ineffective_options(report) if name in TYPED.get()]:
         are = "are" if len(unseen) > 1 else "is"
         remark(f"{' and '.join(unseen)} {are} of colours, and there are none here; -o picture.png has them")
 
@@ -171,7 +171,7 @@ def write(content: bytes) -> None:
         file.write(content)
 
 
-def say_next(line: str) -> None:
+def suggest_next(line: str) -> None:
     """Prints a suggestion for the next command, if standard error is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         remark(line)

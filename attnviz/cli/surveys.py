@@ -140,7 +140,7 @@ def write_survey(
     return True
 
 
-def look_through(path: Path, selection: Selection, look: "Look") -> int:
+def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     """Shows a survey full-screen, and each of its texts that the user opens; returns the exit code.
 
     Args:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, known_names, nearest, option, overflow
+from attnviz.explain.contributions import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
-from attnviz.explain.moved import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.outputs import explain_join, explain_output, explain_sum
 from attnviz.explain.pair import PAIR, explain_pair
 from attnviz.explain.tables import Explanation, Step
@@ -28,7 +28,7 @@ from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.look import Look
 from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
 from attnviz.text.selection import refuse_missing
-from attnviz.text.tokens import start_of
+from attnviz.text.tokens import first_words
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
@@ -88,7 +88,7 @@ def explain(
             if name == step or (step is None and _is_usual(name, computation))
         ]
     )
-    words = start_of(computation.tokens.text, MAX_TITLE_CHARACTERS)
+    words = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
     return Explanation(
         title=look.title or words,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.heads import measured_of, tokens_of
-from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
@@ -274,10 +274,10 @@ def measure(
     return [measured[head] for head in heads]
 
 
-def hold_numbers(maps: CellMaps) -> HeldNumbers:
+def hold_numbers(maps: CellMaps) -> CapturedMetrics:
     """Every metric of the heads, for maps that are about to lose their cells."""
     found = measure(maps)
-    return HeldNumbers(
+    return CapturedMetrics(
         names=tuple(METRICS),
         values=np.array([[one.values[name] for name in METRICS] for one in found], dtype=np.float32),
         counts=np.array([[one.counts[name] for name in METRICS] for one in found], dtype=np.int64),
@@ -286,7 +286,7 @@ def hold_numbers(maps: CellMaps) -> HeldNumbers:
     )
 
 
-def _held_numbers(maps: LayerMaps, held: HeldNumbers, names: tuple[str, ...], head: int) -> HeadNumbers:
+def _held_numbers(maps: LayerMaps, held: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
     """What was measured of a head; a metric that was not then is absent."""
     place = maps.positions((head,))[0]
     values = dict(zip(held.names, held.values[place].tolist(), strict=True))

@@ -18,7 +18,7 @@ from attnviz.metrics.row_blocks import GridRows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import tensor_of
-from attnviz.streaming.workers import spread
+from attnviz.streaming.workers import run_parallel
 
 BAND_CELLS = 2**21  # cells of a band of a head's rows
 MIN_ROWS, MAX_ROWS = 16, 256
@@ -235,7 +235,7 @@ def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Ca
         work(TorchRows(grid, place, held[place], bands))
 
     if bands.device == "cpu":
-        spread(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")
+        run_parallel(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")
         return
     for grid in grids(maps, heads[0], spans):
         for place in range(len(heads)):

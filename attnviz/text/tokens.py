@@ -325,7 +325,7 @@ def readable_label(label: str) -> str:
     return _short(printable(_short(label)))
 
 
-def start_of(text: str, characters: int) -> str:
+def first_words(text: str, characters: int) -> str:
     """Returns the first words of a text on one line, with control characters visible, cut to ``characters``."""
     words = " ".join(text.lstrip()[: 4 * characters].split())
     shown = " ".join(map(visible_label, words.split(" ")))

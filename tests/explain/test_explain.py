@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
-from attnviz.explain.formats import FORMATS, room, write
+from attnviz.explain.formats import FORMATS, line_width, write
 from attnviz.explain.markdown import escape
 from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends
 from attnviz.explain.terminal import explanation_lines
@@ -281,7 +281,7 @@ def test_cutting_keeps_both_ends_and_no_more_than_asked(count: int, most: int) -
 def test_no_line_is_wider_than_the_terminal(text: str, width: int) -> None:
     look = Look(width=width, colors=2**24)
     explanation = explain(
-        compute(text, causal=True, embed_dim=48, value_dim=None), line_width=room(".txt", look), look=look
+        compute(text, causal=True, embed_dim=48, value_dim=None), line_width=line_width(".txt", look), look=look
     )
     for line in explanation_lines(explanation):
         assert sum(cell_len(span.text) for span in line) <= width
@@ -355,7 +355,9 @@ def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pyt
     assert main([*command, "--device", "cpu"]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == str(target)
     look = Look(for_command_line=True)
-    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, line_width=room(".md", look), look=look)
+    expected = explain(
+        compute(causal=True, qk_dim=None, value_dim=None), 1, line_width=line_width(".md", look), look=look
+    )
     assert target.read_text(encoding="utf-8") == drawn(expected, ".md")
 
 

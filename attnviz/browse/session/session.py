@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pool, pooled, unit_cells
+from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pool, pooled_blocks, unit_cells
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.ranking import Ranking
@@ -207,7 +207,7 @@ class Session(InspectedHeads):
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.plain and column_units.plain and not fits:
             spans = row_units.part(rows).token_span, column_units.part(columns).token_span
-            [cells] = pooled([self.inspected(head)], view, *spans, height, width)
+            [cells] = pooled_blocks([self.inspected(head)], view, *spans, height, width)
             return cells
         cells = unit_cells(self.inspected(head), view, (row_units, rows), (column_units, columns))
         return pool(cells, height, width, mean=means(view))

@@ -15,7 +15,7 @@ from attnviz.report.heads.head_columns import METRIC_QUANTITIES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Report
-from attnviz.report.survey.survey_card import survey_card_report, telling_metric
+from attnviz.report.survey.survey_card import clearest_metric, survey_card_report
 from attnviz.report.survey.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
 from attnviz.text.selection import Selection
 
@@ -105,7 +105,7 @@ class SurveyView:
 
     def shown_by(self, row: HeadRow) -> str:
         """Returns the metric by which a head's examples are chosen."""
-        return self.sort or telling_metric(self.survey, self.place(row))
+        return self.sort or clearest_metric(self.survey, self.place(row))
 
     def command(self, file: str, row: HeadRow | None) -> str:
         """Returns the command that draws a head's card, or the points if ``row`` is ``None``, as a figure."""

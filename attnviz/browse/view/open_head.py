@@ -18,8 +18,8 @@ from attnviz.browse.moves.layout import (
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, PictureArea, Sized, Words
+from attnviz.browse.view.head_layout import OpenHead, lay_out
 from attnviz.browse.view.legends import preview
-from attnviz.browse.view.opened import OpenHead, lay_out
 from attnviz.browse.view.side_pane import listed_heads, side_lines
 from attnviz.browse.view.text_pane import text_pane, token_at
 from attnviz.maps.heads import tokens_of

@@ -33,7 +33,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Loads the model's tokenizer without running code from the folder."""
     from transformers import AutoTokenizer
 
-    with sealed(), silenced():
+    with forbid_pickles_and_network(), discard_output():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -55,7 +55,7 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    with sealed():
+    with forbid_pickles_and_network():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         use_own_attention(config)
         kind: Any = transformers.AutoModel
@@ -132,7 +132,7 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def discard_output() -> Iterator[None]:
     """Discards all output of the block: native code may print parts of a folder's files, with terminal controls.
 
     Redirects the file descriptors, since native code does not write to Python's streams.
@@ -154,7 +154,7 @@ def silenced() -> Iterator[None]:
 
 
 @contextmanager
-def sealed() -> Iterator[None]:
+def forbid_pickles_and_network() -> Iterator[None]:
     """Forbids pickles and network access in the block, whatever the files of a folder make the libraries do."""
     import pickle
 
@@ -276,10 +276,10 @@ def refusals(name: str) -> Iterator[None]:
             ) from error
         if lacks_memory(error) or _is_ours(error):
             raise
-        raise AttnvizError(f"cannot load {name!r}: {said_by(error)}") from error
+        raise AttnvizError(f"cannot load {name!r}: {error_line(error)}") from error
 
 
-def said_by(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Returns the message of an error on one line, with the error's type if the message is a single word."""
     message = " ".join(str(error).split())
     shown = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"

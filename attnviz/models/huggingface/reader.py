@@ -15,13 +15,13 @@ from attnviz.base.machine import lacks_memory
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface.loading import (
+    discard_output,
+    error_line,
     load_model,
     load_tokenizer,
     position_limit,
     quiet_library,
     refusals,
-    said_by,
-    silenced,
     text_part,
 )
 from attnviz.models.reading.example import Example
@@ -180,7 +180,7 @@ class HuggingFaceReader(Reader):
         self.refuse_parts(example)
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
-            with silenced():
+            with discard_output():
                 reading = self._read(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
                     reading = truncated(reading, position_limit(model))
@@ -225,7 +225,7 @@ class HuggingFaceReader(Reader):
         """Returns a remark if many tokens of the text are unknown."""
         from attnviz.models.huggingface.tokens import unknown_remark
 
-        with refusals(self.settings.model), silenced():  # a tokenizer with damaged files may fail only here
+        with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
             return unknown_remark(self.loaded[1], tokens)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
@@ -238,7 +238,7 @@ class HuggingFaceReader(Reader):
         except Exception as error:
             if lacks_memory(error):
                 raise
-            raise AttnvizError(f"{self.settings.model!r} cannot run on this text: {said_by(error)}") from error
+            raise AttnvizError(f"{self.settings.model!r} cannot run on this text: {error_line(error)}") from error
 
     def _inputs(self, reading: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text."""
@@ -279,7 +279,7 @@ class HuggingFaceReader(Reader):
                 )
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
-        from attnviz.models.huggingface.tokens import extended, token_types, tokenize_text
+        from attnviz.models.huggingface.tokens import token_types, tokenize_text, with_generated
 
         settings = self.settings
         if model.config.is_encoder_decoder:
@@ -293,13 +293,13 @@ class HuggingFaceReader(Reader):
             return ModelInput(tokens, types=None if chat else token_types(tokenizer, text, pair))
         new = generate(model, tokens, settings.generate)
         remark = f"The last {len(new)} tokens were generated; the attention is from one forward pass over all tokens."
-        return ModelInput(extended(tokenizer, tokens, new), remarks=(remark,))
+        return ModelInput(with_generated(tokenizer, tokens, new), remarks=(remark,))
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
         """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text."""
-        from attnviz.models.huggingface.tokens import extended, shifted_right, tokenize_text
+        from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
 
         settings = self.settings
         default: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
@@ -311,7 +311,7 @@ class HuggingFaceReader(Reader):
             new = generate(model, context, settings.generate)
             empty = replace(context.first(0), media=(Text(),))
             return ModelInput(
-                shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention=attention
+                shifted_right(tokenizer, with_generated(tokenizer, empty, new[1:]), start), context, attention=attention
             )
         if example.context is None and attention != "encoder":
             raise AttnvizError(

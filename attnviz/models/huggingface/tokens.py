@@ -122,7 +122,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     return tokens_of_pieces(text, ids, names, places, special)
 
 
-def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
+def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
     """Appends generated tokens, whose decoded text continues the text.
 
     Args:

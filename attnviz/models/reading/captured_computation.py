@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_room
-from attnviz.maps.seen_cells import shared_or_each
+from attnviz.maps.visibility import shared_or_per_head
 from attnviz.models.reading.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
 
@@ -148,7 +148,7 @@ def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
     maps = factors.maps(range(count))
     weights = array_of(call.maps(range(count)).weights[0])  # from the model itself if it computed its softmax in Python
     steps: dict[str, Any] = {each: array_of(grouped(getattr(factors, each), count)[0]) for each in ("queries", "keys")}
-    visible = shared_or_each(maps.visible[0].cpu().numpy())
+    visible = shared_or_per_head(maps.visible[0].cpu().numpy())
     return steps | {"scores": array_of(maps.scores[0]), "weights": weights, "dropped": weights, "visible": visible}
 
 

@@ -69,7 +69,7 @@ def report_lines(report: Report) -> list[Line]:
     ]
 
 
-def unseen_options(report: Report) -> tuple[str, ...]:
+def ineffective_options(report: Report) -> tuple[str, ...]:
     """The colour options without effect here: a list has no colours, nor has a terminal without them."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers):
         return "cmap", "color_scale", "limits"

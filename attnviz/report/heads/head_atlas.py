@@ -104,11 +104,11 @@ def _refuse_parts(options: ReportOptions) -> None:
 
 def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     """What each head moves, the mean over the texts."""
-    from attnviz.maps.contributions import moved_by
+    from attnviz.maps.contributions import mean_contribution
 
     found: dict[tuple[int, int], list[float]] = {}
     for maps, head in heads:
-        found.setdefault((maps.layer, head), []).append(moved_by(cell_maps(maps), head))
+        found.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
     means = np.array([[sum(each) / len(each)] for each in found.values()])
     return HeadFrame(rows=tuple(HeadRow((name,)) for name in found), measures=(MOVED,), values=means)
 

@@ -49,11 +49,11 @@ def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_MEASURED_CELLS or any(head.maps.moved is None for head in heads):
         return frame
-    from attnviz.maps.contributions import contribution_maps, moved_by
+    from attnviz.maps.contributions import contribution_maps, mean_contribution
 
     each = {id(head.maps): head.maps for head in heads}
     known = {name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()}
-    moved = [[moved_by(cell_maps(known[id(head.maps)]), head.head, head.queries, head.keys)] for head in heads]
+    moved = [[mean_contribution(cell_maps(known[id(head.maps)]), head.head, head.queries, head.keys)] for head in heads]
     return frame.with_columns((MOVED,), np.array(moved))
 
 

@@ -34,12 +34,12 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 def text_title(recording: Recording) -> str:
     """Returns the text or texts of a recording on one line; without a text its tokens, without tokens its model."""
-    from attnviz.text.tokens import start_of
+    from attnviz.text.tokens import first_words
 
     texts = {maps.item: _written(tokens_of(maps).query_tokens) for maps in reversed(recording.maps)}
     first = sorted(texts)[:MAX_TITLE_CHARACTERS]
     words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
-    return start_of(words, MAX_TITLE_CHARACTERS) or recording.model
+    return first_words(words, MAX_TITLE_CHARACTERS) or recording.model
 
 
 def _written(tokens: "Tokens") -> str:
@@ -158,14 +158,14 @@ def heads_caption(
     which = heads_named(heads)
     if not which.startswith("head "):
         which = f"{which} of {_layers_named(heads)}"
-    kind = quantity_drawn(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
+    kind = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
     queries = _spans_counted([one.queries for one in heads], "queries")
     keys = _spans_counted([one.keys for one in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
     return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
 
 
-def quantity_drawn(maps: LayerMaps, attention: str = "Attention") -> str:
+def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
     """Returns the noun for what is drawn: ``attention`` itself, or the contributions in it."""
     return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
 

@@ -14,7 +14,7 @@ SAVED = "run.safetensors"
 SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes it, or recording.save('{SAVED}')."
 
 
-def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
+def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the command up to the options of the picture, a remark on its file names, and if it compares two runs.
 
     Args:
@@ -29,7 +29,7 @@ def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
     return {"input": " ".join(["attnviz show", *map(shlex.quote, words)]), "remark": "", "compares": False}
 
 
-def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
+def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
     """Returns the command that draws a head over a text of a survey: the words before the head's name and after it.
 
     Both are "" for a text that is too long for a command line, and where a shell that it is pasted into would obey a

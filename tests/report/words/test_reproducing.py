@@ -2,17 +2,17 @@
 
 import pytest
 
-from attnviz.report.words.reproducing import drawn_again, shown_again
+from attnviz.report.words.reproducing import head_command, reproducing_command
 
 HOSTILE = "a\x1b[201~\x15touch PWN\nb"  # ends a bracketed paste, clears the line, and is run
 
 
 def test_a_plain_text_has_its_command() -> None:
-    assert drawn_again("a 'b'", {"model": "trained"}, "trained") == (
+    assert head_command("a 'b'", {"model": "trained"}, "trained") == (
         """attnviz show 'a '"'"'b'"'"'' --model trained --heads""",
         "",
     )
-    assert shown_again({"recording": {"text": "a b", "settings": {"model": "trained"}, "model": "trained"}})[
+    assert reproducing_command({"recording": {"text": "a b", "settings": {"model": "trained"}, "model": "trained"}})[
         "input"
     ] == ("attnviz show 'a b' --model trained")
 
@@ -23,6 +23,6 @@ def test_a_plain_text_has_its_command() -> None:
 )
 def test_control_characters_have_no_command(text: str, model: str, context: str) -> None:
     settings = {"model": model, "context": context}
-    assert drawn_again(text, settings, model) == ("", "")
-    shown = shown_again({"recording": {"text": text, "settings": settings, "model": model}})
+    assert head_command(text, settings, model) == ("", "")
+    shown = reproducing_command({"recording": {"text": text, "settings": settings, "model": model}})
     assert shown["input"] == "attnviz show run.safetensors"

@@ -17,7 +17,7 @@ MAX_NAMED = 4  # clearest heads in a sentence
 
 
 @dataclass(frozen=True, eq=False)
-class HeadsKnown:
+class HeadSummaries:
     """What each chosen head does.
 
     Attributes:
@@ -63,7 +63,7 @@ class HeadsKnown:
         return f"What they do: {self.summary}{'; the clearest: ' if named else ''}{named}."
 
 
-def what_heads_do(recording: Recording, options: ReportOptions) -> HeadsKnown | None:
+def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:
     """What the chosen heads do; ``None`` where nobody asks, weights are random, or it would take long to find out."""
     asked = options.table is None and options.sort is None and options.look.drawn_style != "text"
     if not asked or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
@@ -73,4 +73,4 @@ def what_heads_do(recording: Recording, options: ReportOptions) -> HeadsKnown | 
     from attnviz.metrics.measured_heads import patterns_of
 
     frame = patterns_of(heads)
-    return None if frame is None or not heads else HeadsKnown(heads, frame)
+    return None if frame is None or not heads else HeadSummaries(heads, frame)
