@@ -67,7 +67,7 @@ class HeadTypes:
         detected: the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head.
         texts: the token ids of these texts.
         remarks: notes about the tests for the reader.
-        written: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
+        predicted: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
     """
 
     model: str
@@ -76,7 +76,7 @@ class HeadTypes:
     detected: Mapping[str, Scores]
     texts: Sequence[Sequence[int]]
     remarks: tuple[str, ...] = ()
-    written: tuple[tuple[int, float, float], ...] = ()
+    predicted: tuple[tuple[int, float, float], ...] = ()
 
     @cached_property
     def types(self) -> tuple[HeadType, ...]:
@@ -132,7 +132,7 @@ class HeadTypes:
             "left_out": dict(self.skipped),
             "heads": [row | {name: known_number(row[name]) for name in numbers} for row in self._rows()],
             "needles_written": [
-                {"length": length, "depth": depth, "share": share} for length, depth, share in self.written
+                {"length": length, "depth": depth, "share": share} for length, depth, share in self.predicted
             ],
             "detect_head": {"texts": [list(text) for text in self.texts], "scores": detections},
         }
@@ -191,7 +191,7 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         detected={name: detected(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
         remarks=(f"Random texts repeat {segment_of(model)} different tokens once.", *remarks),
-        written=()
+        predicted=()
         if needles is None
         else tuple(
             (each.length, each.depth, float(share))

@@ -143,7 +143,7 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     Raises:
         AttnvizError: if there is no such model, its weights are random, or it does not read a single text.
     """
-    if not reader_class(settings.model).has_learned:
+    if not reader_class(settings.model).is_trained:
         raise AttnvizError(
             f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
         )

@@ -105,7 +105,7 @@ class Canvas(Widget):
         """Draws a state, and sends the lines that changed to the terminal."""
         screen = self.here
         self.state = settle(screen, state) if screen.size.enough else state
-        self.session.wanted = []
+        self.session.unfinished = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
         character, anew = screen.size.character, set(changed)

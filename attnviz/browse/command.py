@@ -82,7 +82,7 @@ def _look_words(session: Session, view: View) -> list[str]:
         _joining(session.by) if view.words else "",
         "" if view.special else "--no-special",
         "" if view.scores else f"--color-scale {view.steps}",
-        "--limits head" if view.own else "" if view.scores or of else "--limits 0:1",
+        "--limits head" if view.own_scale else "" if view.scores or of else "--limits 0:1",
     ]
 
 

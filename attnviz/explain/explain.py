@@ -66,13 +66,13 @@ def explain(
         raise AttnvizError(
             f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {composed}"
         )
-    if step in SEEDED_OR_TRAINED and computation.pretrained:
+    if step in SEEDED_OR_TRAINED and computation.model_name:
         usual = known_names([name for name in STEPS if _is_usual(name, computation)])
         by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
             f"{option('step', step)} needs numbers that are not captured from a model; choose {usual}{by_command}"
         )
-    if step in (CONTRIBUTIONS, ABLATION) and computation.moved is None:
+    if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
@@ -101,8 +101,8 @@ def explain(
 
 def _remark(computation: Computation) -> str:
     """Returns the remark that says where the numbers come from."""
-    if computation.pretrained:
-        return OBSERVED.format(computation.pretrained)
+    if computation.model_name:
+        return OBSERVED.format(computation.model_name)
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
@@ -110,9 +110,9 @@ def _is_usual(name: str, computation: Computation) -> bool:
     """True if the step is shown unless the user names another; never an ablation, which runs the model again."""
     if name == COMPOSITION:
         return bool(computation.parts)
-    if computation.pretrained and (name in SEEDED_OR_TRAINED or (name == "output" and not computation.output.size)):
+    if computation.model_name and (name in SEEDED_OR_TRAINED or (name == "output" and not computation.output.size)):
         return False
-    return name != ABLATION and (name != CONTRIBUTIONS or computation.moved is not None)
+    return name != ABLATION and (name != CONTRIBUTIONS or computation.value_norms is not None)
 
 
 STEPS: dict[str, Callable[[HeadView], Step]] = {

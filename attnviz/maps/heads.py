@@ -101,7 +101,7 @@ def can_be_measured(maps: LayerMaps) -> bool:
 def measured_of(maps: LayerMaps) -> CapturedMetrics | None:
     """Returns the metrics that were measured at capture, if the maps are pooled and have them."""
     source = tokens_of(maps)
-    return source.measured if isinstance(source, PooledMaps) else None
+    return source.metrics if isinstance(source, PooledMaps) else None
 
 
 def tokens_of(maps: LayerMaps) -> LayerMaps:

@@ -37,7 +37,7 @@ class PooledMaps(LayerMaps):
         maximum: ``(heads, rows, columns)``.
         counts: ``(rows, columns)``, number of visible cells of each block; ``(heads, rows, columns)`` if heads see
             different cells.
-        measured: the metrics of the heads, if they were measured at capture.
+        metrics: the metrics of the heads, if they were measured at capture.
     """
 
     saved_as: ClassVar = "pooled"
@@ -45,7 +45,7 @@ class PooledMaps(LayerMaps):
     mean: FloatArray
     maximum: FloatArray
     counts: IntArray
-    measured: CapturedMetrics | None = None
+    metrics: CapturedMetrics | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,8 +55,8 @@ class PooledMaps(LayerMaps):
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {getattr(self, name).shape}, expected {shape}")
         if shape[1] > len(self.query_tokens) or shape[2] > len(self.key_tokens):
             raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
-        if self.measured is not None:
-            self.measured.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
+        if self.metrics is not None:
+            self.metrics.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
         for array in (self.mean, self.maximum, self.counts):
             array.setflags(write=False)
 
@@ -121,7 +121,7 @@ class PooledMaps(LayerMaps):
     def to_tensors(self) -> MapTensors:
         """Returns the three arrays, the numbers of blocks, and the metrics for a file."""
         rows, columns = self.counts.shape[-2:]
-        header, arrays = ({}, {}) if self.measured is None else self.measured.to_tensors()
+        header, arrays = ({}, {}) if self.metrics is None else self.metrics.to_tensors()
         return MapTensors(
             self.saved_as,
             {"rows": rows, "columns": columns, **visibility_header(self.counts), **header},
@@ -139,7 +139,7 @@ class PooledMaps(LayerMaps):
         has_numbers = stored.optional("metrics", list) is not None
         return cls(
             **call,
-            measured=CapturedMetrics.from_tensors(stored, shape[0]) if has_numbers else None,
+            metrics=CapturedMetrics.from_tensors(stored, shape[0]) if has_numbers else None,
             mean=stored.array("mean", "float32", shape),
             maximum=stored.array("maximum", "float32", shape),
             counts=stored.array("counts", "int64", stored_shape(shape, stored.value)),

@@ -43,7 +43,7 @@ class SeededReader(Reader):
     """
 
     reads = ("text", "context")
-    has_learned = False
+    is_trained = False
     name = "seeded model"
 
     def __init__(

@@ -76,7 +76,7 @@ def reader_class(model: str) -> type[Reader]:
 
 def refuse_untrained(model: str) -> None:
     """Raises AttnvizError if the model is untrained, so that removing heads shows nothing."""
-    if not reader_class(model).has_learned:
+    if not reader_class(model).is_trained:
         raise AttnvizError(
             f"the {model} model is untrained, so that removing heads shows nothing; use {option('model', 'trained')} "
             "or a Hugging Face model"

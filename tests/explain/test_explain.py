@@ -484,8 +484,8 @@ def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trai
         Example(trained.tokens.text), Selection(), values=True
     )
     expected = contributions(recording).maps[1].window((1,), slice(0, None), slice(0, None)).weights[0]  # type: ignore[attr-defined]
-    assert trained.moved is not None
-    np.testing.assert_allclose(trained.weights[1] * trained.moved[1], expected, rtol=1e-4, atol=1e-5)
+    assert trained.value_norms is not None
+    np.testing.assert_allclose(trained.weights[1] * trained.value_norms[1], expected, rtol=1e-4, atol=1e-5)
     assert f"= {expected[-1].max():.4f}" in step.examples[0]
 
 

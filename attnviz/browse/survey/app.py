@@ -352,7 +352,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.look_at(replace(self.view, filter=event.value.strip()))
         else:
             self.pointed = True
-            self.look_at(replace(self.view, asked=event.value.strip()))
+            self.look_at(replace(self.view, axis_names=event.value.strip()))
 
     def save_as(self, path: Path) -> None:
         """Saves the points, or the card of the chosen head, as a picture."""

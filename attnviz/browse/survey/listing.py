@@ -32,7 +32,7 @@ class SurveyView:
         sort: the metric that heads are sorted by; ``None`` for the order of layers.
         ascending: sort the smallest number first.
         filter: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them; "" for all.
-        asked: the names of the metrics across and up, as ``--axes`` takes them; "" for the first two.
+        axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" for the first two.
     """
 
     survey: Survey
@@ -40,7 +40,7 @@ class SurveyView:
     sort: str | None = None
     ascending: bool = False
     filter: str = ""
-    asked: str = ""
+    axis_names: str = ""
 
     @cached_property
     def table(self) -> HeadFrame:
@@ -72,7 +72,7 @@ class SurveyView:
         Raises:
             AttnvizError: if there are not two, or the survey lacks one.
         """
-        axes = chosen_axes(self.survey, self.asked or None)
+        axes = chosen_axes(self.survey, self.axis_names or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
             raise AttnvizError(f"points need two metrics, across and up; give '{self.numbers[0]},{self.numbers[1]}'")
         return axes[0], axes[1]

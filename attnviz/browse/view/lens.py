@@ -56,7 +56,7 @@ class LaidOutLens:
             few = [CellBlock(row.values[None], row.visible[None]) for row in found[:32]]
             return session.scale(view, few, self.state.theme)
         high = max((row.largest for row in found), default=0.0) or 1.0
-        usual = session.scale(replace(view, own=False), [], self.state.theme)
+        usual = session.scale(replace(view, own_scale=False), [], self.state.theme)
         return replace(usual, high=high, low=high * LOG_RANGE * (view.steps == "log"))
 
     def row(self, head: int) -> TokenRow | None:

@@ -56,7 +56,7 @@ def _title(head: OpenHead) -> str:
 def _status(head: OpenHead) -> Box:
     """Composes the status: the progress of a preview, the size of a cell, and the part of the map on the screen."""
     spans = head.pane.queries.span, head.pane.keys.span
-    on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
+    on_map = [block for block in head.screen.session.unfinished if (block.queries, block.keys) == spans]
     place = Words(place_status(head))
     return Beside((Words(preview(on_map), style="bold"), place))
 

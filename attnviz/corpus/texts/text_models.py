@@ -46,7 +46,7 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
     Raises:
         AttnvizError: if there is no such model, it has learned nothing, or reads single texts alone.
     """
-    if not reader_class(settings.model).has_learned:
+    if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey is of a model that was trained; {option('model', './my-bert')} works, or trained")
     refuse_unused(settings)
     given = [name for name in OF_SINGLE_TEXTS if getattr(settings, name)]

@@ -134,7 +134,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """The panels with scales that begin at uniform attention if weights well above it exist; only those get lines."""
-    seen = [panel.seen.max() for panel in panels if panel.seen is not None and panel.quantity.is_weight]
+    seen = [panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight]
     if look.limits != "shared" or len(seen) < len(panels):
         return panels
     low, high = 1 / float(max(seen)), panels[0].scale.high

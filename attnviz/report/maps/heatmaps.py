@@ -170,7 +170,7 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
 
 def _exact(panel: Panel) -> Panel:
     """The panel with at least as many decimals as its quantity's format."""
-    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.own_decimals
+    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
     return replace(panel, decimals=None) if few else panel
 
 

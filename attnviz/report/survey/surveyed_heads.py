@@ -229,7 +229,7 @@ def _with_weights(
     examples = tuple(
         tuple(
             HeadExample(
-                said=each.said,
+                reason=each.said,
                 value=each.value,
                 text=texts.setdefault((each.id, each.span), len(texts)),
                 query=None if each.query is None else each.query - each.span[0],

@@ -201,11 +201,11 @@ def _layers_named(heads: Sequence[ChosenHead]) -> str:
 def strongest(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption: the largest weight shown and its place; "" if there is none."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
-    weights = [panel for panel in weights if panel.has_choices] or weights
+    weights = [panel for panel in weights if panel.varies] or weights
     best = max(weights, key=lambda panel: panel.peak, default=None)
     if best is None or best.peak < 0:
         return ""
-    row, column = np.unravel_index(np.nanargmax(np.where(best.telling, best.values, -1)), best.values.shape)
+    row, column = np.unravel_index(np.nanargmax(np.where(best.informative, best.values, -1)), best.values.shape)
     most, name = _level_text(best), f"head {best.name}" if best.group else best.name
     what = "contribution" if best.quantity is CONTRIBUTION else "weight"
     if not best.pooled:
@@ -221,7 +221,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
     best = max(panels, key=lambda panel: panel.peak)
     if best.peak < 0:
         return ""
-    column = int(np.nanargmax(np.where(best.telling, best.values, -1)[0]))
+    column = int(np.nanargmax(np.where(best.informative, best.values, -1)[0]))
     head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
     what = "contribution" if best.quantity is CONTRIBUTION else "weight"
