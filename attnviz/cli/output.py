@@ -130,8 +130,8 @@ def _say_unseen(report: "Report") -> None:
     from attnviz.render.terminal.draw import ineffective_options
 
     if unseen := [flag(name) for name in ineffective_options(report) if name in TYPED.get()]:
-        are = "are" if len(unseen) > 1 else "is"
-        remark(f"{' and '.join(unseen)} {are} of colours, and there are none here; -o picture.png has them")
+        change = "change" if len(unseen) > 1 else "changes"
+        remark(f"{' and '.join(unseen)} {change} colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:

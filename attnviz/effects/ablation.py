@@ -58,6 +58,14 @@ def ablate(
     Raises:
         AttnvizError: for a model whose projections are not found, an unknown metric or head, too many pairs, or pairs
             beside ``top``.
+
+    Example:
+        >>> import attnviz, torch
+        >>> from attnviz.models.trained import load_model
+        >>> repeated = torch.tensor([[256, *range(20), *range(20)]])
+        >>> effects = attnviz.ablate(load_model(), repeated, "accuracy", heads=["0.0", "0.1"], positions=slice(21, 40))
+        >>> effects.baseline, [float(row.mean) for row in effects.rows]  # without head 0.0 no token is predicted
+        (1.0, [-1.0, 0.0])
     """
     texts = inputs if isinstance(inputs, list) else [inputs]
     if not texts:

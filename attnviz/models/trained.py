@@ -211,7 +211,7 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
             for each in earlier
             for head in range(NUM_HEADS)
         },
-        moved=moved,
+        value_norms=moved,
     )
 
 

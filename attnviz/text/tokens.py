@@ -365,7 +365,7 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
 
     if not Path(path).is_file():
         names = known_names([*TOKENIZERS, "the path of a tokenizer.json"])
-        raise AttnvizError(f"unknown tokenizer {path!r}; {names} works")
+        raise AttnvizError(f"unknown tokenizer {path!r}; choose {names}")
     refuse_absurd_tokenizer(Path(path))
     try:
         encoder = Tokenizer.from_file(path)

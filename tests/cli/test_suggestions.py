@@ -30,7 +30,7 @@ WRONG = {
     "show ./model": "is the folder of a model; give a text and --model ./model to run it",
     "show folder": "'folder' is a folder here",
     "show x.npz": "'x.npz' holds no attention under a known name",
-    "show x.npy": "cannot read 'x.npy': there is no such file",
+    "show x.npy": "cannot read 'x.npy': No such file",
     "show gone.safetensors": "gone.safetensors",
     "show run.safetensors --causal": "--causal does not apply to a recording",
     "show run.safetensors --model trained": "--model does not apply to a recording",
@@ -227,7 +227,7 @@ ADVISED = {
     ),
     "show Life --notes notes.txt -o x.html": ("line 1 is no note", "show Life -o x.html"),
     "show Life --notes gone.txt -o x.html": ("cannot read", "show Life -o x.html"),
-    "show Life --context ' '": ("a text with a word in it works", "show Life --context Leben"),
+    "show Life --context ' '": ("give a text with at least one word", "show Life --context Leben"),
     "show Life --query 9": ("so 0 to 0 works", "show Life --query 0"),
     "show Life --num-heads 40 --embed-dim 80 --style arcs -o x.svg": (
         "choose some, as --heads 0.3,1.2",
@@ -400,8 +400,9 @@ def test_wrong_command_lines_are_one_line_each_and_write_nothing(run: Run, place
         assert code in (1, 2), line
         assert len(said) == 1, (line, error)
         assert said[0].startswith("attnviz: "), line
-        assert says in said[0], (line, said[0])
         SAID[line] = error
+    other = {line: SAID[line] for line, says in WRONG.items() if says not in SAID[line]}
+    assert not other
     assert sorted(path.name for path in place.rglob("*")) == before
 
 
@@ -457,14 +458,17 @@ def test_what_a_refusal_advises_is_accepted_when_it_is_typed(run: Run, place: Pa
 
 def test_what_a_refusal_advises_in_other_words_is_accepted_too(run: Run, place: Path) -> None:
     here = set(place.rglob("*"))
+    other = {}
     for line, (says, remedy) in ADVISED.items():
         code, said = run(line)
         assert code == 1, line
-        assert says in said, (line, said)
         assert said.count("\n") == 1, (line, said)
+        if says not in said:
+            other[line] = said
         assert run(remedy) == (0, ""), remedy
         for path in set(place.rglob("*")) - here:
             path.unlink()
+    assert not other
 
 
 def test_nothing_to_compare_is_said_before_a_text_is_chosen(run: Run) -> None:
@@ -511,8 +515,8 @@ def test_a_users_own_default_is_never_refused(run: Run, place: Path, monkeypatch
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("heads 'a b a b' --color-scale log --cmap magma", "--cmap and --color-scale are of colours"),
-        ("show 'a b a b' --style text --limits 0:0.3", "--limits is of colours"),
+        ("heads 'a b a b' --color-scale log --cmap magma", "--cmap and --color-scale change colours"),
+        ("show 'a b a b' --style text --limits 0:0.3", "--limits changes colours"),
     ],
 )
 def test_every_option_of_colours_is_said_where_there_are_none(

@@ -374,8 +374,8 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
         (["--step", "magic"], "unknown step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
-        (["--head", "0,1"], "--head '0,1' is not one head; 1 or 0.1 (layer.head) works"),
-        (["-o", "x.png"], "unknown suffix '.png'; .txt, .html or .md works"),
+        (["--head", "0,1"], "--head '0,1' is not one head; write it as 1 or 0.1 (layer.head)"),
+        (["-o", "x.png"], "unknown suffix '.png'; choose .txt, .html or .md"),
         (["--json"], "explain prints no JSON"),
     ],
 )

@@ -88,7 +88,7 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
         counts = value if isinstance(value, list) else [value]
         largest = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest > limit:
-            raise AttnvizError(f"config.json of {name!r} says {key} {largest:g}, and at most {limit} are read")
+            raise AttnvizError(f"config.json of {name!r} has {key} {largest:g}, above the limit of {limit}")
         if key == REPEATED and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} says {key} for more than {MAX_LAYERS} layers")
 
