@@ -1,13 +1,16 @@
-"""Attention weights to one number a query and one a head: the table of metrics, each a function and a line.
+"""Computes metrics of attention weights, per query and per head; each is a function and a line of the table `METRICS`.
 
-A metric of cells is a function of `Grid`: it says which visible keys count for each query, and its number is the weight
-on them, absent for a query without one. A metric of rows is a function of `Rows` and gives ``(heads, queries)``. A
-head's number is the mean over its queries that have a choice: those that see at least two keys. A metric of columns is
-a function of `Columns`, what every key received from those same queries, and gives ``(heads,)``.
+There are three kinds of metrics:
 
-Three engines compute them: numpy over maps that are held, torch over long ones, tile by tile, and torch over the texts
-of a survey, whose axis comes before the others. Whether a query has a number depends on its grid alone, so that all
-heads have it or none.
+- A metric of cells is a function of `Grid` that selects visible cells. Its number for a query is the weight on these
+  cells, or NaN if the query has none.
+- A metric of rows is a function of `Rows` that returns a number per query, ``(heads, queries)``.
+- A metric of columns is a function of `Columns`, the weight that each key receives, and returns ``(heads,)``.
+
+A head's number is the mean over the queries that see at least two keys; columns are means over the same queries.
+
+Three engines compute them: numpy for maps in memory, torch for long maps, tile by tile, and torch for the batches of a
+survey, where an axis of texts comes first. The grid alone decides if a query has a number: all heads have one or none.
 """
 
 import threading
@@ -26,17 +29,17 @@ from attnviz.metrics.needs import ONE_AXIS, Need
 from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
 
-STRIPES = 3  # keys whose columns count as vertical stripes
+STRIPES = 3  # keys that count as vertical stripes
 
 
 @dataclass(frozen=True)
 class Metric(Measure):
-    """One line of the table: a measure of where heads look.
+    """A measure of where heads look; exactly one of its functions is set.
 
     Attributes:
-        cells: gives the cells whose weight it is; or
-        rows: gives it for each query, ``(heads, queries)``; or
-        columns: gives it for each head, ``(heads,)``.
+        cells: returns the cells whose weight is the number of a query.
+        rows: returns the number of each query, ``(heads, queries)``.
+        columns: returns the number of each head, ``(heads,)``.
     """
 
     cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
@@ -44,13 +47,16 @@ class Metric(Measure):
     columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
 
     def fits(self, grid: Grid) -> bool:
-        """False where the axes of a grid are not those that the metric compares."""
+        """True if the axes of a grid are of the kind that the metric needs: one text, a pair, or a sequence."""
         if (grid.cross and self.needs & ONE_AXIS) or (Need.PAIR in self.needs and not grid.is_pair):
             return False
         return grid.in_sequence or Need.SEQUENCE not in self.needs
 
     def of(self, rows: Rows) -> Array:
-        """The number of each query, ``(heads, queries)``; NaN where it has no meaning. Not of a metric of columns."""
+        """Returns the number of each query, ``(heads, queries)``; NaN where it does not apply.
+
+        A metric of columns has no numbers of queries.
+        """
         if not self.fits(rows.grid):
             return rows.absent()
         if self.cells is not None:
@@ -61,16 +67,16 @@ class Metric(Measure):
 
 @dataclass(frozen=True, eq=False)
 class HeadNumbers:
-    """What was measured of one head over one text, before it becomes a row of a `HeadFrame`.
+    """The metrics of one head over one text, which become a row of a `HeadFrame`.
 
     Attributes:
         layer: the layer's number.
         head: the head's number.
-        keys: how many keys its queries see in all.
-        values: by the name of the metric; NaN where it has no meaning.
-        counts: how many queries each value is a mean of.
-        sink: the number of the key that receives most.
-        sink_label: the label of its token.
+        keys: the number of keys that any query sees.
+        values: the value of each metric by name; NaN where it does not apply.
+        counts: the number of queries that each value is a mean of.
+        sink: the index of the key that receives most weight.
+        sink_label: the label of that key's token.
     """
 
     layer: int
@@ -83,110 +89,111 @@ class HeadNumbers:
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """What the head does, the clearest first."""
+        """The patterns of the head, the clearest first."""
         return find_patterns(self.values, self.counts, self.keys, self.sink_label)
 
 
 def entropy(rows: Rows) -> Array:
-    """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
+    """Returns the entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
     return rows.entropy
 
 
 def relative_entropy(rows: Rows) -> Array:
-    """Entropy over log2 of the visible keys, 0 (one key) to 1 (uniform); absent where one key is visible."""
+    """Returns entropy divided by log2 of the visible keys, 0 (one key) to 1 (uniform); NaN if one key is visible."""
     return rows.where(rows.grid.choices > 1, rows.entropy / rows.grid.most_bits)
 
 
 def peak(rows: Rows) -> Array:
-    """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
+    """Returns the largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
     return rows.peak
 
 
 def first(grid: Grid) -> Cells:
-    """The first token that is not padding (the attention sink of Xiao et al. 2023)."""
+    """Returns the cells of the first token that is not padding (the attention sink of Xiao et al. 2023)."""
     return grid.cells(grid.first_key)
 
 
 def special(grid: Grid) -> Cells:
-    """Tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
+    """Returns the cells of tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
     return grid.cells(grid.key("special"))
 
 
 def itself(grid: Grid) -> Cells:
-    """The query's own token."""
+    """Returns the cells of the query's own token."""
     return grid.at_offsets(0, 0)
 
 
 def previous(grid: Grid) -> Cells:
-    """The token before the query; absent for the first token."""
+    """Returns the cells of the token before the query; the first token has none."""
     return grid.at_offsets(-1, -1)
 
 
 def following(grid: Grid) -> Cells:
-    """The token after the query; absent where a causal mask hides it."""
+    """Returns the cells of the token after the query; a causal mask leaves none."""
     return grid.at_offsets(1, 1)
 
 
 def duplicate(grid: Grid) -> Cells:
-    """Earlier copies of the query's token (Wang et al. 2022)."""
+    """Returns the cells of earlier copies of the query's token (Wang et al. 2022)."""
     return grid.cells(grid.earlier_copies)
 
 
 def induction(grid: Grid) -> Cells:
-    """The tokens after earlier copies of the query's token (Olsson et al. 2022, "prefix matching").
+    """Returns the cells of tokens that follow an earlier copy of the query's token, and precede the query.
 
-    A token counts only before the query itself.
+    Source: Olsson et al. 2022, "prefix matching".
     """
     return grid.cells(grid.next_keys(grid.earlier_copies) & grid.earlier)
 
 
 def distance(rows: Rows) -> Array:
-    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019)."""
+    """Returns the mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019)."""
     return rows.distance
 
 
 def distance_spread(rows: Rows) -> Array:
-    """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
+    """Returns the standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
+    # The difference of two nearly equal sums can be negative by rounding, hence the clip.
     return (rows.squared_distance - rows.distance**2).clip(0) ** 0.5
 
 
 def locality(grid: Grid) -> Cells:
-    """Tokens up to `NEAR` to either side, and the query itself."""
+    """Returns the cells of tokens at most `NEAR` positions from the query, itself included."""
     return grid.at_offsets(-NEAR, NEAR)
 
 
 def block(grid: Grid) -> Cells:
-    """The query's own sentence (the blocks of Kovaleva et al. 2019, figure 1).
+    """Returns the cells of the query's own sentence (the blocks of Kovaleva et al. 2019, figure 1).
 
-    Special tokens belong to no sentence; absent for them, and for a text of one sentence.
+    Special tokens belong to no sentence; neither they nor the queries of a text of one sentence have cells.
     """
     several = (grid.all_keys("sentences") > 0).any(axis=-1, keepdims=True)
     return grid.cells(grid.same("sentences", several))
 
 
 def pair(grid: Grid) -> Cells:
-    """The other text of a pair, special tokens left out."""
+    """Returns the cells between the two texts of a pair, without special tokens."""
     other = grid.key("segments") != grid.query("segments")
     return grid.cells(other & ~grid.key("special") & ~grid.query("special"))
 
 
 def hidden(rows: Rows) -> Array:
-    """The share of the softmax that a causal mask hid: Σ exp(score) over hidden later keys / Σ over all.
+    """Returns the share of the softmax that a causal mask removed: Σ exp(score) over hidden later keys / Σ over all.
 
-    Absent for a query with no later key hidden, and where scores of hidden keys were not kept.
+    NaN for a query with no hidden later key, and if the scores of hidden keys are unknown.
     """
     return rows.where(rows.grid.has_later, rows.hidden)
 
 
 def sink(columns: Columns) -> Array:
-    """Weight on the one key that receives most, whichever it is, a share: maxₖ mean over queries of w."""
+    """Returns the weight on the key that receives most, a share: maxₖ of the mean over queries of w."""
     return columns.received.max(axis=-1)
 
 
 def stripe(columns: Columns) -> Array:
-    """Weight on the `STRIPES` keys that receive most, a share: vertical stripes (Kovaleva et al. 2019, figure 1).
+    """Returns the weight on the `STRIPES` keys that receive most, a share (Kovaleva et al. 2019, fig. 1, vertical stripes).
 
-    Absent where no more keys than these are seen.
+    NaN if there are no other visible keys, since these would receive all the weight.
     """
     most = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
     return np.where(columns.keys > STRIPES, most, np.nan)
@@ -239,12 +246,12 @@ METRICS = {
 def measure_heads(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
 ) -> list[HeadNumbers]:
-    """The named metrics of these heads in their order; those of one call are measured together, and no others.
+    """Measures heads in their order; the heads of one attention call are measured together.
 
     Args:
-        heads: the maps and the number of each.
-        names: of the metrics.
-        every: of how many blocks of queries one is measured.
+        heads: maps with the number of a head.
+        names: the names of the metrics.
+        every: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
     calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
@@ -261,10 +268,16 @@ def measure_heads(
 def measure(
     maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, every: int = 1
 ) -> list[HeadNumbers]:
-    """The named metrics of these heads of one layer's maps (``None``: of all), in all or some blocks of queries.
+    """Measures heads of one attention call.
+
+    Args:
+        maps: the maps of the call.
+        names: the names of the metrics.
+        heads: the numbers of the heads; ``None`` for all.
+        every: the stride over blocks of queries; 1 measures all.
 
     Raises:
-        AttnvizError: for maps without single cells that were not measured when they were captured.
+        AttnvizError: for maps without single cells that were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
     if (held := measured_of(maps)) is not None:
@@ -275,7 +288,7 @@ def measure(
 
 
 def hold_numbers(maps: CellMaps) -> CapturedMetrics:
-    """Every metric of the heads, for maps that are about to lose their cells."""
+    """Returns every metric of all heads, to be stored with maps whose single cells are about to be dropped."""
     found = measure(maps)
     return CapturedMetrics(
         names=tuple(METRICS),
@@ -287,7 +300,7 @@ def hold_numbers(maps: CellMaps) -> CapturedMetrics:
 
 
 def _held_numbers(maps: LayerMaps, held: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """What was measured of a head; a metric that was not then is absent."""
+    """Returns the stored metrics of a head; a metric that was not stored is NaN."""
     place = maps.positions((head,))[0]
     values = dict(zip(held.names, held.values[place].tolist(), strict=True))
     counts = dict(zip(held.names, held.counts[place].tolist(), strict=True))
@@ -330,7 +343,7 @@ def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], ev
 
 
 def with_shares(maps: CellMaps) -> CellMaps:
-    """The maps with rows that sum to 1: weights as they are, contributions as shares of their rows."""
+    """Returns maps whose rows sum to 1: weights unchanged, contributions divided by the sum of their row."""
     if maps.quantity == "weight":
         return maps
     from attnviz.maps.contributions import shares_of_rows
@@ -341,10 +354,17 @@ def with_shares(maps: CellMaps) -> CellMaps:
 def measure_queries(
     maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
 ) -> tuple[Float64Array, Columns, BoolArray]:
-    """Metrics for each query, ``(metrics, heads, queries)``; what keys received; which queries have a choice.
+    """Measures each query of heads that share their visible cells, as the groups of `LayerMaps.head_groups` do.
 
-    Of the named metrics those of columns have no number for a query, and are left out. The heads must see the same
-    cells: `LayerMaps.head_groups` gives such.
+    Args:
+        maps: the maps of one attention call.
+        names: the names of the metrics; those of columns have no number for a query and are skipped.
+        heads: the numbers of the heads.
+        every: the stride over blocks of queries; 1 measures all.
+
+    Returns:
+        The metrics ``(metrics, heads, queries)``, the weight that the keys receive, and ``(queries,)``, True for the
+        measured queries that see two keys or more.
     """
     maps = with_shares(maps)
     metrics, shape = list(_of_queries(names).values()), (len(heads), len(maps.query_tokens))
@@ -354,7 +374,7 @@ def measure_queries(
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
-        """Adds what some rows hold; in one of several threads at once."""
+        """Adds the numbers of some rows; several threads call it at once."""
         grid = rows.grid
         for metric, found in zip(metrics, numbers, strict=True):
             found[rows.places, grid.span] = metric.of(rows)
@@ -368,7 +388,7 @@ def measure_queries(
 
 
 def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], every: int) -> None:
-    """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
+    """Calls ``work`` with blocks of rows: computed by torch in threads for long maps with a device, else by numpy."""
     factors = maps.cell_factors() if every == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
@@ -380,16 +400,16 @@ def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows]
 
 
 def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
-    """The metrics of these names that have a number for each query."""
+    """Returns the metrics among these that have a number for each query, by name."""
     return {name: metric for name in names if (metric := METRICS[name]).columns is None}
 
 
 def _means(numbers: Float64Array, chosen: BoolArray) -> tuple[Float64Array, list[int]]:
-    """The means over the chosen queries that have a number, ``(metrics, heads)``, and how many of head 0 these are.
+    """Returns means over queries, ``(metrics, heads)``, and the number of queries per metric, the same for all heads.
 
     Args:
-        numbers: ``(metrics, heads, queries)``, of which those that do not count are written over by 0.
-        chosen: ``(queries,)``.
+        numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
+        chosen: ``(queries,)``, True for queries that count unless their number is NaN.
     """
     counted = chosen & ~np.isnan(numbers)
     count = np.count_nonzero(counted, axis=-1)

@@ -1,4 +1,4 @@
-"""Rows of long maps by torch: a head's weights over a band of queries are computed, summed up and forgotten."""
+"""Measures rows of long maps with torch: computes a head's weights over a band of queries, sums and drops them."""
 
 import threading
 from collections.abc import Callable
@@ -20,32 +20,39 @@ from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import tensor_of
 from attnviz.streaming.workers import run_parallel
 
-BAND_CELLS = 2**21  # cells of a band of a head's rows
+BAND_CELLS = 2**21  # the largest number of cells of a band: one head's rows of some queries
 MIN_ROWS, MAX_ROWS = 16, 256
-TILE_KEYS = {"cpu": 512, "cuda": 2**14}  # of a tile of a band: what stays in the cache
-MAX_FLOAT32_LOGSUMEXP = 64.0  # of a larger one products in float32 leave metrics less right than 1e-5
+TILE_KEYS = {"cpu": 512, "cuda": 2**14}  # keys of a tile of a band; a tile stays in the cache
+MAX_FLOAT32_LOGSUMEXP = 64.0  # above it, products in float32 give metrics an error larger than 1e-5
 
 
 class Moments(NamedTuple):
-    """Σ w, Σ w·x and Σ w·x² over some keys, each ``(queries,)``, x counted from an origin on the keys' far side."""
+    """The sums Σ w, Σ w·x and Σ w·x² over some keys, each ``(queries,)``.
+
+    x is a key's offset from an origin at the edge of these keys that is nearest to the queries.
+    """
 
     weight: Float64Array
     first: Float64Array
     second: Float64Array
 
     def distances(self, queries: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Σ w·|q − x| and Σ w·(q − x)² for queries on the origin's near side: no term takes from another."""
+        """Returns Σ w·|q − x| and Σ w·(q − x)², given the offsets q of the queries from the origin.
+
+        Queries and keys lie on opposite sides of the origin, so that all terms have one sign and nothing cancels.
+        """
         squares = queries**2 * self.weight - 2 * queries * self.first + self.second
         return np.abs(queries * self.weight - self.first), squares
 
 
 class LoadedRows(NamedTuple):
-    """A head's queries of a band, and what is added to their products with keys to give exponents.
+    """A head's queries of a band, scaled so that their products with keys are exponents of 2.
 
     Attributes:
-        queries: ``(queries, features + 1)``, the last feature ``-log2 e · logsumexp``; in float64 where that is large.
-        place: where the head is held.
-        span: which queries.
+        queries: ``(queries, features + 1)``; the last feature is ``-log2 e · logsumexp``, which is added to the
+            products. float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP` in magnitude.
+        place: the index of the head in the factors.
+        span: the range of the queries.
     """
 
     queries: Tensor
@@ -54,9 +61,9 @@ class LoadedRows(NamedTuple):
 
 
 class TorchRows(GridRows):
-    """One head's rows of a grid, tile by tile of their keys, each summed up while it is in the processor's cache.
+    """The rows of one head over a grid, computed in tiles of keys; each tile is summed while it is in the cache.
 
-    A weight is ``2 ** exponent``, the exponent ``log2 e · (score − logsumexp)``.
+    A weight is ``2 ** exponent``, with the exponent ``log2 e · (score − logsumexp)``.
 
     Attributes:
         weights: ``(queries, keys)``, 0 where not visible.
@@ -80,7 +87,7 @@ class TorchRows(GridRows):
             self._add_near(self._tile(keys), keys)
 
     def _tile(self, keys: slice) -> Tensor:
-        """The weights of some keys, ``(queries, keys)``, added to the sums but for those of distances."""
+        """Computes the weights of some keys, ``(queries, keys)``, and adds them to all sums but those of distances."""
         exponents = self.bands.exponents(self.loaded, keys)
         if keys.stop > self.grid.first_hidden:
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
@@ -91,7 +98,7 @@ class TorchRows(GridRows):
         return weights
 
     def _add_near(self, weights: Tensor, keys: slice) -> None:
-        """Adds Σ w, Σ w·distance and Σ w·distance² over keys among the positions of the band's queries."""
+        """Adds Σ w, Σ w·distance and Σ w·distance² over keys between the positions of the first and last query."""
         first = self.grid.before
         steps = self.bands.tensor(self.grid.near_distances[:, keys.start - first : keys.stop - first])
         weighted = weights * steps
@@ -109,7 +116,7 @@ class TorchRows(GridRows):
 
     @property
     def received(self) -> Float64Array:
-        """The weight that each key receives from the queries that have a choice."""
+        """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
         return self._numbers(self._received)
 
     @property
@@ -124,7 +131,7 @@ class TorchRows(GridRows):
 
     @cached_property
     def beyond(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys to that over visible ones."""
+        """Σ exp(score) over hidden later keys, divided by that over visible keys."""
         grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.seen)
         sums = self.bands.zeros(len(grid.visible), torch.float64)
         for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), count)):
@@ -135,7 +142,7 @@ class TorchRows(GridRows):
         return self._numbers(sums)
 
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
-        """The weight on the cells that count; NaN where a query has none."""
+        """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.picked is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
         else:
@@ -146,27 +153,28 @@ class TorchRows(GridRows):
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean distance and the mean squared distance: keys before and after the band by their moments."""
+        """The mean distance and the mean squared distance; keys before and after the band enter by their moments."""
         positions = self.grid.positions.astype(np.float64)
         sums = self._numbers(self._near)[0]
         for found, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
             moments = Moments(*self._numbers(found)[0].T)
             sums += np.stack([moments.weight, *moments.distances(positions - origin)])
-        if self.bands.factors.sink is None:  # then a row's weights add up to 1 but for rounding
+        if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
             sums /= np.where(sums[0] > 0, sums[0], 1)
         return sums[1][None], sums[2][None]
 
     def _numbers(self, sums: Tensor) -> Float64Array:
-        """What was summed up over keys, ``(heads, ...)``."""
+        """Returns sums over keys as numpy, with an axis of one head in front: ``(heads, ...)``."""
         return np.asarray(sums[None].cpu().numpy(), dtype=np.float64)
 
 
 class TorchBands:
-    """What the bands of one layer's maps are computed from and in.
+    """The inputs and buffers from which the bands of an attention call are computed.
 
     Attributes:
-        factors: queries, keys and rules.
-        device: where they are computed.
+        factors: queries, keys and mask of the call.
+        device: the device of the computation.
+        keys: the keys of each key/value head, ``(keys, features)`` in float32, on the device.
     """
 
     def __init__(self, factors: Factors, held: list[int]) -> None:
@@ -178,11 +186,11 @@ class TorchBands:
         self._memory = threading.local()
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
-        """The array on the device."""
+        """Returns the array as a tensor on the device."""
         return tensor_of(array).to(self.device)
 
     def memory(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Memory of this thread for something of that name, which the next band writes over."""
+        """Returns this thread's buffer of this name as ``shape``; the next request for the name overwrites it."""
         held: Tensor | None = getattr(self._memory, name, None)
         if held is None or held.numel() < shape[0] * shape[1]:
             held = torch.empty(shape[0] * shape[1], device=self.device)
@@ -190,16 +198,16 @@ class TorchBands:
         return held[: shape[0] * shape[1]].view(shape)
 
     def zeros(self, shape: int | tuple[int, ...], kind: torch.dtype = torch.float32) -> Tensor:
-        """Zeros on the device."""
+        """Returns zeros on the device."""
         return torch.zeros(shape, dtype=kind, device=self.device)
 
     def tiles(self, keys: slice) -> list[slice]:
-        """The keys in tiles."""
+        """Returns the range of keys cut into tiles."""
         width = TILE_KEYS["cpu" if self.device == "cpu" else "cuda"]
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
     def load(self, place: int, span: slice) -> LoadedRows:
-        """A head's queries of a band."""
+        """Returns the scaled queries of a head over a band."""
         reference = np.maximum(-self.factors.reference(place, span), HIDDEN)
         large = bool((np.abs(reference[reference > HIDDEN]) > MAX_FLOAT32_LOGSUMEXP).any())
         kind: type[np.floating[Any]] = np.float64 if large else np.float32
@@ -207,7 +215,7 @@ class TorchBands:
         return LoadedRows(self.tensor(np.concatenate([own, reference * kind(LOG2_E)], axis=1)), place, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
-        """The exponents of a tile as if all were visible, ``(queries, keys)``, in memory that the next tile reuses."""
+        """Returns the exponents of a tile without the mask, ``(queries, keys)``, in a buffer that tiles share."""
         queries, softcap = rows.queries, self.factors.softcap
         columns = self.keys[self.factors.key_heads[rows.place]][keys].to(queries.dtype)
         out = self.memory("exponents", (len(queries), len(columns)))
@@ -226,7 +234,14 @@ class TorchBands:
 
 
 def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[GridRows], None]) -> None:
-    """Calls a function with the rows of each head over each band of queries, in several threads at once on the CPU."""
+    """Calls ``work`` with the rows of each head over each band of queries; on the CPU in several threads at once.
+
+    Args:
+        maps: the maps of the attention call.
+        factors: queries, keys and mask of the call.
+        heads: the numbers of the heads, all with the same visible cells.
+        work: the function to call; it must be thread-safe.
+    """
     count, keys, held = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
     bands, height = TorchBands(factors, held), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
