@@ -1,4 +1,4 @@
-"""ablate(model, inputs): what the output of any torch module loses without each of its heads."""
+"""Measures how the output of a torch module changes when heads are ablated: ``ablate(model, inputs)``."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -35,29 +35,31 @@ def ablate(
     attention: AttentionPart | None = None,
     positions: slice = slice(None),
 ) -> Effects:
-    """What the output of a model loses without each of its heads.
+    """Ablates heads of a model and measures how its output changes without each head, or without each set of heads.
 
-    The output of a head is replaced where it enters the output projection. The model's weights, buffers, hooks,
-    training flags and the random state are the same before and after; it runs in evaluation mode.
+    Ablation replaces the output of a head where it enters the output projection. The model runs in evaluation mode.
+    Its weights, buffers, hooks and training flags and the random state are the same before and after.
 
     Args:
-        model: any torch module whose attention is projected by a linear map.
-        inputs: what it is called with: a tensor, a tuple, or a mapping of names; a list of these is several texts.
-        metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` of token 7, or a function
-            from the model's output to a number; ``None`` for the loss of language models, else the cosine.
-        heads: which heads, as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
-        sets: sets of heads that are removed together, as ``["0.1+2.3"]``, or whole layers, as ``["2"]``; then no single
-            heads are, unless they are given too.
-        pairs: every two of the heads as well.
-        top: the head whose removal changes most, then the one that changes most with that removed, and so on, so many;
-            of several texts by the mean.
-        by: ``zero``, ``mean`` (over the positions of the text), or other inputs of as many tokens.
-        attention: of an encoder-decoder, its ``encoder``, ``decoder`` or ``cross`` attention.
-        positions: the tokens at which a metric of tokens is measured.
+        model: any torch module whose attention ends in a linear output projection.
+        inputs: the arguments of the model: a tensor, a tuple, or a mapping of names. A list holds several texts.
+        metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` for token 7, or a
+            function from the model's output to a number. ``None`` chooses the loss for language models, else the
+            cosine.
+        heads: the heads to ablate one by one, as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
+        sets: sets of heads to ablate together, as ``["0.1+2.3"]``, or whole layers, as ``["2"]``. Single heads are
+            then ablated only if ``heads`` names them.
+        pairs: True to ablate every pair of the heads, too.
+        top: the number of heads to ablate greedily: first the head whose ablation changes the metric most, then the
+            one that changes it most with the first ablated, and so on. With several texts the mean change decides.
+        by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
+            with as many tokens, whose outputs are then used.
+        attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
+        positions: the tokens at which metrics of tokens are measured.
 
     Raises:
-        AttnvizError: for a model whose projections are not found, an unknown metric or head, too many pairs, or pairs
-            beside ``top``.
+        AttnvizError: for a model whose output projections are not found, an unknown metric or head, too many pairs, or
+            pairs beside ``top``.
 
     Example:
         >>> import attnviz, torch
@@ -93,13 +95,13 @@ def ablate(
 
 @dataclass(frozen=True)
 class TextResult:
-    """What was found of one text.
+    """The results of ablation on one text.
 
     Attributes:
-        sets: of heads.
-        values: the metric without each.
-        baseline: with all heads.
-        metric: its name.
+        sets: the sets of heads that were ablated.
+        values: the metric without each set.
+        baseline: the metric with all heads.
+        metric: the name of the metric.
     """
 
     sets: list[HeadSet]
@@ -110,7 +112,7 @@ class TextResult:
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """What is asked of every text: the arguments of ``ablate``."""
+    """The arguments of ``ablate`` that hold for every text."""
 
     model: nn.Module
     metric: Metric | None
@@ -122,7 +124,7 @@ class Ablation:
     positions: slice
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
-        """A text, run with all heads, and the name of what is measured."""
+        """Runs the model on a text with all heads, and returns that run with the name of the metric."""
         args, kwargs = arguments_of(inputs)
         clean = clean_run(self.model, args, kwargs, self.attention)
         metric = usual_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
@@ -132,11 +134,11 @@ class Ablation:
         return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
     def chosen(self, run: TextRun) -> list[HeadSet]:
-        """The sets of heads that are removed."""
+        """Returns the sets of heads to ablate."""
         return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
 
     def result(self, inputs: Any) -> TextResult:
-        """What is found of a text."""
+        """Returns the results of ablation on a text."""
         run, metric = self.run(inputs)
         return _result(run, metric, self.chosen(run))
 
@@ -150,9 +152,9 @@ def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
 
 
 def _greedily(asked: Ablation, texts: list[Any], top: int) -> list[TextResult]:
-    """Sets that grow by the head whose removal then changes most in the mean over the texts.
+    """Returns results for a growing set: each step adds the head whose ablation changes the mean over texts most.
 
-    Several texts are run anew for each head, since what their modules gave is not held of more than one.
+    With several texts, each step runs every text anew, since the outputs of modules are cached for one text only.
     """
     first = asked.run(texts[0])
     wanted = asked.chosen(first[0])
@@ -173,5 +175,5 @@ def _greedily(asked: Ablation, texts: list[Any], top: int) -> list[TextResult]:
 
 
 def _mean_change(found: list[TextResult], at: int) -> float:
-    """Of the metric without one of the sets."""
+    """Returns the change of the metric without the set at an index, as a mean over texts."""
     return fmean(result.values[at] - result.baseline for result in found)

@@ -1,4 +1,4 @@
-"""What changes between two tables of effects: each set of heads with its effect in both, and how sure that is."""
+"""Compares two tables of effects: each set of heads with its effect before and after, and the margin of the change."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ FORMAT, VERSION = "attnviz effect changes", 1
 
 
 def effect_changes(before: Effects, after: Effects) -> HeadChanges:
-    """What changes between two tables of effects, the largest change first.
+    """Returns the changes between two tables of effects, the largest change first.
 
     Raises:
-        AttnvizError: if they are of different metrics, or have no set of heads in common.
+        AttnvizError: if the tables have different metrics, or no set of heads in common.
     """
     if before.metric != after.metric:
         raise AttnvizError(
@@ -37,7 +37,7 @@ def _about(effects: Effects) -> dict[str, Any]:
 
 
 def _differences(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
-    """What the tables are of, and where that is not the same beside what was meant to change."""
+    """Returns remarks: the origin of both tables, and differences between them that may confound the comparison."""
     said = [f"Before: {_said(before)}. After: {_said(after)}."]
     if before.by != after.by:
         said.append(f"What heads are replaced by is not the same, {before.by} before and {after.by} after.")

@@ -1,4 +1,4 @@
-"""What the output of a model loses without each of some sets of heads, as a table of numbers."""
+"""Defines the table of effects: how the output of a model changes without each of some sets of heads."""
 
 import math
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ OUTPUTS = {
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What is lost without a set of heads.
+    """The effect of ablating a set of heads.
 
     Attributes:
-        heads: layer and head of each.
-        values: one a text, how the metric changes without them.
+        heads: the layer and the number of each head.
+        values: ``(texts,)``, the change of the metric without the heads.
     """
 
     heads: HeadSet
@@ -46,35 +46,35 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """The heads as they are written everywhere, joined by ``+``."""
+        """The heads as ``layer.head``, joined by ``+``."""
         return HeadRow(self.heads).name
 
     @cached_property
     def mean(self) -> float:
-        """The mean over the texts."""
+        """The mean change over the texts."""
         return float(self.values.mean())
 
     @property
     def margin(self) -> float:
-        """Half the width of the 95 % interval of the mean over texts; NaN for one text."""
+        """Half of the 95 % interval of the mean over texts; NaN for one text."""
         return margin_of_mean(self.values)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Effects:
-    """The effects of sets of heads, in the order in which they were asked for.
+    """The effects of ablating sets of heads, in the order in which the caller listed the sets.
 
     Attributes:
-        rows: one a set.
-        metric: the name of what changes.
-        by: what the heads' outputs were replaced by.
-        baseline: the metric with all heads, the mean over the texts.
-        texts: how many there were.
-        model: a name or a path.
-        title: of the text, or of the texts.
-        pairs: whether rows of two heads are compared with the effects of each alone.
-        greedy: whether each row adds the head to the one before whose removal then changes most.
-        remarks: what a reader must know.
+        rows: one effect per set.
+        metric: the name of the metric whose change is the effect.
+        by: the replacement of the heads' outputs: ``zero``, ``mean`` or another text.
+        baseline: the metric with all heads, as a mean over the texts.
+        texts: the number of texts.
+        model: the name or path of the model.
+        title: the title of the text or texts.
+        pairs: True if every pair of heads was ablated, too.
+        greedy: True if each row adds one head to the row before: the one whose ablation then changes most.
+        remarks: sentences about the effects for the reader.
     """
 
     rows: tuple[Effect, ...]
@@ -90,16 +90,16 @@ class Effects:
 
     @property
     def output(self) -> Measure:
-        """What changes."""
+        """The measure of the output whose change is the effect."""
         return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "how this number changes")
 
     def __getitem__(self, name: str) -> Effect:
-        """The effect of the heads of this name, as ``0.1`` or ``0.1+1.0``."""
+        """Returns the effect of the heads with this name, as ``0.1`` or ``0.1+1.0``."""
         return next(row for row in self.rows if row.name == name)
 
     @cached_property
     def frame(self) -> HeadFrame:
-        """The effects as numbers of sets of heads: how the metric changes without each."""
+        """The effects as a frame: a row per set of heads, and one measure, the change of the metric without it."""
         meaning = f"change of {self.metric} without the head"
         return HeadFrame(
             rows=tuple(HeadRow(row.heads) for row in self.rows),
@@ -110,21 +110,21 @@ class Effects:
         )
 
     def beyond(self, row: Effect) -> float:
-        """How much more a set changes than its heads alone do together; NaN where one of these is not known."""
+        """Returns the interaction of a set: its effect less the sum of its heads' effects; NaN if one is unknown."""
         alone = {each.heads: each.mean for each in self.rows if len(each.heads) == 1}
         known = [alone.get((head,), math.nan) for head in row.heads]
         return row.mean - sum(known) if len(row.heads) > 1 else math.nan
 
     def sorted(self) -> tuple[Effect, ...]:
-        """The rows, the largest change of either direction first; of greedy ones as they are."""
+        """Returns the rows, the largest change in either direction first; greedy rows keep their order."""
         return self.rows if self.greedy else tuple(sorted(self.rows, key=lambda row: -abs(row.mean)))
 
     @classmethod
     def load(cls, path: Path) -> "Effects":
-        """Returns the effects that ``attnviz ablate -o effects.json`` wrote, every value checked.
+        """Reads effects from a file that ``attnviz ablate -o effects.json`` wrote, and checks every value.
 
         Raises:
-            AttnvizError: for a file that cannot be read, or holds anything else.
+            AttnvizError: if the file cannot be read or holds anything else.
         """
         try:
             kept = read_json(path, MAX_BYTES)
@@ -149,12 +149,12 @@ class Effects:
             ) from error
 
     def as_rows(self) -> list[list[Any]]:
-        """The sets as rows behind a header, numbers exact."""
+        """Returns a header and a row per set, with exact numbers."""
         rows = [[row.name, self.baseline + row.mean, row.mean, row.margin, self.beyond(row)] for row in self.sorted()]
         return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Returns all fields as JSON values."""
         return {
             "format": FORMAT,
             "version": VERSION,

@@ -1,4 +1,4 @@
-"""The sets of heads that are removed: single ones, those that are named, and pairs."""
+"""Lists the sets of heads to ablate: single heads, named sets and pairs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,16 +16,16 @@ HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 def chosen_sets(
     known: list[HeadName], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
 ) -> list[HeadSet]:
-    """The sets of heads that are removed.
+    """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
 
     Args:
-        known: all heads.
-        heads: those of which each is a set; ``None`` for all where no sets are named.
-        sets: further ones by their names.
-        pairs: whether every two of the heads are a set, too.
+        known: all heads of the model.
+        heads: the heads to ablate one by one; ``None`` for all, or for none if ``sets`` are named.
+        sets: the names of more sets, as ``0.1+2.3``, or ``2`` for layer 2.
+        pairs: True to add every pair of the single heads.
 
     Raises:
-        AttnvizError: for an unknown head, or too many pairs.
+        AttnvizError: for an unknown head, or more than `MAX_PAIRS` pairs.
     """
     single = _single(known, heads)
     given = [_set(name, known) for name in sets or ()]
@@ -40,7 +40,7 @@ def chosen_sets(
 
 
 def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """The heads that are chosen."""
+    """Returns the heads that the user selected; all if nothing was selected."""
     if heads is None:
         return known
     if not isinstance(heads, Selection):
@@ -69,7 +69,7 @@ def _head(name: str, known: Sequence[HeadName]) -> HeadName:
 
 
 def _set(name: str, known: Sequence[HeadName]) -> HeadSet:
-    """The heads of ``0.1+2.3``, or of the layers ``2``."""
+    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, as ``2``, stands for all its heads."""
     heads: list[HeadName] = []
     for part in name.split("+"):
         of_layer = [head for head in known if part.strip() == str(head[0])]

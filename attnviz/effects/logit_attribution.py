@@ -1,7 +1,7 @@
-"""logit_attribution(model, inputs, token): what each head, each key of it, and every other part adds to a logit.
+"""Computes direct logit attribution: what each head, each of its keys, and every other part adds to a logit.
 
-The run itself says what leads to the logit: sums, products with constants, and norms whose scale is held as it was on
-this text. So norms and unembedding are found in any model in which heads add to what is unembedded.
+The run itself shows the path to the logit: sums, products with constants, and norms with their scale frozen on this
+text. The final norm and the unembedding are thus found in any model whose heads add to a residual stream.
 """
 
 import re
@@ -27,20 +27,20 @@ from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
 from attnviz.effects.module_calls import untouched
 
-TOLERANCE = 1e-2  # of the logit, or of 1: beyond it the sum is not what was asked for
+TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
 MIXERS = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
 
 
 @dataclass(eq=False)
 class HeadsOnPath:
-    """The heads whose outputs stand in a value of the path.
+    """The heads whose outputs make up a value of the path.
 
     Attributes:
-        site: where they were called.
-        first: the number of the first.
-        columns: ``(heads, features of a head)``, where in the value each number of a head stands.
-        weights: ``(heads, keys)``, with what the values are multiplied.
+        site: the attention call.
+        first: the number of its first head.
+        columns: ``(heads, features of a head)``, the indices of each head's features in the value.
+        weights: ``(heads, keys)``, the factors of the values in the heads' outputs.
         values: ``(heads, keys, features of a head)``.
     """
 
@@ -51,7 +51,7 @@ class HeadsOnPath:
     values: Tensor
 
     def parts(self, beginning: Beginning) -> Iterable[LogitPart]:
-        """What each head adds, of each key."""
+        """Yields what each head adds to the logit, in total and for each key."""
         gradient, row = beginning.gradient.double(), beginning.value.row.double()
         for at, columns in enumerate(self.columns):
             keys = self.weights[at].double() * (self.values[at].double() @ gradient[columns])
@@ -67,24 +67,24 @@ class HeadsOnPath:
 
 
 class _PathObserver(SiteObserver):
-    """Follows the linear path beside what it looks for."""
+    """A site observer that records the linear path, too."""
 
     path: LinearPath
 
     def see(self, call: TorchCall) -> None:
-        """Follows a call."""
+        """Records a call of a torch function, then inspects it for sites."""
         with self.looking():
             self.path.follow(call)
         super().see(call)
 
 
 class _PathFinder(SiteFinder):
-    """Finds the heads on the path of a run."""
+    """A site finder that stores the heads on the linear path of a run."""
 
     observer_kind = _PathObserver
 
     def start_path(self, path: LinearPath) -> None:
-        """Begins to follow a run."""
+        """Starts to record a run."""
         assert isinstance(self.counting, _PathObserver)
         self.path = self.counting.path = path
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
@@ -106,25 +106,25 @@ class _PathFinder(SiteFinder):
         entered = self.path.value(place.operand)
         entered.sources = None
         known = self.heads.setdefault(entered, [])
-        if not any(each.site == site and each.first == first for each in known):  # it may enter several maps
+        if not any(each.site == site and each.first == first for each in known):  # one value may enter several products
             known.append(heads)
 
 
 def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
-    """What each head, each key of it, and every other part of a model adds to the logit of a token.
+    """Computes what each head, each of its keys, and every other part of a model adds directly to a token's logit.
 
-    The logit is a sum of these once the scale of the norm before the unembedding is held as it is on this text; in
-    models that also have norms on the way there, those too. ``frozen`` names them. What a part adds through later
-    layers is not counted here; ``attnviz.ablate`` measures that.
+    The logit is the sum of these parts once the scale of the norm before the unembedding is frozen at its value on this
+    text, and with it the scales of any other norms on the way there; ``frozen`` of the result names these modules. What
+    a part adds through later layers is not counted; ``attnviz.ablate`` measures that.
 
     Args:
-        model: any torch module that gives logits of tokens.
-        inputs: what it is called with, one text: a tensor, a tuple, or a mapping of names.
-        token: the number of the token.
-        position: the token after which it is predicted; -1 is the last.
+        model: any torch module whose output has logits of tokens.
+        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
+        token: the id of the token.
+        position: the index of the token after which it is predicted; -1 is the last.
 
     Raises:
-        AttnvizError: where the output has no logits, or no sum of what heads add leads to them.
+        AttnvizError: if the output has no logits, or they are not a sum of what heads add.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
 
@@ -196,21 +196,21 @@ def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> L
 
 
 def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[Beginning], list[str]]:
-    """What the logit of a token is a sum of, and the modules whose factors are held."""
+    """Returns the values that the logit of a token is a sum of, and the modules whose factors are frozen."""
     gradient = torch.zeros_like(end.row)
     gradient[token : token + 1] = 1
     return path.beginnings(end, gradient)
 
 
 def _unscaled(value: PathValue) -> PathValue:
-    """Logits before they were divided by their cap."""
+    """Returns the logits before the division that precedes the hyperbolic tangent of a soft cap."""
     while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
         value = value.sources[0][0]
     return value
 
 
 def _parts(finder: _PathFinder, found: list[Beginning]) -> tuple[LogitPart, ...]:
-    """The parts of these beginnings, those of one name together, in the order of the model."""
+    """Returns the parts of the logit in the order of the model, summing those with the same name and kind."""
     several = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
     parts: dict[tuple[str, PartKind], LogitPart] = {}
     rest: list[LogitPart] = []
@@ -237,14 +237,14 @@ def _parts(finder: _PathFinder, found: list[Beginning]) -> tuple[LogitPart, ...]
 
 
 def _order(part: LogitPart) -> tuple[int, int, int]:
-    """Embeddings, layer by layer heads, feed-forward and bias, and what comes after them."""
+    """Returns the sort key of a part: embeddings, then heads, feed-forward and biases by layer, then all others."""
     kinds = ("embedding", "head", "mlp", "other", "bias")
     layer = part.layer if part.layer is not None else -1 if part.kind == "embedding" else 10**6
     return layer, kinds.index(part.kind), part.head or 0
 
 
 def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
-    """A beginning that is no head, with the name of what it is."""
+    """Returns the part of a value that holds no heads, named after its parameter or module."""
     value = beginning.value
     path = value.origin or value.place
     found = LAYER.search(path)
@@ -266,7 +266,7 @@ def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
 
 
 def _layer_number(path: str, finder: _PathFinder) -> int:
-    """The number of the layer in whose block a path is."""
+    """Returns the number of the layer whose block contains the module or parameter at ``path``."""
     for heads in finder.heads.values():
         site = heads[0].site
         caller = finder.modules.modules.get(site.module)
@@ -279,7 +279,7 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
 
 
 def _running(finder: _PathFinder) -> str:
-    """The path of the module that runs."""
+    """Returns the path of the running module."""
     key = finder.module_calls.frames[-1].key
     return finder.modules.names.get(key[1], "") if key else ""
 
@@ -290,7 +290,7 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """How many tokens the model reads, whose predictions it gives."""
+    """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input."""
     given = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [given] if isinstance(given, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:

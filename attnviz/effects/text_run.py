@@ -1,7 +1,7 @@
-"""A text, and what a model gives on it without sets of heads: each replaced where it enters the output projection.
+"""Runs a model on a text without sets of heads, whose outputs are replaced where they enter the output projection.
 
-Modules that had returned before are not run again, and several sets of heads are run together, as texts of one batch;
-the first set is checked against a whole run.
+Two shortcuts save time: modules that had returned before the first replaced head are not run again, and several sets
+of heads run together as a batch. The first set is checked against a run without shortcuts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,24 +21,25 @@ from attnviz.effects.measures import MeasuredRun, ids_of
 from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, followed
 from attnviz.metrics.head_frame import HeadSet
 
-MAX_RUN_TOKENS = 512  # of the texts that are run together, one for each set of heads
-AGREEMENT = 1e-3  # of the output's largest number: how far a run that goes on may be from a whole one
+MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
+AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, relative to the output's largest number
 
 
 @dataclass(eq=False)
 class TextRun:
-    """A text, and how the model runs on it with heads replaced.
+    """A model on one text, which can run with the outputs of heads replaced.
 
     Attributes:
         model: the model.
-        args: what it is called with.
-        kwargs: the same by name.
-        clean: a run with all heads.
-        measure: a run to a number.
-        positions: at which tokens that is measured.
-        by: what replaces a head's output: ``zero``, ``mean``, or what it gives on another text.
-        goes_on: whether modules before the first head of a set are left out of a run; ``None`` until that is checked.
-        known: the metric without sets of heads that were run already.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        clean: the run with all heads.
+        measure: computes the metric of a run.
+        positions: the tokens at which the output is measured.
+        by: the replacement of a head's output: ``zero``, ``mean``, or a run on another text whose outputs are used.
+        goes_on: True if runs resume after the modules that come before the first replaced head; ``None`` until a run
+            has been checked.
+        known: the metric for each set of heads that was already run.
     """
 
     model: nn.Module
@@ -53,17 +54,17 @@ class TextRun:
 
     @property
     def texts(self) -> int:
-        """How many texts the model reads at once."""
+        """The batch size of the inputs."""
         return next((len(each) for each in tree_leaves((self.args, self.kwargs)) if _has_axes(each)), 1)
 
     @property
     def together(self) -> int:
-        """How many sets of heads are run at once."""
+        """The number of sets of heads that run together as a batch."""
         tokens = max(len(self.clean.sites[0].matrix), 1)
         return 1 if self.goes_on is False else max(MAX_RUN_TOKENS // tokens, 1)
 
     def values(self, sets: Sequence[HeadSet]) -> list[float]:
-        """The metric without each of these sets of heads."""
+        """Returns the metric without each of these sets of heads."""
         if self.goes_on is None:
             self.goes_on = self.agrees(sets)
         found = self.known
@@ -82,7 +83,12 @@ class TextRun:
         return self._measured(self.clean.output)
 
     def outputs(self, first: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
-        """What the model gives without each of these sets, of which none has a head before the first site."""
+        """Runs the model without each of these sets, and yields an output per set.
+
+        Args:
+            first: the first site in the run that any of the sets has a head in; the run resumes there.
+            sets: the sets of heads, which run together.
+        """
         returned = {} if self.goes_on is False else first.returned
         count = len(sets)
         calls = ModuleCalls(returned={key: self._repeated(each, count) for key, each in returned.items()})
@@ -91,7 +97,7 @@ class TextRun:
         return (self._part(output, number, count) for number in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
-        """Whether a run that goes on gives what a whole run gives, without one of these sets beside others."""
+        """Returns True if a resumed batch of runs gives the output of a whole run, checked for one of these sets."""
         first, group = next(self._by_first_site(sets))
         checked, others = group[0], group[1 : self.together]
         [whole] = self._whole().outputs(first, [checked])
@@ -127,7 +133,7 @@ class TextRun:
                 yield site, group
 
     def _edits(self, sets: Sequence[HeadSet]) -> dict[Key, Edit]:
-        """What is changed in a run of these sets together."""
+        """Returns the edits of products for a batch of these sets, by the keys of the products."""
         return {
             site.key: self._edit(
                 site, [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
@@ -137,7 +143,7 @@ class TextRun:
         }
 
     def _edit(self, site: HeadSite, columns: list[list[Tensor]]) -> Edit:
-        """Replaces columns of each set's own rows."""
+        """Returns the edit of one product: for each set, it replaces ``columns`` in the rows of that set's texts."""
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             product = contraction(name, args, kwargs)
@@ -161,7 +167,7 @@ class TextRun:
         return edit
 
     def _replacement(self, own: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """What stands for the output of a head, ``(texts, queries, features)``."""
+        """Returns the replacement of a head's output, ``(texts, queries, features)``."""
         if self.by == "zero":
             return torch.zeros_like(own)
         if self.by == "mean":
@@ -179,7 +185,10 @@ class TextRun:
         return matrix.view(site.batch, -1, len(columns))
 
     def _repeated(self, value: Any, count: int) -> Any:
-        """What a run of one text takes or gives, for so many: copies, of which what was one tensor still is one."""
+        """Returns arguments or results of a run, repeated for a batch of ``count`` runs.
+
+        A tensor that occurs more than once is copied once, so that the model still sees one tensor.
+        """
         texts, known = self.texts, dict[int, Tensor]()
 
         def repeated(each: Any) -> Any:
@@ -193,7 +202,7 @@ class TextRun:
         return tree_map(repeated, value)
 
     def _part(self, output: Any, number: int, count: int) -> Any:
-        """What one of so many sets gave of the output of all."""
+        """Returns the output of run ``number`` from the output of a batch of ``count`` runs."""
         texts = self.texts
         return tree_map(
             lambda each: (
@@ -208,12 +217,12 @@ def _has_axes(value: object) -> bool:
 
 
 def _repeat(tensor: Tensor, count: int) -> Tensor:
-    """A tensor of one run, for so many."""
+    """Returns a tensor repeated ``count`` times along its first axis."""
     return tensor.repeat(count, *(1,) * (tensor.dim() - 1))
 
 
 def _with(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Arguments of a function with one tensor in the place of another."""
+    """Returns nested arguments with one tensor replaced by another."""
     if value is old:
         return new
     if isinstance(value, dict):
@@ -222,7 +231,7 @@ def _with(value: Any, old: Tensor, new: Tensor) -> Any:
 
 
 def _is_close(one: Any, other: Any) -> bool:
-    """Whether two outputs have about the same numbers."""
+    """True if all tensors of two outputs agree within `AGREEMENT`."""
     pairs = [
         [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
         for output in (one, other)

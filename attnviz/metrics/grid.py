@@ -59,11 +59,11 @@ class Grid(ABC):
 
     @abstractmethod
     def all_keys(self, name: str) -> Array:
-        """Returns a column of `TOKEN_NUMBERS` for all keys of the text, ``(..., 1, all keys)``, not the grid's alone."""
+        """Returns a column of `TOKEN_NUMBERS` for all keys of the text, ``(..., 1, all keys)``, beyond the grid too."""
 
     @abstractmethod
     def cells(self, counted: Array) -> Cells:
-        """Returns the visible cells among those that are True, ``(..., queries, keys)`` or, of keys, ``(..., 1, keys)``."""
+        """Returns the visible cells among ``counted``: cells ``(..., queries, keys)``, or keys ``(..., 1, keys)``."""
 
     @abstractmethod
     def at_keys(self, keys: Array) -> Cells:
@@ -74,7 +74,7 @@ class Grid(ABC):
 
     @abstractmethod
     def at_offsets(self, first: int, last: int) -> Cells:
-        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query; before if negative."""
+        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
 
     @abstractmethod
     def next_keys(self, cells: Array) -> Array:

@@ -191,9 +191,10 @@ def sink(columns: Columns) -> Array:
 
 
 def stripe(columns: Columns) -> Array:
-    """Returns the weight on the `STRIPES` keys that receive most, a share (Kovaleva et al. 2019, fig. 1, vertical stripes).
+    """Returns the weight on the `STRIPES` keys that receive most, a share.
 
-    NaN if there are no other visible keys, since these would receive all the weight.
+    These are the vertical stripes of Kovaleva et al. 2019, figure 1. NaN if there are no other visible keys, since the
+    stripes would receive all the weight.
     """
     most = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
     return np.where(columns.keys > STRIPES, most, np.nan)

@@ -242,7 +242,7 @@ class QueryGrid(Grid):
         return self.key_tokens.of(name)[None]
 
     def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
-        """Returns the visible cells among those that are True, ``(queries, keys)``, or ``(1, keys)`` of whole keys."""
+        """Returns the visible cells among ``counted``: cells ``(queries, keys)``, or keys ``(1, keys)``."""
         if len(counted) == len(self.visible):
             return CountedCells(self.visible & counted)
         keys = np.flatnonzero(counted)
@@ -265,7 +265,7 @@ class QueryGrid(Grid):
         return following
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
-        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query; before if negative."""
+        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
         found = self._picked(self.positions[:, None] + np.arange(first, last + 1))
         if first == last or len(found.picked[0]) <= MAX_PICKED * self.visible.size:
             return found
