@@ -11,9 +11,7 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, known_names, nearest
 from attnviz.metrics.needs import Needs, sentence_of
 
-NORMAL_95 = (
-    1.959963984540054  # the 97.5 % quantile of the normal distribution: half a 95 % interval, in standard errors
-)
+NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the battery found, as a Report: a row a type with its clearest heads, or layers by heads for each type."""
+"""Builds the report of a battery: a list with a row per type of head, or a map of layers by heads for each type."""
 
 from attnviz.battery.head_types import HeadType, HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
@@ -9,13 +9,13 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
 from attnviz.report.picture.report import Summary
 
-NEXT = 2  # heads that are named after the first of each type
-CLEAR = 0.5  # of a score: what the caption names
+NEXT = 2  # the number of heads named after the first of each type
+CLEAR = 0.5  # the least score of a head that the caption names
 SCORE = Quantity("score", ".2f")
 
 
 def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
-    """The report: a list, or where a picture is drawn its atlas.
+    """Builds the report of a battery: a list, or maps if a picture is drawn.
 
     Raises:
         AttnvizError: for a page.
@@ -38,7 +38,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
 
 
 def _summary(types: HeadTypes) -> Summary:
-    """A row a type: its first head with its interval and its control, the next ones, and how many are clear."""
+    """Returns a list with a row per type: its first head with interval and control, the next heads, and a count."""
     scores = types.scores
 
     def ranked(type: HeadType) -> list[int]:
@@ -73,7 +73,7 @@ def _caption(types: HeadTypes) -> str:
 
 
 def _remarks(types: HeadTypes) -> tuple[str, ...]:
-    """What each score is, what it is held against, and what was not tested."""
+    """Returns remarks: the meaning, control and source of each score, and the types that were not tested."""
     meanings = "; ".join(
         f"{each.name}: {each.meaning} (control: {each.control}; {each.source})" for each in types.types
     )

@@ -1,4 +1,4 @@
-"""What changes between two tables of effects, as a Report: a row a set of heads, or layers by heads as a picture."""
+"""Builds the report of two tables of effects compared: a row per set of heads, or a map of layers by heads."""
 
 import math
 from dataclasses import fields
@@ -16,14 +16,19 @@ from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Summary
 from attnviz.text.selection import Grouping, Selection
 
-PARTS = ("selection", "grouping", "look", "medium")  # of the options, which are looked at by themselves
+PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checked one by one, or not at all
 
 
 def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> FoundReport:
-    """The report of the changes: a list, the largest first, or where a picture is drawn layers by heads.
+    """Builds the report of the changes: a list, the largest first, or a map of layers by heads if a picture is drawn.
+
+    Args:
+        before: the effects before the change.
+        after: the effects after it.
+        options: the options of the report; those that select heads or cells are refused.
 
     Raises:
-        AttnvizError: for a page, for effects that do not compare, or a picture of no single head.
+        AttnvizError: for a page, for effects that cannot be compared, or for a picture without single heads.
     """
     refuse_style(options.look, "a table of effects")
     _refuse_choices(options)
@@ -42,7 +47,7 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
 
 
 def _refuse_choices(options: ReportOptions) -> None:
-    """Raises AttnvizError for what chooses among the heads or the cells of maps."""
+    """Raises AttnvizError if an option selects heads or cells of maps."""
     look = options.look
     asked = [
         *(name for each in (options, options.selection, options.grouping) for name in _changed(each)),
@@ -54,7 +59,7 @@ def _refuse_choices(options: ReportOptions) -> None:
 
 
 def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
-    """The names of what was chosen otherwise than it is without a choice."""
+    """Returns the names of the fields that differ from their defaults."""
     plain = type(choice)()
     names = [field.name for field in fields(choice) if field.name not in PARTS]
     return [name for name in names if getattr(choice, name) != getattr(plain, name)]

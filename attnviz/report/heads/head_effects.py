@@ -1,4 +1,4 @@
-"""What is lost without heads, as a Report: a row a set of heads, or layers by heads as a picture."""
+"""Builds the report of effects of ablation: a row per set of heads, or a map of layers by heads."""
 
 import math
 
@@ -22,10 +22,10 @@ NOT_A_CAUSE_ALONE = (
 
 
 def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
-    """The report of the effects of heads: a list, or where a picture is drawn layers by heads.
+    """Builds the report of effects: a list, or a map of layers by heads if a picture is drawn.
 
     Raises:
-        AttnvizError: for a picture where no single head was removed, or a page.
+        AttnvizError: for a page, or for a picture if no single head was ablated.
     """
     refuse_style(options.look, "a table of effects")
     found = Found(
@@ -48,13 +48,16 @@ def _panel(effects: Effects) -> Panel:
 
 
 def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
-    """The first number of single heads, whose colours lie around 0: layers by heads.
+    """Returns a panel of layers by heads with the first measure of single heads, in colours that diverge from 0.
 
     Args:
-        frame: the numbers, those of sets among them.
-        title: of the panel.
-        name: what the numbers are.
-        none: what is said where no row is of a single head.
+        frame: the numbers of single heads and of sets, which are left out.
+        title: the title of the panel.
+        name: the name of the numbers.
+        none: the message if no row has a single head.
+
+    Raises:
+        AttnvizError: if no row has a single head.
     """
     single = frame.take([place for place, row in enumerate(frame.rows) if len(row.heads) == 1])
     if not single.rows:
@@ -63,7 +66,7 @@ def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
 
 
 def with_unit(measure: Measure) -> str:
-    """The name of what is measured of an output, with its unit."""
+    """Returns the name of a measure with its unit: ``loss in nats``."""
     return measure.name + UNIT_WORDS.get(measure.unit, "")
 
 

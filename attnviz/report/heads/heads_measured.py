@@ -1,4 +1,4 @@
-"""The metrics of the heads whose exact numbers are shown, and what each head does, for a medium that lists them."""
+"""Adds metrics, patterns, effects and notes of heads to a report of exact numbers, for media that sort heads."""
 
 from dataclasses import replace
 
@@ -14,22 +14,22 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
 from attnviz.report.words.notes import read_notes
 
-MAX_MEASURED_CELLS = 50_000_000  # of all heads: about a second; of more, some of the queries are measured
+MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
 
 
 def measure_shown(numbers: Numbers) -> HeadFrame | None:
-    """Measures all heads over all their queries and keys; ``None`` where single cells of one are not known."""
+    """Returns the metrics of all heads over all their queries and keys; ``None`` if the cells of a head are unknown."""
     frame = _measured(numbers.heads)
     return None if frame is None else _with_moved(frame, numbers.heads)
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
-    """Returns the report with the metrics, effects and notes that a page shows; other media take the numbers alone.
+    """Returns the report with the metrics, effects and notes that a page shows; unchanged for other media.
 
-    A report that has numbers of its heads keeps them instead of metrics.
+    A report that already has numbers of its heads keeps them instead of metrics.
 
     Raises:
-        AttnvizError: if the file of effects or of notes cannot be read, or is of none of these heads.
+        AttnvizError: if the file of effects or of notes cannot be read, or has none of these heads.
     """
     if not options.medium.sorts_heads:
         return report
@@ -45,7 +45,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
 
 
 def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """The frame with what each head moves, where that is known of all, and their cells are few enough."""
+    """Returns the frame with the norm that each head moves, if it is known for all heads and their cells are few."""
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_MEASURED_CELLS or any(head.maps.moved is None for head in heads):
         return frame

@@ -1,4 +1,4 @@
-"""What the parts of a model add to a logit, as a Report: a row a part, or layers by parts and heads by keys."""
+"""Builds the report of a logit's parts: a row per part, or maps of layers by parts and of heads by keys."""
 
 import math
 
@@ -15,11 +15,11 @@ from attnviz.report.picture.panels import LOGIT, Panel, Quantity
 from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
-MAX_LISTED_PARTS = 16  # of a screen, which all others follow as one
-MAX_DRAWN_HEADS = 12  # whose keys are drawn
+MAX_LISTED_PARTS = 16  # the most parts on a screen; a row with the sum of the others follows
+MAX_DRAWN_HEADS = 12  # the most heads whose keys are drawn
 MAX_DRAWN_KEYS = 40
-NAMED_KEYS = 2  # of a head, in a row
-SURE = 1e-4  # up to which a sum is said to be the logit
+NAMED_KEYS = 2  # keys that a head's row names
+SURE = 1e-4  # the largest difference between sum and logit that needs no explanation
 HELD = "Direct logit attribution: what each part adds by itself, the scale of {norms} held as it is on this text"
 INDIRECT = (
     "; what it changes in later layers is not counted, which attnviz ablate measures (Elhage et al. 2021; Wang et al. "
@@ -28,10 +28,10 @@ INDIRECT = (
 
 
 def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
-    """The report of a logit's parts: a list, or where a picture is drawn layers by parts and heads by keys.
+    """Builds the report of a logit's parts: a list, or maps of layers by parts and of heads by keys.
 
     Raises:
-        AttnvizError: for a page, or heads that are not there.
+        AttnvizError: for a page, or if none of the selected heads exists.
     """
     refuse_style(options.look, "a sum of parts")
     chosen = _chosen(parts, options)
@@ -52,7 +52,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
 
 
 def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
-    """The heads that were chosen; none where all are."""
+    """Returns the heads that the user selected; empty if nothing was selected."""
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
@@ -88,7 +88,7 @@ def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
 
 
 def _from(parts: LogitParts, part: LogitPart) -> str:
-    """The keys of which a head adds most."""
+    """Returns the keys for which a head adds most, as words; "" for other parts."""
     if part.keys is None:
         return ""
     labels = parts.labels_of(part)
@@ -97,7 +97,7 @@ def _from(parts: LogitParts, part: LogitPart) -> str:
 
 
 def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
-    """A row a key, a column a head."""
+    """Returns a list with a row per key and a column per head."""
     groups = {parts.labels_of(head) for head in heads}
     if len(groups) > 1:
         raise AttnvizError("these heads look at different texts; heads of one attention work")
@@ -117,7 +117,7 @@ def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
 
 
 def _of_picture(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
-    """What a picture leaves out: parts outside of layers, and heads and keys with less."""
+    """Returns remarks on the parts, heads and keys that the picture leaves out."""
     outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
     keys = len(parts.labels_of(heads[0])) if heads else 0
     return (
@@ -141,7 +141,7 @@ def _by_layer(parts: LogitParts) -> Panel:
 
 
 def _column(part: LogitPart) -> str:
-    """The column of a part within its layer: of the heads of cross-attention one of their own."""
+    """Returns the heading of a part's column: its name without the layer, so that cross-attention has columns apart."""
     return part.name.replace(f"{part.layer}.", "", 1)
 
 
