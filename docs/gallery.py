@@ -93,7 +93,7 @@ SHOWN = (
         "heads",
         'heads "the cat sat. the cat sat" --model trained',
         "Which head does what, in words, with the numbers behind them.",
-        (r"0\.0 +previous token 1\.00", r"1\.1 +induction 1\.00", "Sink: on the key that receives most"),
+        (r"0\.0 +previous token 1\.00", r"1\.1 +induction 1\.00", "Sink: weight on the key that receives most"),
     ),
     Shown(
         "compare",

@@ -22,16 +22,18 @@ from attnviz.text.selection import Selection
 
 Pair = tuple[CellMaps, CellMaps, int]
 CHANGES = (  # columns of a table of heads that compares two recordings
-    Measure("change", "change", "share", "total variation between A and B, mean over the queries"),
-    Measure("divergence", "divergence", "bits", "Jensen-Shannon divergence of A and B, mean over the queries"),
+    Measure("change", "change", "share", "mean total variation between A and B over the queries"),
+    Measure("divergence", "divergence", "bits", "mean Jensen-Shannon divergence of A and B over the queries"),
 )
 COMPARED = (  # columns in files; queries that see no key in either recording are left out
     Measure("variation_mean", "variation", "share", CHANGES[0].meaning),
-    Measure("variation_max", "max variation", "share", "total variation between A and B, its maximum"),
+    Measure("variation_max", "max variation", "share", "maximum total variation between A and B"),
     Measure("divergence_mean", "divergence", "bits", CHANGES[1].meaning),
-    Measure("divergence_max", "max divergence", "bits", "Jensen-Shannon divergence of A and B, its maximum"),
-    Measure("entropy_a", "entropy before", "bits", "entropy of a row of A, mean over the queries with a choice"),
-    Measure("entropy_b", "after", "bits", "entropy of a row of B, mean over the queries with a choice"),
+    Measure("divergence_max", "max divergence", "bits", "maximum Jensen-Shannon divergence of A and B"),
+    Measure(
+        "entropy_a", "entropy before", "bits", "mean entropy of a row of A, over queries that see two keys or more"
+    ),
+    Measure("entropy_b", "after", "bits", "mean entropy of a row of B, over queries that see two keys or more"),
 )
 BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long maps are never in memory as a whole
 
@@ -100,12 +102,12 @@ def refuse_unlike(a: Recording, b: Recording) -> None:
         ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
     ):
         if count_a != count_b:
-            raise AttnvizError(f"A and B have different {name}; only runs with the same layers and heads compare")
+            raise AttnvizError(f"A and B have different {name}; compare runs with the same layers and heads")
     for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
         shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in (maps_a, maps_b)]
         if shapes[0] != shapes[1]:
             raise AttnvizError(
-                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; only texts with as many tokens compare"
+                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; compare texts with equally many tokens"
             )
 
 

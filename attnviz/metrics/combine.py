@@ -11,7 +11,7 @@ from typing import Literal, final
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
-from attnviz.base.errors import AttnvizError, known_names, nearest, number_ranges, option
+from attnviz.base.errors import AttnvizError, choices, number_ranges, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.layer_maps import CellMaps, Window
@@ -38,11 +38,9 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
             layers that do not follow one another, and more than `MAX_ROLLOUT_TOKENS` tokens.
     """
     if method not in REDUCTIONS:
-        raise AttnvizError(
-            f"unknown {option('reduce')} {method!r}; {nearest(method, REDUCTIONS)}{known_names(REDUCTIONS)} works"
-        )
+        raise AttnvizError(f"unknown {option('reduce')} {method!r}; {choices(method, REDUCTIONS)}")
     if not 0 <= residual < 1:
-        raise AttnvizError(f"{option('residual')} {residual:g} is out of range; from 0 to below 1 works")
+        raise AttnvizError(f"{option('residual')} {residual:g} is out of range; give a number from 0 to below 1")
     _refuse_unlike(heads)
     if method == "rollout":
         return rolled_out(heads, residual)
@@ -186,7 +184,7 @@ def _refuse_unlike(heads: Heads) -> None:
         raise AttnvizError(f"{option('reduce')} takes one text, and this recording has several; record them one by one")
     if len({(maps.kind, maps.query_tokens.labels, maps.key_tokens.labels) for maps, _ in heads}) > 1:
         raise AttnvizError(
-            f"{option('reduce')} takes heads over the same tokens; {option('layers')} chooses those of one kind"
+            f"{option('reduce')} takes heads over the same tokens; choose layers of one kind with {option('layers')}"
         )
 
 
@@ -194,15 +192,15 @@ def _refuse_unconnected(heads: Heads) -> None:
     """Raises AttnvizError if the output of a layer is not the input of the next, or if the text is too long."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
-        works = f"{option('reduce', 'mean')} or max works here"
-        raise AttnvizError(f"rollout follows self-attention from layer to layer; {works}")
+        advice = f"use {option('reduce', 'mean')} or max here"
+        raise AttnvizError(f"rollout follows self-attention from layer to layer; {advice}")
     layers = sorted({maps.layer for maps, _ in heads})
     if layers != list(range(layers[0], layers[-1] + 1)):
         raise AttnvizError(
-            f"rollout needs layers that follow one another, not {number_ranges(layers)}; 0-{layers[-1]} works"
+            f"rollout needs layers that follow one another, not {number_ranges(layers)}; choose 0-{layers[-1]}"
         )
     if len(maps.query_tokens) > MAX_ROLLOUT_TOKENS:
         raise AttnvizError(
             f"rollout multiplies whole maps, and {len(maps.query_tokens)} tokens are too many; "
-            f"up to {MAX_ROLLOUT_TOKENS} work, and {option('reduce', 'mean')} or max at any length"
+            f"give at most {MAX_ROLLOUT_TOKENS}, or use {option('reduce', 'mean')} or max, which take any length"
         )

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.text.selection import parse_numbers
 
 OPERATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -92,7 +92,7 @@ def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool
     if colon and name in TESTS and value:
         return TESTS[name](value)
     if re.search(r"[<>=:]", word):
-        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; {EXAMPLE!r} works")
+        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; write one as {EXAMPLE!r}")
     return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
 
 
@@ -103,11 +103,10 @@ def find_name(written: str, names: Iterable[str]) -> str:
         AttnvizError: if no name or several names begin with it.
     """
     known = tuple(names)
-    begun = [name for name in known if name.startswith(written)]
-    if written in known or len(begun) == 1:
-        return written if written in known else begun[0]
-    works = begun or known
-    raise AttnvizError(f"unknown metric {written!r}; {nearest(written, known)}{known_names(works)} works")
+    matches = [name for name in known if name.startswith(written)]
+    if written in known or len(matches) == 1:
+        return written if written in known else matches[0]
+    raise AttnvizError(f"unknown metric {written!r}; {choices(written, matches or known)}")
 
 
 def _comparison(name: str, compare: Callable[[float, float], bool], number: float) -> Callable[[DescribedHead], bool]:
@@ -133,7 +132,7 @@ def _heads(value: str) -> Callable[[DescribedHead], bool]:
 
 def _kind(value: str) -> Callable[[DescribedHead], bool]:
     if value not in KINDS:
-        raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; kind:self or kind:cross works")
+        raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; write kind:self or kind:cross")
     return lambda head: head.kind == value
 
 

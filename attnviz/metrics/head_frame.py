@@ -242,7 +242,7 @@ class HeadFrame:
             none_left = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
             raise AttnvizError(f"{none_left}; leave it out to see their numbers")
         if top is not None and top < 1:
-            raise AttnvizError(f"{option('top', top)} leaves no head; 1 or more works")
+            raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
         if measure is not None and np.isnan(self.column(measure.name)[kept]).all():
             raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {measure.reason}")
         return (kept if sort is None else self.sorted(kept, sort))[:top]

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.metrics.needs import Needs, sentence_of
 
 NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
@@ -51,7 +51,7 @@ def named_measure(name: str, measures: Iterable[Known]) -> Known:
     by_name = {measure.name: measure for measure in measures}
     name = name.removeprefix("-")
     if name not in by_name:
-        raise AttnvizError(f"unknown metric {name!r}; {nearest(name, by_name)}{known_names(by_name)} works")
+        raise AttnvizError(f"unknown metric {name!r}; {choices(name, by_name)}")
     return by_name[name]
 
 

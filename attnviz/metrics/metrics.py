@@ -207,39 +207,53 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("entropy", "entropy", "bits", "entropy of a row", rows=entropy),
-        Metric("relative-entropy", "rel. ent.", "share", "entropy over that of a uniform row", rows=relative_entropy),
+        Metric(
+            "relative-entropy", "rel. ent.", "share", "entropy divided by that of a uniform row", rows=relative_entropy
+        ),
         Metric("peak", "peak", "share", "largest weight of a row", rows=peak),
-        Metric("sink", "sink", "share", "on the key that receives most", columns=sink),
-        Metric("stripe", "stripe", "share", f"on the {STRIPES} keys that receive most", columns=stripe),
-        Metric("first", "first", "share", "on the first token", cells=first),
-        Metric("special", "special", "share", "on special tokens", frozenset({Need.SPECIAL}), special),
-        Metric("self", "self", "share", "on the query itself", ONE_TEXT, itself),
-        Metric("previous", "previous", "share", "on the token before", IN_SEQUENCE, previous),
+        Metric("sink", "sink", "share", "weight on the key that receives most", columns=sink),
+        Metric("stripe", "stripe", "share", f"weight on the {STRIPES} keys that receive most", columns=stripe),
+        Metric("first", "first", "share", "weight on the first token", cells=first),
+        Metric("special", "special", "share", "weight on special tokens", frozenset({Need.SPECIAL}), special),
+        Metric("self", "self", "share", "weight on the query itself", ONE_TEXT, itself),
+        Metric("previous", "previous", "share", "weight on the token before", IN_SEQUENCE, previous),
         Metric(
             "next",
             "next",
             "share",
-            "on the token after",
+            "weight on the token after",
             frozenset({Need.SELF_ATTENTION, Need.NOT_CAUSAL, Need.SEQUENCE}),
             following,
         ),
-        Metric("duplicate", "duplicate", "share", "on earlier copies", COPIES, duplicate),
+        Metric("duplicate", "duplicate", "share", "weight on earlier copies", COPIES, duplicate),
         Metric(
-            "induction", "induction", "share", "on tokens after earlier copies", COPIES | {Need.SEQUENCE}, induction
+            "induction",
+            "induction",
+            "share",
+            "weight on tokens after earlier copies",
+            COPIES | {Need.SEQUENCE},
+            induction,
         ),
         Metric("distance", "distance", "tokens", "mean distance to the key", IN_SEQUENCE, rows=distance),
-        Metric("spread", "spread", "tokens", "spread of the distance within a row", IN_SEQUENCE, rows=distance_spread),
-        Metric("locality", "locality", "share", f"within {NEAR} tokens", IN_SEQUENCE, locality),
+        Metric("spread", "spread", "tokens", "standard deviation of the distance", IN_SEQUENCE, rows=distance_spread),
+        Metric("locality", "locality", "share", f"weight within {NEAR} tokens", IN_SEQUENCE, locality),
         Metric(
             "block",
             "block",
             "share",
-            "within the own sentence",
+            "weight within the query's sentence",
             frozenset({Need.SELF_ATTENTION, Need.SENTENCES}),
             block,
         ),
-        Metric("pair", "pair", "share", "on the other text of a pair", frozenset({Need.PAIR}), pair),
-        Metric("hidden", "hidden", "share", "what the causal mask hid", frozenset({Need.CAUSAL_SCORES}), rows=hidden),
+        Metric("pair", "pair", "share", "weight on the other text of a pair", frozenset({Need.PAIR}), pair),
+        Metric(
+            "hidden",
+            "hidden",
+            "share",
+            "weight that the causal mask removes",
+            frozenset({Need.CAUSAL_SCORES}),
+            rows=hidden,
+        ),
     )
 }
 
