@@ -166,7 +166,7 @@ SHOWN = (
         f'heads "{SENTENCE}" --model ./minilm',
         "Every metric of every head, layer by layer: one bright cell at 0.2 under previous, and sinks in the "
         "later layers.",
-        ("What 72 heads do",),
+        ("Metrics of 72 heads",),
         ".png",
     ),
     Shown(

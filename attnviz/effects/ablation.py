@@ -71,9 +71,9 @@ def ablate(
     """
     texts = inputs if isinstance(inputs, list) else [inputs]
     if not texts:
-        raise AttnvizError("no inputs; one text or more works")
+        raise AttnvizError("no inputs; give at least one text")
     if pairs and top is not None:
-        raise AttnvizError(f"{option('top')} adds one head after the other to a set, and no pairs; leave one out")
+        raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
     chosen = heads if heads is None or isinstance(heads, Selection) else list(heads)
     asked = Ablation(model, metric, chosen, None if sets is None else list(sets), pairs, by, attention, positions)
     with untouched(model):
@@ -159,13 +159,15 @@ def _greedily(asked: Ablation, texts: list[Any], top: int) -> list[TextResult]:
     first = asked.run(texts[0])
     wanted = asked.chosen(first[0])
     if not 1 <= top <= len(wanted):
-        raise AttnvizError(f"{option('top', top)} is out of range; 1 to {len(wanted)} works")
+        raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(wanted)}")
     chosen, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
         before = chosen[-1] if chosen else ()
         tried = [tuple(sorted({*before, *heads})) for heads in wanted if not set(heads) <= set(before)]
-        if not tried:  # sets may share heads, so that fewer of them take all
-            raise AttnvizError(f"{option('top', top)} is out of range: {len(chosen)} of these sets hold every head")
+        if not tried:  # sets may share heads, so that fewer steps remove all
+            raise AttnvizError(
+                f"{option('top', top)} is out of range: {len(chosen)} of these sets hold every head; give {len(chosen)}"
+            )
         runs = [first] if len(texts) == 1 else map(asked.run, texts)
         found = [_result(run, metric, tried) for run, metric in runs]
         best = max(range(len(tried)), key=lambda at: abs(_mean_change(found, at)))

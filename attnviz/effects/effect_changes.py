@@ -17,13 +17,13 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     """
     if before.metric != after.metric:
         raise AttnvizError(
-            f"the effects are of {before.metric} and of {after.metric}, which do not compare; those of one metric work"
+            f"the effects are of {before.metric} and of {after.metric}, which cannot be compared; use the same metric"
         )
     changes = number_changes(before.frame, after.frame)
     if not changes:
         names = " and ".join(effects.rows[0].name for effects in (before, after))
         raise AttnvizError(
-            f"the effects, of {names} among others, have no heads in common; those of the same heads work"
+            f"the effects, of {names} among others, have no heads in common; use effects of the same heads"
         )
     changes.sort(key=lambda each: -abs(each.difference))
     about = {"format": FORMAT, "version": VERSION, "metric": before.metric}
@@ -40,14 +40,14 @@ def _differences(before: Effects, after: Effects, common: int) -> tuple[str, ...
     """Returns remarks: the origin of both tables, and differences between them that may confound the comparison."""
     said = [f"Before: {_said(before)}. After: {_said(after)}."]
     if before.by != after.by:
-        said.append(f"What heads are replaced by is not the same, {before.by} before and {after.by} after.")
+        said.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
     if before.model != after.model and _texts(before) != _texts(after):
-        said.append("Both the models and the texts differ: it cannot be said which of them makes the change.")
+        said.append("Both the models and the texts differ, and either may cause the changes.")
     left = len(before.rows) + len(after.rows) - 2 * common
     if left:
-        said.append(f"{left} sets of heads are in one table alone and left out.")
+        said.append(f"{left} sets of heads are in only one of the tables and are left out.")
     if min(before.texts, after.texts) > 1:
-        said.append("± is half the 95% interval of the change, with the texts of both taken as independent.")
+        said.append("± is half of the 95% interval of the change, if the texts of both are independent.")
     return tuple(said)
 
 

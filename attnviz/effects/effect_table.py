@@ -23,11 +23,11 @@ MAX_TEXTS = 10**9
 OUTPUTS = {
     each.name: each
     for each in (
-        Measure("loss", "loss", "nats", "how much worse the next token is predicted"),
-        Measure("kl", "kl", "nats", "how far the prediction moves (Kullback-Leibler divergence)"),
-        Measure("accuracy", "accuracy", "share", "how the share of next tokens predicted right changes"),
-        Measure("cosine", "cosine", "", "how far each token's features turn (one minus the cosine)"),
-        Measure("distance", "distance", "", "how far each token's features move"),
+        Measure("loss", "loss", "nats", "cross-entropy of the next token"),
+        Measure("kl", "kl", "nats", "Kullback-Leibler divergence of the prediction"),
+        Measure("accuracy", "accuracy", "share", "next tokens predicted correctly"),
+        Measure("cosine", "cosine", "", "one minus the cosine between a token's features and those with all heads"),
+        Measure("distance", "distance", "", "distance of a token's features from those with all heads"),
     )
 }
 
@@ -91,7 +91,7 @@ class Effects:
     @property
     def output(self) -> Measure:
         """The measure of the output whose change is the effect."""
-        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "how this number changes")
+        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
 
     def __getitem__(self, name: str) -> Effect:
         """Returns the effect of the heads with this name, as ``0.1`` or ``0.1+1.0``."""
@@ -145,7 +145,7 @@ class Effects:
             if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):
                 raise
             raise AttnvizError(
-                f"{str(path)!r} holds no effects of heads; what attnviz ablate TEXT -o effects.json writes works"
+                f"{str(path)!r} holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote"
             ) from error
 
     def as_rows(self) -> list[list[Any]]:

@@ -33,8 +33,8 @@ def chosen_sets(
     both: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
     if len(both) > MAX_PAIRS:
         raise AttnvizError(
-            f"{len(single)} heads make {len(both)} pairs, and up to {MAX_PAIRS} are run; {option('heads', '0.1,2.3')} "
-            f"or {option('layers', '0-1')} chooses"
+            f"{len(single)} heads make {len(both)} pairs, and at most {MAX_PAIRS} are run; choose fewer heads with "
+            f"{option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
         )
     return list(dict.fromkeys((*alone, *given, *both)))
 
@@ -63,7 +63,7 @@ def _head(name: str, known: Sequence[HeadName]) -> HeadName:
         layers = number_ranges({layer for layer, _ in known})
         counts = number_ranges({head for _, head in known})
         raise AttnvizError(
-            f"no head {name!r}; layers {layers} have heads {counts}, so {known[-1][0]}.{known[-1][1]} works"
+            f"no head {name!r}; layers {layers} have heads {counts}; choose one as {known[-1][0]}.{known[-1][1]}"
         )
     return found
 

@@ -183,13 +183,13 @@ def _refuse_unknown(finder: SiteFinder) -> None:
     if attention_parts := sorted(finder.parts) if finder.options.attention is None and len(finder.parts) > 1 else []:
         raise AttnvizError(
             f"{name} has {known_names(attention_parts)} attention, whose heads have the same numbers; "
-            f"{option('attention', attention_parts[0])} chooses"
+            f"choose one kind, as {option('attention', attention_parts[0])}"
         )
     if finder.unknown:
         site = finder.unknown[0]
         raise AttnvizError(
-            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map was "
-            "seen that takes what its attention gave unchanged"
+            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
+            "takes the output of its attention unchanged"
         )
     if not finder.sites:
-        raise AttnvizError(f"no attention call in the forward pass of {name}; a model with attention works")
+        raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")

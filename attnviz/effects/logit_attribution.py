@@ -143,7 +143,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
     name = type(model).__name__
     count = _token_count(args, kwargs)
     if not -count <= position < count:
-        raise AttnvizError(f"no token {position} of {count}; {-count} to {count - 1} works")
+        raise AttnvizError(f"no token {position} of {count}; choose {-count} to {count - 1}")
     with untouched(model):
         finder = _PathFinder(model, None)
         path = LinearPath(count, position % count, _parameter_names(model), partial(_running, finder))
@@ -154,10 +154,10 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         logits = logits_in(output)
         if logits is None:
             raise AttnvizError(
-                f"no unembedding was found: the output of {name} has no logits of tokens; a language model works"
+                f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
             )
         if not 0 <= token < logits.shape[-1]:
-            raise AttnvizError(f"no token {token}; 0 to {logits.shape[-1] - 1} works")
+            raise AttnvizError(f"no token {token}; choose 0 to {logits.shape[-1] - 1}")
         return _attributed(finder, path.value(logits), token, name)
 
 
@@ -170,18 +170,18 @@ def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> L
     if not any(each.value in finder.heads for each in found):
         largest = max(found, key=lambda each: abs(each.amount), default=None)
         place = largest.value.place if largest is not None and largest.value.rows else ""
-        between = f": {place} stands between" if place else ""
+        between = f" ({place} stands between)" if place else ""
         raise AttnvizError(
-            f"the logits of {name} are no sum of what its heads add, with a norm and an unembedding after it{between}; "
-            "attnviz ablate measures any model"
+            f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
+            f"{between}; use attnviz ablate, which measures any model"
         )
     parts = _parts(finder, found)
     logit, total = float(end.row[token]), sum(part.adds for part in parts)
     difference = abs(total - logit)
     if not difference <= TOLERANCE * max(1.0, abs(logit)):
         raise AttnvizError(
-            f"what was found on the way to the logits of {name} sums to {total:.4f} and not to {logit:.4f}; "
-            "attnviz ablate measures any model"
+            f"the parts found for the logit of {name} sum to {total:.4f} instead of {logit:.4f}; "
+            "use attnviz ablate, which measures any model"
         )
     return LogitParts(
         parts=parts,
@@ -294,7 +294,7 @@ def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     given = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [given] if isinstance(given, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:
-        raise AttnvizError("the model is given no tokens of a text; ids (1, tokens) work")
+        raise AttnvizError("the inputs hold no tokens of a text; give ids of shape (1, tokens)")
     if tensors[0].shape[0] != 1:
-        raise AttnvizError(f"{tensors[0].shape[0]} texts at once, and logits are attributed on one; one text works")
+        raise AttnvizError(f"{tensors[0].shape[0]} texts at once, but logits are attributed on one; give one text")
     return tensors[0].shape[1]

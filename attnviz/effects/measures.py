@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 
 LOGIT = "logit:"
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
@@ -98,7 +98,7 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
         return logit_of(int(name.removeprefix(LOGIT)))
     if name not in MEASURES:
         known = (*MEASURES, f"{LOGIT}TOKEN")
-        raise AttnvizError(f"unknown {option('metric')} {name!r}; {nearest(name, known)}{known_names(known)} works")
+        raise AttnvizError(f"unknown {option('metric')} {name!r}; {choices(name, known)}")
     return MEASURES[name]
 
 
@@ -136,7 +136,7 @@ def logits_of(output: Any) -> Tensor:
     if logits is None or logits.dim() != 3:
         raise AttnvizError(
             f"the output has no logits of tokens, which this {option('metric')} needs; "
-            f"{option('metric', 'cosine')} or distance works"
+            f"use {option('metric', 'cosine')} or distance"
         )
     return logits
 
@@ -152,7 +152,7 @@ def features_of(output: Any) -> Tensor:
     if isinstance(named, Tensor):
         return named
     if not tensors or tensors[0].dim() < 2:
-        raise AttnvizError("the output has no features of tokens; in Python a function of your own works as metric")
+        raise AttnvizError("the output has no features of tokens; in Python, give a function of the output as metric")
     return tensors[0]
 
 
@@ -169,12 +169,12 @@ def _predicted(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """
     if run.ids is None:
         raise AttnvizError(
-            f"the model reads no numbers of tokens, which this {option('metric')} needs; "
-            f"{option('metric', 'kl')} or distance works"
+            f"the model reads no token ids, which this {option('metric')} needs; "
+            f"use {option('metric', 'kl')} or distance"
         )
     start, stop, _ = run.positions.indices(run.ids.shape[1])
     stop = min(stop, run.ids.shape[1] - 1)
     if start >= stop:
-        raise AttnvizError("no token follows the positions that are measured; more than one token works")
+        raise AttnvizError("no token follows the measured positions; give more than one token")
     logits = logits_of(run.output)[:, start:stop]
     return logits.flatten(0, 1).float(), run.ids[:, start + 1 : stop + 1].flatten().to(logits.device)

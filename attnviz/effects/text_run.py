@@ -176,8 +176,8 @@ class TextRun:
         other = next((each for each in self.by.sites if each.key == site.key), None)
         if other is None or other.matrix.shape != site.matrix.shape:
             raise AttnvizError(
-                f"{option('by')} a text replaces token by token, and the other text has another number of tokens; "
-                "one with as many works, or zero or mean"
+                f"{option('by')} with a text replaces token by token, but that text has another number of tokens; "
+                "give one with as many, or zero or mean"
             )
         matrix = other.matrix[:, columns]
         if site.queries_first:

@@ -140,7 +140,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
         (
             ("heads", "Life", "-o", "x.svg"),
-            "no query sees two keys, so that no head has a number; a text of two tokens or more works",
+            "no query sees two keys, so no head has a number; give a text of two tokens or more",
         ),
         (("show", "Life", "-o", "folder.png"), "'folder.png' is a folder"),
         (("compare", "Life"), "nothing to compare; add --causal"),

@@ -122,7 +122,7 @@ WRONG = {
     "show Life -o folder": "'folder' is a folder; use -o folder/picture.png",
     "show Life -o folder/": "use -o folder/picture.png",
     "show Life -o .": "'.' is a folder; use -o picture.png",
-    "heads Life -o atlas.png": "a text of two tokens or more works",
+    "heads Life -o atlas.png": "give a text of two tokens or more",
     "heads 'Life is short' -o folder": "use -o folder/atlas.png",
     "explain Life -o folder": "use -o folder/notes.html",
     "heads Life -o x.npz": "choose .txt, .png, .svg, .pdf, .html, .pptx, .csv or .json",
@@ -180,7 +180,10 @@ ADVISED = {
     "show Life --words --table scores": ("use --table weights", "show Life --words --table weights"),
     "show --batch two.txt --reduce mean": ("record them one by one", "show --file notes.txt --reduce mean"),
     "show --batch two.txt --model trained": ("leave out --model", "show --batch two.txt"),
-    "show 'a b' --reduce rollout --residual 1": ("give a number from 0 to below 1", "show 'a b' --reduce rollout --residual 0.9"),
+    "show 'a b' --reduce rollout --residual 1": (
+        "give a number from 0 to below 1",
+        "show 'a b' --reduce rollout --residual 0.9",
+    ),
     "show 'a b' --reduce mean --table scores": ("use --table weights", "show 'a b' --reduce mean --table weights"),
     "show 'a b' --num-layers 3 --layers 0,2 --reduce rollout": (
         "0-2 works",

@@ -204,14 +204,14 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3, so 1.3 works"),
+        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3; choose one as 1.3"),
         ({"metric": "los"}, "unknown metric 'los'; did you mean loss"),
         ({"metric": "loss"}, "the output has no logits of tokens"),
-        ({"top": 9}, "top=9 is out of range; 1 to 8 works"),
-        ({"top": 3, "pairs": True}, "top adds one head after the other to a set, and no pairs"),
+        ({"top": 9}, "top=9 is out of range; give 1 to 8"),
+        ({"top": 3, "pairs": True}, "top removes one head after another, and no pairs"),
         ({"top": 3, "sets": ["0", "1", "0+1.0"]}, "top=3 is out of range: 2 of these sets hold every head"),
         ({"heads": ["9" * 5000 + ".0"]}, "no head '999"),
-        ({"by": IDS[:, :4]}, "the other text has another number of tokens"),
+        ({"by": IDS[:, :4]}, "that text has another number of tokens"),
     ],
 )
 def test_what_cannot_be_done_is_refused(options: dict[str, Any], message: str) -> None:

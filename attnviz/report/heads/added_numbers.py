@@ -15,7 +15,7 @@ MOVED = Measure("moved", "moved", "norm", "sum of a row's contributions ‖α f(
 def effect_remark(effects: "Effects") -> str:
     """Returns a remark that names the model and text of the effects, and says that they come from an intervention."""
     over = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
-    return f"Effects are those of {effects.model} on {over}, with heads replaced by {effects.by}: an intervention."
+    return f"Effects are from {effects.model} on {over}, with heads replaced by {effects.by}: an intervention."
 
 
 def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
@@ -55,4 +55,6 @@ def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) ->
     single = effects.frame.single
     if not heads & single.keys():
         named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
-        raise AttnvizError(f"{option('effects', file)} is of {named}, and of none of these heads; theirs work")
+        raise AttnvizError(
+            f"{option('effects', file)} has effects of {named}, and of none of these heads; measure these"
+        )

@@ -31,8 +31,8 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
         panels=lambda: [
             layers_by_heads(scores.rows, scores.column(name).tolist(), name, SCORE) for name in scores.names
         ],
-        refusal="types of heads are one picture; -o atlas.png, or -o types.csv for numbers, works",
-        of_picture=("Rows are layers, columns heads; colours are scores.",),
+        refusal="types of heads are drawn as one picture; use -o atlas.png, or -o types.csv for numbers",
+        of_picture=("Rows are layers, columns are heads, colours are scores.",),
     )
     return found.report(options)
 
@@ -57,7 +57,7 @@ def _summary(types: HeadTypes) -> Summary:
         Column[HeadType]("score", lambda type: f"{first(type):.3f}", first),
         Column[HeadType]("95 %", lambda type: interval(first(type, of="margins"))),
         Column[HeadType]("control", lambda type: f"{first(type, types.controls):.3f}"),
-        Column[HeadType]("above it", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
+        Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
         Column[HeadType]("next", lambda type: "  ".join(others(type)), align="<"),
     ]
     return listed(types.types, columns)
@@ -83,8 +83,8 @@ def _remarks(types: HeadTypes) -> tuple[str, ...]:
     skipped = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return (
         f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
-        "± is half of the 95 % interval of the mean over texts; “above it” are heads whose score less their control is "
-        "surely above 0.",
+        "± is half of the 95 % interval of the mean over texts; “above control” counts heads for which the 95 % "
+        "interval of the score less the control is above 0.",
         *types.remarks,
         *([f"Not tested: {skipped}."] if skipped else []),
     )

@@ -34,13 +34,13 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
     _refuse_choices(options)
     changes = effect_changes(before, after)
     found = Found(
-        title="What changes between two tables of effects",
+        title="Changes between two tables of effects",
         caption=_caption(changes, before.metric),
         remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
         results=changes,
         summary=lambda: _summary(changes),
         panels=lambda: [_panel(before, after)],
-        refusal="changes of effects are one picture; -o change.png, or -o change.csv for numbers, works",
+        refusal="changes of effects are drawn as one picture; use -o change.png, or -o change.csv for numbers",
         of_picture=OF_CHANGES,
     )
     return found.report(options)
@@ -55,7 +55,7 @@ def _refuse_choices(options: ReportOptions) -> None:
     ]
     if asked:
         name = "heads" if asked[0] == "pairs" else asked[0]
-        raise AttnvizError(f"{option(name)} is of maps, and tables of effects are compared whole; leave it out")
+        raise AttnvizError(f"{option(name)} is for maps, and tables of effects are compared as a whole; leave it out")
 
 
 def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
@@ -68,10 +68,10 @@ def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
 def _panel(before: Effects, after: Effects) -> Panel:
     output = before.output
     none = (
-        f"a picture shows what changes without single heads, and these are sets; without {option('sets')}, where "
-        "the effects are measured, it works"
+        "a picture shows changes of single heads, and these are sets; measure the effects again without "
+        f"{option('sets')}"
     )
-    title, name = f"without a head: after less before, of {output.name}", f"change of the effect on {with_unit(output)}"
+    title, name = f"without a head: {output.name}, after minus before", f"change of the effect on {with_unit(output)}"
     return single_heads(after.frame - before.frame, title, name, none)
 
 
@@ -91,9 +91,9 @@ def _summary(changes: HeadChanges) -> Summary:
 def _caption(changes: HeadChanges, metric: str) -> str:
     most = changes.changes[0]
     if most.difference == 0:
-        return f"No effect of a head on {metric} changes."
+        return f"The effects of heads on {metric} do not change."
     what = "heads" if len(most.row.heads) > 1 else "head"
     return (
-        f"How the effects of heads on {metric} change: most for {what} {most.name}, without which it changes by "
-        f"{most.before:+.4f} before and {most.after:+.4f} after."
+        f"Changes of the effects of heads on {metric}: the largest is for {what} {most.name}, without which it changes "
+        f"by {most.before:+.4f} before and {most.after:+.4f} after."
     )

@@ -12,8 +12,8 @@ from attnviz.report.picture.report import HeadAtlas, HeadList, Heatmaps, Results
 from attnviz.report.picture.scales import share_scales
 
 FoundReport = HeadList | Heatmaps | HeadAtlas
-OF_PICTURE = ("Rows are layers, columns heads.",)
-OF_CHANGES = ("Rows are layers, columns heads; colours are after less before.",)
+OF_PICTURE = ("Rows are layers, columns are heads.",)
+OF_CHANGES = ("Rows are layers, columns are heads, colours are after minus before.",)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 FIRST_SHOWN = "effect moved sink previous induction entropy self duplicate next distance special pair".split()
-SHARES = "Metrics are of shares: contributions over the sum of their row; moved is that sum."
+SHARES = "Metrics are of contributions divided by the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
 PATTERN_COLUMNS = 24  # the most columns of a pattern
@@ -99,7 +99,7 @@ def _refuse_parts(options: ReportOptions) -> None:
     chosen = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
     if chosen:
         raise AttnvizError(
-            f"{option(chosen[0])} chooses what is drawn, and heads are measured over their whole maps; leave it out"
+            f"{option(chosen[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
 
 
@@ -149,8 +149,10 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
 def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
     """Yields shorter and shorter lists of the clearest heads, under a caption that sums up all heads."""
     does = summed_up(row.first_pattern for row in table.rows)
-    caption = f"What {len(table.rows)} heads do in {source.model}: {does}; the clearest are listed."
-    remark = f"{option('all', True)} lists every head, {option('sort', 'previous')} by what goes to the token before."
+    caption = f"Patterns of {len(table.rows)} heads in {source.model}: {does}; the clearest heads are listed."
+    remark = (
+        f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
+    )
     words = replace(whole, caption=caption, remarks=(remark, *_shown_remarks(shown)))
     clearest = clearest_first((place, row.first_pattern) for place, row in enumerate(table.rows))
     for count in range(min(len(clearest) - 1, whole.look.height or 0), 0, -1):
@@ -215,7 +217,7 @@ def fit_words(text: str, width: int) -> str:
 def _panels(table: HeadFrame) -> list[Panel]:
     """Returns a panel for each metric that any head has."""
     if not table.present:
-        raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
+        raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
     return [
         layers_by_heads(table.rows, table.column(each.name).tolist(), each.name, METRIC_QUANTITIES[each.unit])
         for each in table.present
@@ -226,8 +228,8 @@ def _caption(source: About, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
     which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
     over = f", over {table.texts} texts" if table.texts > 1 else ""
-    heads = f"head{'s' * (table.measured > 1)} {'do' if len(table.rows) > 1 else 'does'}"
-    return f"What {which} {heads} in {source.model}{over}{_clearest(table)}."
+    heads = f"head{'s' * (table.measured > 1)}"
+    return f"Metrics of {which} {heads} in {source.model}{over}{_clearest(table)}."
 
 
 def _clearest(table: HeadFrame) -> str:
@@ -249,17 +251,17 @@ def _shown_remarks(shown: tuple[Measure, ...]) -> tuple[str, ...]:
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     """Returns remarks: how the numbers are averaged, and the metrics that do not apply."""
-    several = " and over the texts; after ± their spread between texts" if table.texts > 1 else ""
-    numbers = f"Numbers are means over the queries that see two keys or more{several}."
+    several = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
+    numbers = f"Numbers are means over queries that see two keys or more{several}."
     reasons: dict[str, list[str]] = {}
     for metric in table.absent:
         reasons.setdefault(metric.reason, []).append(metric.name)
     absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
-    return (numbers, f"Without meaning here: {absent}.") if absent else (numbers,)
+    return (numbers, f"Not applicable: {absent}.") if absent else (numbers,)
 
 
 def _refuse_unlike(recordings: tuple[Recording, ...]) -> None:
     """Raises AttnvizError if the recordings have different layers, modules or heads."""
     shapes = {tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in one.maps)) for one in recordings}
     if len(shapes) > 1:
-        raise AttnvizError("the recordings have different layers or heads; recordings of one model work")
+        raise AttnvizError("the recordings have different layers or heads; use recordings of one model")

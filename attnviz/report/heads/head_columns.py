@@ -19,7 +19,7 @@ METRIC_QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
-    "norm": Quantity("norm of what is moved", ".2f"),
+    "norm": Quantity("norm of the contributions", ".2f"),
     "change": Quantity("change without the head", "+.4f", centred=True),
 }
 UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "change": ""}

@@ -60,7 +60,7 @@ class HeadSummaries:
         """The summary as a remark that names the clearest heads."""
         clearest = [head for head in self.clearest[:MAX_NAMED] if head.key in self.notes]
         named = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
-        return f"What they do: {self.summary}{'; the clearest: ' if named else ''}{named}."
+        return f"Patterns: {self.summary}{'; the clearest: ' if named else ''}{named}."
 
 
 def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:

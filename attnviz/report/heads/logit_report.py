@@ -20,9 +20,9 @@ MAX_DRAWN_HEADS = 12  # the most heads whose keys are drawn
 MAX_DRAWN_KEYS = 40
 NAMED_KEYS = 2  # keys that a head's row names
 SURE = 1e-4  # the largest difference between sum and logit that needs no explanation
-HELD = "Direct logit attribution: what each part adds by itself, the scale of {norms} held as it is on this text"
+HELD = "Direct logit attribution: what each part adds by itself, with the scale of {norms} frozen as it is on this text"
 INDIRECT = (
-    "; what it changes in later layers is not counted, which attnviz ablate measures (Elhage et al. 2021; Wang et al. "
+    "; changes through later layers are not counted, but attnviz ablate measures them (Elhage et al. 2021; Wang et al. "
     "2023)."
 )
 
@@ -44,7 +44,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
         results=parts,
         summary=lambda: _of_keys(parts, chosen) if chosen else _of_parts(parts, options),
         panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
-        refusal="parts of a logit are one picture; -o logit.png, or -o logit.csv for numbers, works",
+        refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
         of_picture=_of_picture(parts, heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
@@ -64,7 +64,7 @@ def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
     ]
     if not found:
         heads = [part.name for part in parts.heads]
-        raise AttnvizError(f"no such head adds to the logit; {heads[0]} to {heads[-1]} works")
+        raise AttnvizError(f"no such head adds to the logit; choose from {heads[0]} to {heads[-1]}")
     return found
 
 
@@ -82,7 +82,7 @@ def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
         Column[LogitPart](
             "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in said else length(part.adds)
         ),
-        Column[LogitPart]("most of it from", lambda part: said.get(id(part)) or _from(parts, part), align="<"),
+        Column[LogitPart]("mostly from", lambda part: said.get(id(part)) or _from(parts, part), align="<"),
     ]
     return listed([*shown, *summed, total], columns)
 
@@ -100,7 +100,7 @@ def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     """Returns a list with a row per key and a column per head."""
     groups = {parts.labels_of(head) for head in heads}
     if len(groups) > 1:
-        raise AttnvizError("these heads look at different texts; heads of one attention work")
+        raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
     [labels] = groups
     values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
     length = share_of(values.ravel().tolist())
@@ -122,8 +122,12 @@ def _of_picture(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
     keys = len(parts.labels_of(heads[0])) if heads else 0
     return (
         *([f"Outside of layers: {outside}."] if outside else []),
-        *([f"Keys of the {MAX_DRAWN_HEADS} heads that add or take most."] if len(heads) > MAX_DRAWN_HEADS else []),
-        *([f"The {MAX_DRAWN_KEYS} of {keys} keys with most."] if keys > MAX_DRAWN_KEYS else []),
+        *(
+            [f"Keys are drawn for the {MAX_DRAWN_HEADS} heads with the largest parts."]
+            if len(heads) > MAX_DRAWN_HEADS
+            else []
+        ),
+        *([f"Of {keys} keys, the {MAX_DRAWN_KEYS} with the largest parts are drawn."] if keys > MAX_DRAWN_KEYS else []),
     )
 
 
@@ -160,11 +164,11 @@ def _quantity(parts: LogitParts) -> Quantity:
 def _caption(parts: LogitParts) -> str:
     most = parts.sorted()[0]
     heads = [part for part in parts.sorted() if part.kind == "head"]
-    head = f"; of the heads most by {heads[0].name}: {heads[0].adds:+.4f}" if most.kind != "head" else ""
+    head = f", the largest head is {heads[0].name} with {heads[0].adds:+.4f}" if most.kind != "head" else ""
     after = parts.key_labels[parts.position] if parts.position < len(parts.key_labels) else f"token {parts.position}"
     return (
-        f"What adds to the logit of {parts.label or parts.token!r} after {after!r} in {parts.model}, "
-        f"{parts.logit:.4f}: most by {most.name}: {most.adds:+.4f}{head}."
+        f"The parts of the logit of {parts.label or parts.token!r} after {after!r} in {parts.model}, "
+        f"{parts.logit:.4f}: the largest is {most.name} with {most.adds:+.4f}{head}."
     )
 
 
@@ -176,10 +180,10 @@ def _remarks(parts: LogitParts) -> tuple[str, ...]:
         if frozen
         else "Direct logit attribution: what each part adds by itself"
     )
-    apart = f"The parts sum to the logit to {parts.difference:.0e}."
+    apart = f"The parts sum to the logit within {parts.difference:.0e}."
     return (
         f"{held}{INDIRECT}",
-        apart if parts.difference <= SURE else f"{apart[:-1]}, since the model computes in fewer digits.",
-        *(["The logit is that before the model's soft cap."] if parts.capped else []),
+        apart if parts.difference <= SURE else f"{apart[:-1]}, because the model computes in lower precision.",
+        *(["The logit is the one before the model's soft cap."] if parts.capped else []),
         *parts.remarks,
     )
