@@ -74,18 +74,18 @@ def ablate(
         raise AttnvizError("no inputs; give at least one text")
     if pairs and top is not None:
         raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
-    chosen = heads if heads is None or isinstance(heads, Selection) else list(heads)
-    asked = Ablation(model, metric, chosen, None if sets is None else list(sets), pairs, by, attention, positions)
+    selected = heads if heads is None or isinstance(heads, Selection) else list(heads)
+    ablation = Ablation(model, metric, selected, None if sets is None else list(sets), pairs, by, attention, positions)
     with untouched(model):
-        found = [asked.result(each) for each in texts] if top is None else _greedily(asked, texts, top)
+        results = [ablation.result(each) for each in texts] if top is None else _greedy_results(ablation, texts, top)
     return Effects(
         rows=tuple(
-            Effect(each, np.array([result.values[row] - result.baseline for result in found]))
-            for row, each in enumerate(found[0].sets)
+            Effect(each, np.array([result.values[row] - result.baseline for result in results]))
+            for row, each in enumerate(results[0].sets)
         ),
-        metric=found[0].metric,
+        metric=results[0].metric,
         by=by if isinstance(by, str) else "another text",
-        baseline=fmean(result.baseline for result in found),
+        baseline=fmean(result.baseline for result in results),
         texts=len(texts),
         model=type(model).__name__,
         pairs=pairs,
@@ -128,8 +128,8 @@ class Ablation:
         args, kwargs = arguments_of(inputs)
         clean = clean_run(self.model, args, kwargs, self.attention)
         metric = usual_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
-        known = self.by in ("zero", "mean")
-        by = self.by if known else clean_run(self.model, *arguments_of(self.by), self.attention)
+        by_name = self.by in ("zero", "mean")
+        by = self.by if by_name else clean_run(self.model, *arguments_of(self.by), self.attention)
         run = TextRun(self.model, args, kwargs, clean, _measure(metric), self.positions, by)
         return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
@@ -151,31 +151,34 @@ def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
-def _greedily(asked: Ablation, texts: list[Any], top: int) -> list[TextResult]:
+def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
     """Returns results for a growing set: each step adds the head whose ablation changes the mean over texts most.
 
     With several texts, each step runs every text anew, since the outputs of modules are cached for one text only.
     """
-    first = asked.run(texts[0])
-    wanted = asked.chosen(first[0])
-    if not 1 <= top <= len(wanted):
-        raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(wanted)}")
-    chosen, values = list[HeadSet](), list[list[float]]()
+    first = ablation.run(texts[0])
+    candidates = ablation.chosen(first[0])
+    if not 1 <= top <= len(candidates):
+        raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
+    growing, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
-        before = chosen[-1] if chosen else ()
-        tried = [tuple(sorted({*before, *heads})) for heads in wanted if not set(heads) <= set(before)]
-        if not tried:  # sets may share heads, so that fewer steps remove all
+        before = growing[-1] if growing else ()
+        trials = [tuple(sorted({*before, *heads})) for heads in candidates if not set(heads) <= set(before)]
+        if not trials:  # sets may share heads, so that fewer steps remove all
             raise AttnvizError(
-                f"{option('top', top)} is out of range: {len(chosen)} of these sets hold every head; give {len(chosen)}"
+                f"{option('top', top)} is out of range: {len(growing)} of these sets hold every head; "
+                f"give {len(growing)}"
             )
-        runs = [first] if len(texts) == 1 else map(asked.run, texts)
-        found = [_result(run, metric, tried) for run, metric in runs]
-        best = max(range(len(tried)), key=lambda at: abs(_mean_change(found, at)))
-        chosen.append(tried[best])
-        values.append([result.values[best] for result in found])
-    return [replace(result, sets=chosen, values=[each[text] for each in values]) for text, result in enumerate(found)]
+        runs = [first] if len(texts) == 1 else map(ablation.run, texts)
+        results = [_result(run, metric, trials) for run, metric in runs]
+        best = max(range(len(trials)), key=lambda at: abs(_mean_change(results, at)))
+        growing.append(trials[best])
+        values.append([result.values[best] for result in results])
+    return [
+        replace(result, sets=growing, values=[each[text] for each in values]) for text, result in enumerate(results)
+    ]
 
 
-def _mean_change(found: list[TextResult], at: int) -> float:
+def _mean_change(results: list[TextResult], at: int) -> float:
     """Returns the change of the metric without the set at an index, as a mean over texts."""
-    return fmean(result.values[at] - result.baseline for result in found)
+    return fmean(result.values[at] - result.baseline for result in results)

@@ -28,7 +28,7 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
     changes.sort(key=lambda each: -abs(each.difference))
     about = {"format": FORMAT, "version": VERSION, "metric": before.metric}
     about |= {"before": _about(before), "after": _about(after)}
-    return HeadChanges(tuple(changes), _differences(before, after, len(changes)), about, of_sets=True)
+    return HeadChanges(tuple(changes), _remarks(before, after, len(changes)), about, of_sets=True)
 
 
 def _about(effects: Effects) -> dict[str, Any]:
@@ -36,22 +36,22 @@ def _about(effects: Effects) -> dict[str, Any]:
     return {name: getattr(effects, name) for name in names}
 
 
-def _differences(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
+def _remarks(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
     """Returns remarks: the origin of both tables, and differences between them that may confound the comparison."""
-    said = [f"Before: {_said(before)}. After: {_said(after)}."]
+    remarks = [f"Before: {_description(before)}. After: {_description(after)}."]
     if before.by != after.by:
-        said.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
+        remarks.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
     if before.model != after.model and _texts(before) != _texts(after):
-        said.append("Both the models and the texts differ, and either may cause the changes.")
-    left = len(before.rows) + len(after.rows) - 2 * common
-    if left:
-        said.append(f"{left} sets of heads are in only one of the tables and are left out.")
+        remarks.append("Both the models and the texts differ, and either may cause the changes.")
+    unmatched = len(before.rows) + len(after.rows) - 2 * common
+    if unmatched:
+        remarks.append(f"{unmatched} sets of heads are in only one of the tables and are left out.")
     if min(before.texts, after.texts) > 1:
-        said.append("± is half of the 95% interval of the change, if the texts of both are independent.")
-    return tuple(said)
+        remarks.append("± is half of the 95% interval of the change, if the texts of both are independent.")
+    return tuple(remarks)
 
 
-def _said(effects: Effects) -> str:
+def _description(effects: Effects) -> str:
     return f"{effects.model} on {_texts(effects)}, {effects.metric} {effects.baseline:.4f} with all heads"
 
 

@@ -109,11 +109,11 @@ class Effects:
             texts=self.texts,
         )
 
-    def beyond(self, row: Effect) -> float:
+    def interaction(self, row: Effect) -> float:
         """Returns the interaction of a set: its effect less the sum of its heads' effects; NaN if one is unknown."""
         alone = {each.heads: each.mean for each in self.rows if len(each.heads) == 1}
-        known = [alone.get((head,), math.nan) for head in row.heads]
-        return row.mean - sum(known) if len(row.heads) > 1 else math.nan
+        single_effects = [alone.get((head,), math.nan) for head in row.heads]
+        return row.mean - sum(single_effects) if len(row.heads) > 1 else math.nan
 
     def sorted(self) -> tuple[Effect, ...]:
         """Returns the rows, the largest change in either direction first; greedy rows keep their order."""
@@ -127,19 +127,19 @@ class Effects:
             AttnvizError: if the file cannot be read or holds anything else.
         """
         try:
-            kept = read_json(path, MAX_BYTES)
-            if kept["format"] != FORMAT or kept["version"] != VERSION:
+            content = read_json(path, MAX_BYTES)
+            if content["format"] != FORMAT or content["version"] != VERSION:
                 raise ValueError
-            texts = _count(kept["texts"])
+            texts = _count(content["texts"])
             return cls(
-                rows=_rows(kept["effects"], texts),
+                rows=_rows(content["effects"], texts),
                 texts=texts,
-                baseline=_number(kept["baseline"]),
-                remarks=tuple(map(_line, _list(kept["remarks"]))),
-                metric=_line(kept["metric"]),
-                by=_line(kept["by"]),
-                model=_line(kept["model"]),
-                title=_line(kept["title"]),
+                baseline=_number(content["baseline"]),
+                remarks=tuple(map(_line, _list(content["remarks"]))),
+                metric=_line(content["metric"]),
+                by=_line(content["by"]),
+                model=_line(content["model"]),
+                title=_line(content["title"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):
@@ -150,7 +150,9 @@ class Effects:
 
     def as_rows(self) -> list[list[Any]]:
         """Returns a header and a row per set, with exact numbers."""
-        rows = [[row.name, self.baseline + row.mean, row.mean, row.margin, self.beyond(row)] for row in self.sorted()]
+        rows = [
+            [row.name, self.baseline + row.mean, row.mean, row.margin, self.interaction(row)] for row in self.sorted()
+        ]
         return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
@@ -169,7 +171,7 @@ class Effects:
                     "heads": [f"{layer}.{head}" for layer, head in row.heads],
                     "effect": row.mean,
                     "margin": known_number(row.margin),
-                    "beyond": known_number(self.beyond(row)),
+                    "beyond": known_number(self.interaction(row)),
                     "texts": [float(value) for value in np.asarray(row.values)],
                 }
                 for row in self.sorted()

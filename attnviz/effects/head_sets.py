@@ -28,15 +28,15 @@ def chosen_sets(
         AttnvizError: for an unknown head, or more than `MAX_PAIRS` pairs.
     """
     single = _single(known, heads)
-    given = [_set(name, known) for name in sets or ()]
-    alone: list[HeadSet] = [(head,) for head in single] if heads is not None or not given else []
-    both: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
-    if len(both) > MAX_PAIRS:
+    named = [_set(name, known) for name in sets or ()]
+    singles: list[HeadSet] = [(head,) for head in single] if heads is not None or not named else []
+    pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
+    if len(pair_sets) > MAX_PAIRS:
         raise AttnvizError(
-            f"{len(single)} heads make {len(both)} pairs, and at most {MAX_PAIRS} are run; choose fewer heads with "
-            f"{option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
+            f"{len(single)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer heads "
+            f"with {option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
         )
-    return list(dict.fromkeys((*alone, *given, *both)))
+    return list(dict.fromkeys((*singles, *named, *pair_sets)))
 
 
 def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:

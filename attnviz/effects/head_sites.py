@@ -95,15 +95,15 @@ class SiteFinder(Capture):
         assert self.moved is not None
         self.observer.search = self.moved.search
         self.sites: dict[Key, HeadSite] = {}
-        self.unknown: list[CallSite] = []
+        self.unprojected: list[CallSite] = []
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
         if call is None or call.output is None:
-            self.unknown.append(site)
+            self.unprojected.append(site)
             return
         first = self._first_head(site)
         self.head_counts[site] = first + call.shape[1]
-        self.unknown.append(site)
+        self.unprojected.append(site)
 
         assert self.moved is not None
         self.moved.search.expect(call.output, partial(self._found, site, first, call))
@@ -112,8 +112,8 @@ class SiteFinder(Capture):
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Stores the site where the heads of an attention call enter their projection."""
-        if site in self.unknown:
-            self.unknown.remove(site)
+        if site in self.unprojected:
+            self.unprojected.remove(site)
         columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
         known = self.sites.get(self.counting.key)
         if known is not None:
@@ -185,8 +185,8 @@ def _refuse_unknown(finder: SiteFinder) -> None:
             f"{name} has {known_names(attention_parts)} attention, whose heads have the same numbers; "
             f"choose one kind, as {option('attention', attention_parts[0])}"
         )
-    if finder.unknown:
-        site = finder.unknown[0]
+    if finder.unprojected:
+        site = finder.unprojected[0]
         raise AttnvizError(
             f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
             "takes the output of its attention unchanged"

@@ -22,7 +22,7 @@ from attnviz.capture.hooks.torch_functions import TorchCall
 
 SHAPED_ALIKE = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
 FRESH = ("new_",)  # prefix of functions whose results hold no numbers of their arguments
-Pull = Callable[[Tensor], Tensor]
+Pullback = Callable[[Tensor], Tensor]
 UNCHANGED = frozenset(
     "view reshape contiguous clone to float double half bfloat16 type type_as dropout dropout_ detach alias unsqueeze "
     "squeeze flatten expand expand_as transpose permute cpu cuda view_as swapaxes native_dropout __get__".split()
@@ -57,13 +57,13 @@ class PathValue:
     reads: bool
     place: str
     origin: str = ""
-    sources: list[tuple["PathValue", Pull]] | None = None
+    sources: list[tuple["PathValue", Pullback]] | None = None
     frozen: bool = False
     capped: "PathValue | None" = None
 
 
 @dataclass(frozen=True, eq=False)
-class Beginning:
+class PathLeaf:
     """A value where the path begins, because it is not linear in its inputs, with the gradient of the end there."""
 
     value: PathValue
@@ -84,7 +84,7 @@ class LinearPath:
         position: the index of the token.
         names: the names of parameters and buffers, by ``id``.
         place: returns the path of the running module.
-        known: the values of tensors by ``id``, each with a weak reference that tells if the id was reused.
+        values_by_id: the values of tensors by ``id``, each with a weak reference that tells if the id was reused.
         serials: the numbers of values.
     """
 
@@ -92,13 +92,13 @@ class LinearPath:
     position: int
     names: dict[int, str]
     place: Callable[[], str]
-    known: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
+    values_by_id: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
     serials: Iterator[int] = field(default_factory=count)
 
     def reads(self, tensor: Tensor) -> None:
         """Records an input tensor of the model."""
         row = self._row(tensor)
-        self._keep(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
+        self._store(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
 
     def follow(self, call: TorchCall) -> None:
         """Records the result of a torch function that has returned."""
@@ -109,34 +109,34 @@ class LinearPath:
         if self._is_known(result) and not any(result is each for each in inputs):
             return  # the functions inside this one have recorded the result
         values = [self.value(each) for each in inputs]
-        row = self._picked(call, result) if call.name in PICKED else self._row(result)
+        row = self._picked_row(call, result) if call.name in PICKED else self._row(result)
         reads = any(value.reads for value in (values[:1] if call.name in SHAPED_ALIKE else values))
         if call.name.startswith(FRESH) or call.name.endswith("_like"):
             reads = False
         if row is None or not result.is_floating_point():
-            self._keep(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
+            self._store(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
             return
         value = PathValue(next(self.serials), *row, reads=reads, place=self.place())
         self._link(value, call, result)
-        self._keep(result, value)
+        self._store(result, value)
 
     def value(self, tensor: Tensor) -> PathValue:
         """Returns the value of a tensor; records it as one without inputs if it is unknown, such as a parameter."""
         if self._is_known(tensor):
-            return self.known[id(tensor)][1]
+            return self.values_by_id[id(tensor)][1]
         row, name = self._row(tensor), self.names.get(id(tensor), "")
         value = PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), False, self.place(), name)
-        self._keep(tensor, value)
+        self._store(tensor, value)
         return value
 
-    def beginnings(self, end: PathValue, gradient: Tensor) -> tuple[list[Beginning], list[str]]:
+    def leaves(self, end: PathValue, gradient: Tensor) -> tuple[list[PathLeaf], list[str]]:
         """Returns the values where the path of a number begins, and the paths of the modules whose factors are frozen.
 
         Args:
             end: the value at the end of the path.
             gradient: ``(features,)``, the gradient of the number with respect to ``end``.
         """
-        found: list[Beginning] = []
+        leaves: list[PathLeaf] = []
         frozen: dict[str, None] = {}
         gradients, waiting = {end.serial: (end, gradient)}, [-end.serial]
         # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
@@ -145,22 +145,22 @@ class LinearPath:
             if value.frozen:
                 frozen[value.place] = None
             if value.sources is None:
-                found.append(Beginning(value, gradient))
+                leaves.append(PathLeaf(value, gradient))
                 continue
-            for source, pull in value.sources:
-                pulled = _fitted(pull(gradient), source.row)
+            for source, pullback in value.sources:
+                pulled = _fitted(pullback(gradient), source.row)
                 if source.serial in gradients:
                     gradients[source.serial] = source, gradients[source.serial][1] + pulled
                 else:
                     gradients[source.serial] = source, pulled
                     heapq.heappush(waiting, -source.serial)
-        return found, [*frozen]
+        return leaves, [*frozen]
 
     def _is_known(self, tensor: Tensor) -> bool:
-        return id(tensor) in self.known and self.known[id(tensor)][0]() is tensor
+        return id(tensor) in self.values_by_id and self.values_by_id[id(tensor)][0]() is tensor
 
-    def _keep(self, tensor: Tensor, value: PathValue) -> None:
-        self.known[id(tensor)] = ref(tensor), value
+    def _store(self, tensor: Tensor, value: PathValue) -> None:
+        self.values_by_id[id(tensor)] = ref(tensor), value
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
         """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of tokens.
@@ -176,23 +176,23 @@ class LinearPath:
         at = 0 if rows == 1 else self.position
         return _exact(tensor.detach().reshape(rows, wide)[at]).clone(), rows
 
-    def _picked(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
+    def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
         """Returns the row at the token, and 1, if an indexing function picked this token among others."""
-        given = call.args[0] if call.args else None
-        if not isinstance(given, Tensor) or not result.is_floating_point() or not result.dim():
+        source = call.args[0] if call.args else None
+        if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
             return None
-        if given.dim() < 2 or self.value(given).rows != self.tokens or prod(result.shape[:-1]) == self.tokens:
+        if source.dim() < 2 or self.value(source).rows != self.tokens or prod(result.shape[:-1]) == self.tokens:
             return self._row(result)
         # The same function applied to the indices of tokens shows which tokens it picks.
-        numbers = torch.arange(self.tokens, device=given.device).reshape(*given.shape[:-1], 1).expand(given.shape)
-        chosen = call.func(numbers, *call.args[1:], **call.kwargs)
-        if chosen.shape[-1:] != given.shape[-1:]:
+        numbers = torch.arange(self.tokens, device=source.device).reshape(*source.shape[:-1], 1).expand(source.shape)
+        picked = call.func(numbers, *call.args[1:], **call.kwargs)
+        if picked.shape[-1:] != source.shape[-1:]:
             return None
-        found = (chosen[..., 0].flatten() == self.position).nonzero().flatten()
-        if not len(found):
+        matches = (picked[..., 0].flatten() == self.position).nonzero().flatten()
+        if not len(matches):
             return None
-        kept = result.detach().reshape(-1, result.shape[-1])
-        return _exact(kept[found[0]]).clone(), 1
+        rows = result.detach().reshape(-1, result.shape[-1])
+        return _exact(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
         """Sets the sources of a value from the function that computed it."""
@@ -220,7 +220,7 @@ class LinearPath:
 
     def _projected(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
-    ) -> list[tuple[PathValue, Pull]] | None:
+    ) -> list[tuple[PathValue, Pullback]] | None:
         """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one."""
         for place in operand_places(name, args, kwargs):
             if self.value(place.product.right).reads or not self.value(place.operand).reads:
@@ -235,14 +235,14 @@ class LinearPath:
                     len(matrix),
                 )
                 operand.sources = None
-            sources: list[tuple[PathValue, Pull]] = [(operand, partial(_multiplied, weight))]
+            sources: list[tuple[PathValue, Pullback]] = [(operand, partial(_multiplied, weight))]
             bias = bias_of(name, args, kwargs)
             return sources if bias is None else [*sources, (self.value(bias), _same)]
         return None
 
-    def _added(self, args: Sequence[Any], kwargs: dict[str, Any], sign: int) -> list[tuple[PathValue, Pull]] | None:
+    def _added(self, args: Sequence[Any], kwargs: dict[str, Any], sign: int) -> list[tuple[PathValue, Pullback]] | None:
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
-        sources: list[tuple[PathValue, Pull]] = []
+        sources: list[tuple[PathValue, Pullback]] = []
         for each, factor in zip(args[:2], factors, strict=True):
             value = self.value(each) if isinstance(each, Tensor) else self._number(each)
             if value is None or not value.rows:
@@ -262,38 +262,38 @@ class LinearPath:
         assert left is not None
         assert right is not None
         pairs = [(left, right)] if divides else [(left, right), (right, left)]
-        for moving, factor in pairs:
-            held = factor.reads and len(factor.row) == 1 < len(moving.row)
-            if factor.reads and not held:
+        for variable, factor in pairs:
+            freezes = factor.reads and len(factor.row) == 1 < len(variable.row)
+            if factor.reads and not freezes:
                 continue
             by = 1 / factor.row if divides else factor.row
-            value.sources, value.frozen = [(moving, partial(_times, by))], held
+            value.sources, value.frozen = [(variable, partial(_times, by))], freezes
             return
 
     def _normed(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first: PathValue
     ) -> None:
         """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear."""
-        given = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
+        arguments = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
         if name == "rms_norm":
-            given = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
-        if prod(given["normalized_shape"]) != len(first.row):
+            arguments = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
+        if prod(arguments["normalized_shape"]) != len(first.row):
             return
         row = first.row.double()
         centred = row - row.mean() if name != "rms_norm" else row
-        eps = given.get("eps")
-        eps = eps if eps is not None else torch.finfo(given["input"].dtype).eps if name == "rms_norm" else 1e-5
+        eps = arguments.get("eps")
+        eps = eps if eps is not None else torch.finfo(arguments["input"].dtype).eps if name == "rms_norm" else 1e-5
         scale = float((centred.square().mean() + eps).rsqrt())
-        weight = given.get("weight")
+        weight = arguments.get("weight")
         factor = None if weight is None else _exact(weight.detach())
 
-        def pull(gradient: Tensor) -> Tensor:
+        def pullback(gradient: Tensor) -> Tensor:
             scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
             return scaled if name == "rms_norm" else scaled - scaled.mean()
 
         value.frozen = True
-        bias = given.get("bias")
-        value.sources = [(first, pull), *([] if bias is None else [(self.value(bias), _same)])]
+        bias = arguments.get("bias")
+        value.sources = [(first, pullback), *([] if bias is None else [(self.value(bias), _same)])]
 
     def _number(self, number: Any) -> PathValue | None:
         """Returns the value of a Python number; ``None`` for anything else."""

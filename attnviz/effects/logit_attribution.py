@@ -22,7 +22,7 @@ from attnviz.capture.hooks.torch_functions import TorchCall
 from attnviz.capture.listening import refuse_opaque
 from attnviz.capture.run_model import arguments_of
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
-from attnviz.effects.linear_path import Beginning, LinearPath, PathValue
+from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
 from attnviz.effects.module_calls import untouched
@@ -50,9 +50,9 @@ class HeadsOnPath:
     weights: Tensor
     values: Tensor
 
-    def parts(self, beginning: Beginning) -> Iterable[LogitPart]:
+    def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
         """Yields what each head adds to the logit, in total and for each key."""
-        gradient, row = beginning.gradient.double(), beginning.value.row.double()
+        gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for at, columns in enumerate(self.columns):
             keys = self.weights[at].double() * (self.values[at].double() @ gradient[columns])
             head = self.first + at
@@ -146,7 +146,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         raise AttnvizError(f"no token {position} of {count}; choose {-count} to {count - 1}")
     with untouched(model):
         finder = _PathFinder(model, None)
-        path = LinearPath(count, position % count, _parameter_names(model), partial(_running, finder))
+        path = LinearPath(count, position % count, _parameter_names(model), partial(_running_module, finder))
         finder.start_path(path)
         for each in tensors_in((args, tuple(kwargs.values()))):
             path.reads(each)
@@ -158,24 +158,24 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
             )
         if not 0 <= token < logits.shape[-1]:
             raise AttnvizError(f"no token {token}; choose 0 to {logits.shape[-1] - 1}")
-        return _attributed(finder, path.value(logits), token, name)
+        return _logit_parts(finder, path.value(logits), token, name)
 
 
-def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
-    found, frozen = _of_token(finder.path, end, token)
-    before = found[0].value.capped if len(found) == 1 and len(found[0].value.row) == len(end.row) else None
-    if before is not None:
-        end = _unscaled(before)
-        found, frozen = _of_token(finder.path, end, token)
-    if not any(each.value in finder.heads for each in found):
-        largest = max(found, key=lambda each: abs(each.amount), default=None)
+def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
+    leaves, frozen = _of_token(finder.path, end, token)
+    uncapped = leaves[0].value.capped if len(leaves) == 1 and len(leaves[0].value.row) == len(end.row) else None
+    if uncapped is not None:
+        end = _before_division(uncapped)
+        leaves, frozen = _of_token(finder.path, end, token)
+    if not any(each.value in finder.heads for each in leaves):
+        largest = max(leaves, key=lambda each: abs(each.amount), default=None)
         place = largest.value.place if largest is not None and largest.value.rows else ""
         between = f" ({place} stands between)" if place else ""
         raise AttnvizError(
             f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
             f"{between}; use attnviz ablate, which measures any model"
         )
-    parts = _parts(finder, found)
+    parts = _parts(finder, leaves)
     logit, total = float(end.row[token]), sum(part.adds for part in parts)
     difference = abs(total - logit)
     if not difference <= TOLERANCE * max(1.0, abs(logit)):
@@ -190,48 +190,47 @@ def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> L
         token=token,
         position=finder.path.position,
         frozen=tuple(frozen),
-        capped=before is not None,
+        capped=uncapped is not None,
         model=name,
     )
 
 
-def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[Beginning], list[str]]:
+def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
     """Returns the values that the logit of a token is a sum of, and the modules whose factors are frozen."""
     gradient = torch.zeros_like(end.row)
     gradient[token : token + 1] = 1
-    return path.beginnings(end, gradient)
+    return path.leaves(end, gradient)
 
 
-def _unscaled(value: PathValue) -> PathValue:
+def _before_division(value: PathValue) -> PathValue:
     """Returns the logits before the division that precedes the hyperbolic tangent of a soft cap."""
     while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
         value = value.sources[0][0]
     return value
 
 
-def _parts(finder: _PathFinder, found: list[Beginning]) -> tuple[LogitPart, ...]:
+def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
     """Returns the parts of the logit in the order of the model, summing those with the same name and kind."""
     several = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
     parts: dict[tuple[str, PartKind], LogitPart] = {}
-    rest: list[LogitPart] = []
-    for beginning in sorted(found, key=lambda each: each.value.serial):
-        heads = finder.heads.get(beginning.value)
+    unmerged: list[LogitPart] = []
+    for leaf in sorted(leaves, key=lambda each: each.value.serial):
+        heads = finder.heads.get(leaf.value)
         if heads is None:
-            rest.append(_named(beginning, finder))
+            unmerged.append(_named_part(leaf, finder))
             continue
         for each in heads:
-            rest += [
-                replace(part, name=f"{each.site.part} {part.name}") if several else part
-                for part in each.parts(beginning)
+            unmerged += [
+                replace(part, name=f"{each.site.part} {part.name}") if several else part for part in each.parts(leaf)
             ]
-    for part in rest:
-        known = parts.get((part.name, part.kind))
-        if known is None:
+    for part in unmerged:
+        earlier = parts.get((part.name, part.kind))
+        if earlier is None:
             parts[part.name, part.kind] = part
         else:
-            keys = known.keys + part.keys if known.keys is not None and part.keys is not None else None
+            keys = earlier.keys + part.keys if earlier.keys is not None and part.keys is not None else None
             parts[part.name, part.kind] = LogitPart(
-                part.name, part.kind, known.adds + part.adds, part.layer, part.head, keys
+                part.name, part.kind, earlier.adds + part.adds, part.layer, part.head, keys
             )
     return tuple(sorted(parts.values(), key=_order))
 
@@ -243,9 +242,9 @@ def _order(part: LogitPart) -> tuple[int, int, int]:
     return layer, kinds.index(part.kind), part.head or 0
 
 
-def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
+def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
     """Returns the part of a value that holds no heads, named after its parameter or module."""
-    value = beginning.value
+    value = leaf.value
     path = value.origin or value.place
     found = LAYER.search(path)
     layer = None if found is None else _layer_number(path, finder)
@@ -253,16 +252,16 @@ def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
     is_bias = not value.reads and value.rows == 1
     if is_bias:
         outside = ".".join(path.split(".")[-2:]) if value.origin else last
-        return LogitPart(outside if layer is None else f"{layer}.bias", "bias", beginning.amount, layer)
+        return LogitPart(outside if layer is None else f"{layer}.bias", "bias", leaf.amount, layer)
     if layer is None or found is None:
         module = finder.modules.modules.get(path)
         if isinstance(module, nn.Embedding) or not value.reads:
-            return LogitPart(last if isinstance(module, nn.Embedding) else "positions", "embedding", beginning.amount)
-        return LogitPart(path or last, "other", beginning.amount)
+            return LogitPart(last if isinstance(module, nn.Embedding) else "positions", "embedding", leaf.amount)
+        return LogitPart(path or last, "other", leaf.amount)
     component = found[2] or ""
     if MIXERS.search(component):
-        return LogitPart(f"{layer}.{component}", "other", beginning.amount, layer)
-    return LogitPart(f"{layer}.mlp", "mlp", beginning.amount, layer)
+        return LogitPart(f"{layer}.{component}", "other", leaf.amount, layer)
+    return LogitPart(f"{layer}.mlp", "mlp", leaf.amount, layer)
 
 
 def _layer_number(path: str, finder: _PathFinder) -> int:
@@ -278,7 +277,7 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
     return int(found[1])
 
 
-def _running(finder: _PathFinder) -> str:
+def _running_module(finder: _PathFinder) -> str:
     """Returns the path of the running module."""
     key = finder.module_calls.frames[-1].key
     return finder.modules.names.get(key[1], "") if key else ""
@@ -291,8 +290,8 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input."""
-    given = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
-    tensors = [given] if isinstance(given, Tensor) else tensors_in((args, tuple(kwargs.values())))
+    ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
+    tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:
         raise AttnvizError("the inputs hold no tokens of a text; give ids of shape (1, tokens)")
     if tensors[0].shape[0] != 1:

@@ -111,8 +111,8 @@ def usual_metric(output: Any, ids: Tensor | None) -> str:
 
 def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """Returns the token ids among a model's arguments, ``(batch, tokens)``; ``None`` if there are none."""
-    given = [kwargs[name] for name in IDS if name in kwargs] + list(args)
-    return next((each for each in given if isinstance(each, Tensor) and _is_ids(each)), None)
+    candidates = [kwargs[name] for name in IDS if name in kwargs] + list(args)
+    return next((each for each in candidates if isinstance(each, Tensor) and _is_ids(each)), None)
 
 
 def _is_ids(tensor: Tensor) -> bool:

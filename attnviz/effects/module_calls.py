@@ -130,19 +130,19 @@ class EditingMode(TorchFunctionMode):
             args: its positional arguments.
             kwargs: its keyword arguments.
         """
-        name, given = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
+        name, named = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
             _thread.inside += 1
             try:
                 with self:
-                    return func(*args, **given)
+                    return func(*args, **named)
             finally:
                 _thread.inside -= 1
         if name in PRODUCTS:
             edit = self.edits.get(self.calls.next_product())
             if edit is not None:
-                args, given = edit(name, args, given)
-        return func(*args, **given)
+                args, named = edit(name, args, named)
+        return func(*args, **named)
 
 
 class _EffectsThread(local):
@@ -155,7 +155,7 @@ class _EffectsThread(local):
 _thread = _EffectsThread()
 
 
-def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _following_call(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a ``nn.Module.__call__`` that goes through the `ModuleCalls` of the thread, if it has one."""
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +165,7 @@ def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def _runs_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _false_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``.
 
     That function would otherwise dispatch to the mode again, without end.
@@ -178,7 +178,10 @@ def _runs_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 CALL_PATCHES = Patches(
-    (Patch(lambda: nn.Module, "__call__", _followed), Patch(lambda: functional, "has_torch_function", _runs_inside))
+    (
+        Patch(lambda: nn.Module, "__call__", _following_call),
+        Patch(lambda: functional, "has_torch_function", _false_inside),
+    )
 )
 
 
@@ -226,7 +229,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for module, flag in training:
             module.training = flag
         with torch.no_grad():
-            for module, name, buffer, kept in buffers:
+            for module, name, buffer, copy in buffers:
                 module._buffers[name] = buffer
-                if not torch.equal(buffer, kept):
-                    buffer.copy_(kept)
+                if not torch.equal(buffer, copy):
+                    buffer.copy_(copy)

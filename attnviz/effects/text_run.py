@@ -37,9 +37,9 @@ class TextRun:
         measure: computes the metric of a run.
         positions: the tokens at which the output is measured.
         by: the replacement of a head's output: ``zero``, ``mean``, or a run on another text whose outputs are used.
-        goes_on: True if runs resume after the modules that come before the first replaced head; ``None`` until a run
+        resumes: True if runs resume after the modules that come before the first replaced head; ``None`` until a run
             has been checked.
-        known: the metric for each set of heads that was already run.
+        metric_without: the metric for each set of heads that was already run.
     """
 
     model: nn.Module
@@ -49,8 +49,8 @@ class TextRun:
     measure: Callable[[MeasuredRun], float]
     positions: slice
     by: "str | CleanRun"
-    goes_on: bool | None = None
-    known: dict[HeadSet, float] = field(default_factory=dict)
+    resumes: bool | None = None
+    metric_without: dict[HeadSet, float] = field(default_factory=dict)
 
     @property
     def texts(self) -> int:
@@ -58,24 +58,24 @@ class TextRun:
         return next((len(each) for each in tree_leaves((self.args, self.kwargs)) if _has_axes(each)), 1)
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """The number of sets of heads that run together as a batch."""
         tokens = max(len(self.clean.sites[0].matrix), 1)
-        return 1 if self.goes_on is False else max(MAX_RUN_TOKENS // tokens, 1)
+        return 1 if self.resumes is False else max(MAX_RUN_TOKENS // tokens, 1)
 
     def values(self, sets: Sequence[HeadSet]) -> list[float]:
         """Returns the metric without each of these sets of heads."""
-        if self.goes_on is None:
-            self.goes_on = self.agrees(sets)
-        found = self.known
+        if self.resumes is None:
+            self.resumes = self.agrees(sets)
+        metric_without = self.metric_without
         runs = [
-            (site, group[at : at + self.together])
-            for site, group in self._by_first_site([heads for heads in sets if heads not in found])
-            for at in range(0, len(group), self.together)
+            (site, group[at : at + self.batch_size])
+            for site, group in self._by_first_site([heads for heads in sets if heads not in metric_without])
+            for at in range(0, len(group), self.batch_size)
         ]
         for site, some in track(runs, "removing heads"):
-            found |= zip(some, map(self._measured, self.outputs(site, some)), strict=True)
-        return [found[heads] for heads in sets]
+            metric_without |= zip(some, map(self._measured, self.outputs(site, some)), strict=True)
+        return [metric_without[heads] for heads in sets]
 
     @property
     def baseline(self) -> float:
@@ -89,7 +89,7 @@ class TextRun:
             first: the first site in the run that any of the sets has a head in; the run resumes there.
             sets: the sets of heads, which run together.
         """
-        returned = {} if self.goes_on is False else first.returned
+        returned = {} if self.resumes is False else first.returned
         count = len(sets)
         calls = ModuleCalls(returned={key: self._repeated(each, count) for key, each in returned.items()})
         args, kwargs = self._repeated((self.args, self.kwargs), count)
@@ -99,22 +99,22 @@ class TextRun:
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
         """Returns True if a resumed batch of runs gives the output of a whole run, checked for one of these sets."""
         first, group = next(self._by_first_site(sets))
-        checked, others = group[0], group[1 : self.together]
+        checked, others = group[0], group[1 : self.batch_size]
         [whole] = self._whole().outputs(first, [checked])
-        self.known[checked] = self._measured(whole)
+        self.metric_without[checked] = self._measured(whole)
         try:
-            *beside, last = self.outputs(first, [*others, checked])
+            *resumed, last = self.outputs(first, [*others, checked])
         except AttnvizError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
             return False
         if not _is_close(whole, last):
             return False
-        self.known |= zip(others, map(self._measured, beside), strict=True)
+        self.metric_without |= zip(others, map(self._measured, resumed), strict=True)
         return True
 
     def _whole(self) -> "TextRun":
-        return replace(self, goes_on=False)
+        return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
         with followed(calls), EditingMode(calls, edits):
@@ -125,10 +125,10 @@ class TextRun:
         return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
-        left = list(dict.fromkeys(sets))
+        remaining = list(dict.fromkeys(sets))
         for site in self.clean.sites:
-            group = [heads for heads in left if any(head in site.columns for head in heads)]
-            left = [heads for heads in left if heads not in group]
+            group = [heads for heads in remaining if any(head in site.columns for head in heads)]
+            remaining = [heads for heads in remaining if heads not in group]
             if group:
                 yield site, group
 
@@ -157,21 +157,21 @@ class TextRun:
                 if site.queries_first
                 else matrix.view(texts, -1, matrix.shape[1])
             )
-            for number, held in enumerate(columns):
-                own = rows[number * site.batch : (number + 1) * site.batch]
-                for column in held:
-                    own[..., column] = self._replacement(own[..., column], site, column)
+            for number, head_columns in enumerate(columns):
+                set_rows = rows[number * site.batch : (number + 1) * site.batch]
+                for column in head_columns:
+                    set_rows[..., column] = self._replacement(set_rows[..., column], site, column)
             changed = place.restored(matrix)
             return _with(args, operand, changed), _with(kwargs, operand, changed)
 
         return edit
 
-    def _replacement(self, own: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
+    def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
         """Returns the replacement of a head's output, ``(texts, queries, features)``."""
         if self.by == "zero":
-            return torch.zeros_like(own)
+            return torch.zeros_like(output)
         if self.by == "mean":
-            return own.mean(dim=1, keepdim=True).expand_as(own)
+            return output.mean(dim=1, keepdim=True).expand_as(output)
         assert isinstance(self.by, CleanRun)
         other = next((each for each in self.by.sites if each.key == site.key), None)
         if other is None or other.matrix.shape != site.matrix.shape:
@@ -189,15 +189,15 @@ class TextRun:
 
         A tensor that occurs more than once is copied once, so that the model still sees one tensor.
         """
-        texts, known = self.texts, dict[int, Tensor]()
+        texts, copies = self.texts, dict[int, Tensor]()
 
         def repeated(each: Any) -> Any:
             if not isinstance(each, Tensor):
                 return each
-            if id(each) not in known:
+            if id(each) not in copies:
                 many = count > 1 and _has_axes(each) and len(each) == texts
-                known[id(each)] = _repeat(each, count) if many else each.clone()
-            return known[id(each)]
+                copies[id(each)] = _repeat(each, count) if many else each.clone()
+            return copies[id(each)]
 
         return tree_map(repeated, value)
 

@@ -127,8 +127,8 @@ def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
     """Returns total variation and divergence of the queries that see a key in either recording, ``(queries,)`` each."""
     one, other = (with_shares(each).window((head,), queries, slice(0, len(each.key_tokens))) for each in (a, b))
-    seen = (one.visible | other.visible).any(axis=-1)
-    rows = one.weights[0][seen], other.weights[0][seen]
+    visible_rows = (one.visible | other.visible).any(axis=-1)
+    rows = one.weights[0][visible_rows], other.weights[0][visible_rows]
     return total_variation(*rows), jensen_shannon(*rows)
 
 

@@ -43,7 +43,7 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         raise AttnvizError(f"{option('residual')} {residual:g} is out of range; give a number from 0 to below 1")
     _refuse_unlike(heads)
     if method == "rollout":
-        return rolled_out(heads, residual)
+        return rollout(heads, residual)
     maps = heads[0][0]
     return CombinedMaps(
         layer=heads[-1][0].layer,
@@ -82,21 +82,21 @@ class CombinedMaps(DerivedMaps):
         """
         add = np.add if self.method == "mean" else np.maximum
         shape = queries.stop - queries.start, keys.stop - keys.start
-        total, seen = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        total, visible_heads = np.zeros(shape), np.zeros(shape, dtype=np.int64)
         for maps, head in self.sources:
             window = maps.window((head,), queries, keys)
             add(total, window.weights[0], out=total)
-            seen += window.visible
+            visible_heads += window.visible
         if self.method == "mean":
-            total /= np.maximum(seen, 1)
-        return _window_of(total, seen > 0, len(heads))
+            total /= np.maximum(visible_heads, 1)
+        return _window_of(total, visible_heads > 0, len(heads))
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns all heads as one group, since there is one map."""
         return [heads]
 
 
-def rolled_out(heads: Heads, residual: float) -> DenseMaps:
+def rollout(heads: Heads, residual: float) -> DenseMaps:
     """Computes attention rollout: each input token's share of each token after the last layer (section 3, equation 1).
 
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
@@ -108,8 +108,8 @@ def rolled_out(heads: Heads, residual: float) -> DenseMaps:
     """
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})
-    mixed = (_mixed([each for each in heads if each[0].layer == layer], residual) for layer in layers)
-    weights, visible = _product(mixed, paths=residual == 0)
+    mixings = (_mixing_matrix([each for each in heads if each[0].layer == layer], residual) for layer in layers)
+    weights, visible = _product(mixings, paths=residual == 0)
     maps = heads[0][0]
     window = _window_of(weights, visible, 1)
     return DenseMaps(
@@ -144,7 +144,7 @@ def _product(layers: Iterator[Float64Array], *, paths: bool) -> tuple[Float64Arr
     return product, reached > 0 if paths else product > 0
 
 
-def _mixed(heads: Heads, residual: float) -> Float64Array:
+def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
     """Returns a layer's mean over heads with its residual, ``(tokens, tokens)``; rows sum to one.
 
     Contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
@@ -156,26 +156,26 @@ def _mixed(heads: Heads, residual: float) -> Float64Array:
     A query that sees no key keeps its own token: its row is the identity's.
     """
     count = len(heads[0][0].query_tokens)
-    mixed = np.zeros((count, count))
+    mixing = np.zeros((count, count))
     for band in bands(slice(0, count), count, MAX_BAND_CELLS):
         for maps, head in heads:
-            mixed[band] += maps.window((head,), band, slice(0, count)).weights[0]
-    mixed /= len(heads)
+            mixing[band] += maps.window((head,), band, slice(0, count)).weights[0]
+    mixing /= len(heads)
     if heads[0][0].quantity == "contribution":
-        totals = mixed.sum(axis=-1, keepdims=True)
-        np.divide(mixed, totals, out=mixed, where=totals > 0)
-    share = np.where(mixed.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
-    mixed *= 1 - share
-    mixed[np.diag_indices(count)] += share[:, 0]
-    mixed /= mixed.sum(axis=-1, keepdims=True)
-    return mixed
+        totals = mixing.sum(axis=-1, keepdims=True)
+        np.divide(mixing, totals, out=mixing, where=totals > 0)
+    share = np.where(mixing.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
+    mixing *= 1 - share
+    mixing[np.diag_indices(count)] += share[:, 0]
+    mixing /= mixing.sum(axis=-1, keepdims=True)
+    return mixing
 
 
 def _window_of(weights: Float64Array, visible: BoolArray, heads: int) -> Window:
     """Returns a window in which each of ``heads`` heads has these weights; scores are NaN."""
     shape = (heads, *weights.shape)
-    nothing = np.broadcast_to(np.float32(np.nan), shape)
-    return Window(nothing, np.broadcast_to(weights.astype(np.float32), shape), visible)
+    scores = np.broadcast_to(np.float32(np.nan), shape)
+    return Window(scores, np.broadcast_to(weights.astype(np.float32), shape), visible)
 
 
 def _refuse_unlike(heads: Heads) -> None:

@@ -88,8 +88,8 @@ class Grid(ABC):
             among: the queries that may match, ``(..., queries or 1, 1)``; all other rows are False.
         """
         numbers = self.query(name)
-        known = (numbers >= 0) & among
-        return self.key(name) == numbers * known + NO_NUMBER * ~known  # one pass over all cells
+        has_number = (numbers >= 0) & among
+        return self.key(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
 
     @cached_property
     def is_pair(self) -> bool:
@@ -112,11 +112,11 @@ class Grid(ABC):
         return self.same("ids") & self.earlier
 
     @cached_property
-    def _found(self) -> dict[Any, Cells]:
+    def _counted_cells(self) -> dict[Any, Cells]:
         return {}
 
     def counted_by(self, function: "Callable[[Grid], Cells]") -> Cells:
         """Returns the cells that a metric's function selects in this grid; it is called once, then cached."""
-        if function not in self._found:
-            self._found[function] = function(self)
-        return self._found[function]
+        if function not in self._counted_cells:
+            self._counted_cells[function] = function(self)
+        return self._counted_cells[function]

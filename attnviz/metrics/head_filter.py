@@ -84,8 +84,8 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
 def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)
     if minuses:
-        test, wanted = _test(word[minuses:], metrics), minuses % 2 == 0
-        return lambda head: test(head) == wanted
+        test, expected = _test(word[minuses:], metrics), minuses % 2 == 0
+        return lambda head: test(head) == expected
     if match := COMPARISON.fullmatch(word):
         return _comparison(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")
@@ -124,8 +124,8 @@ def _layers(value: str) -> Callable[[DescribedHead], bool]:
 
 def _heads(value: str) -> Callable[[DescribedHead], bool]:
     if "." in value:
-        wanted = value.split(",")
-        return lambda head: f"{head.layer}.{head.head}" in wanted
+        names = value.split(",")
+        return lambda head: f"{head.layer}.{head.head}" in names
     heads = parse_numbers(value, "heads")
     return lambda head: head.head in heads
 

@@ -169,24 +169,26 @@ class HeadFrame:
     def take(self, places: Sequence[int]) -> "HeadFrame":
         """Returns the frame with the rows at these indices, in this order."""
         rows = tuple(self.rows[place] for place in places)
-        return replace(self, rows=rows, whole=self.whole or self, **self._numbers(lambda each: each[list(places)]))
+        return replace(
+            self, rows=rows, whole=self.whole or self, **self._changed_arrays(lambda each: each[list(places)])
+        )
 
     def select(self, names: Iterable[str]) -> "HeadFrame":
         """Returns the frame with the measures of these names, in this order."""
         places = [self.names.index(name) for name in names]
         measures = tuple(self.measures[place] for place in places)
-        return replace(self, measures=measures, whole=None, **self._numbers(lambda each: each[:, places]))
+        return replace(self, measures=measures, whole=None, **self._changed_arrays(lambda each: each[:, places]))
 
-    def _numbers(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
+    def _changed_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
         """Returns the arrays that are not ``None``, each after a change, by their names."""
-        found = {name: getattr(self, name) for name in NUMBERS}
-        return {name: change(each) for name, each in found.items() if each is not None}
+        arrays = {name: getattr(self, name) for name in NUMBERS}
+        return {name: change(each) for name, each in arrays.items() if each is not None}
 
     def beside(self, other: "HeadFrame") -> "HeadFrame":
         """Returns the frame with the columns of another before its own; NaN for rows whose heads ``other`` lacks."""
         places = {row.heads: place for place, row in enumerate(other.rows)}
-        found = [places.get(row.heads, len(other.rows)) for row in self.rows]
-        return self.with_columns(other.measures, np.vstack([other.values, _unknown(1, len(other.measures))])[found])
+        sources = [places.get(row.heads, len(other.rows)) for row in self.rows]
+        return self.with_columns(other.measures, np.vstack([other.values, _unknown(1, len(other.measures))])[sources])
 
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
         """Returns the frame with more columns before its own; their spreads, margins, counts and deciles are NaN.
@@ -195,7 +197,9 @@ class HeadFrame:
             measures: the measures of the new columns.
             values: ``(rows, measures)``.
         """
-        unknown = self._numbers(lambda each: np.concatenate([_unknown(*values.shape, *each.shape[2:]), each], axis=1))
+        unknown = self._changed_arrays(
+            lambda each: np.concatenate([_unknown(*values.shape, *each.shape[2:]), each], axis=1)
+        )
         joined = unknown | {"values": np.concatenate([values, self.values], axis=1)}
         return replace(self, measures=(*measures, *self.measures), **joined)
 
@@ -237,15 +241,15 @@ class HeadFrame:
                 no row passes, or a ``top`` below 1.
         """
         measure = None if sort is None else named_measure(sort, self.measures)
-        kept = list(range(len(self.rows))) if filter is None else self.filtered(filter)
-        if filter is not None and not kept:
+        candidates = list(range(len(self.rows))) if filter is None else self.filtered(filter)
+        if filter is not None and not candidates:
             none_left = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
             raise AttnvizError(f"{none_left}; leave it out to see their numbers")
         if top is not None and top < 1:
             raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
-        if measure is not None and np.isnan(self.column(measure.name)[kept]).all():
+        if measure is not None and np.isnan(self.column(measure.name)[candidates]).all():
             raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {measure.reason}")
-        return (kept if sort is None else self.sorted(kept, sort))[:top]
+        return (candidates if sort is None else self.sorted(candidates, sort))[:top]
 
     def sorted(self, places: Sequence[int], sort: str) -> list[int]:
         """Returns indices of rows sorted by a measure, stably; ``sort`` is a name as `places` takes it."""
@@ -255,11 +259,11 @@ class HeadFrame:
 
     def filtered(self, filter: str) -> list[int]:
         """Returns the indices of the rows that pass a filter, as `parse_filter` reads it."""
-        kept = parse_filter(filter, self.names)
-        return [place for place, head in enumerate(self._described) if kept.keeps(head)]
+        head_filter = parse_filter(filter, self.names)
+        return [place for place, head in enumerate(self._tested_fields) if head_filter.keeps(head)]
 
     @cached_property
-    def _described(self) -> tuple[DescribedHead, ...]:
+    def _tested_fields(self) -> tuple[DescribedHead, ...]:
         """The fields that a filter tests, one value per row."""
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
@@ -294,8 +298,8 @@ def matched(one: HeadFrame, other: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
     rows = {row.heads: place for place, row in enumerate(one.rows)}
     common = [place for place, row in enumerate(other.rows) if row.heads in rows]
     names = [name for name in other.names if name in one.names]
-    there = other.take(common).select(names)
-    return one.take([rows[row.heads] for row in there.rows]).select(names), there
+    second = other.take(common).select(names)
+    return one.take([rows[row.heads] for row in second.rows]).select(names), second
 
 
 def metrics_first(measures: Iterable[Measure]) -> list[Measure]:

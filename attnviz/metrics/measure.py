@@ -69,8 +69,8 @@ def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
 def margin_of_mean(numbers: Float64Array) -> float:
     """Returns half of the 95 % interval of the mean of ``(texts,)``, without NaN; NaN for fewer than two numbers."""
     known = numbers[~np.isnan(numbers)]
-    spread = known.std(ddof=1) if len(known) > 1 else np.nan
-    return float(margin_of_means(np.asarray(spread), np.asarray(len(known))))
+    deviation = known.std(ddof=1) if len(known) > 1 else np.nan
+    return float(margin_of_means(np.asarray(deviation), np.asarray(len(known))))
 
 
 def known_number(number: float) -> float | None:

@@ -95,8 +95,8 @@ def patterns_of(heads: Sequence[ChosenHead]) -> HeadFrame | None:
     takes a stride above `MAX_LEFT_OUT`, or if a head has neither single cells nor metrics that were measured earlier.
     """
     every = blocks_apart(heads_with_cells(heads), MAX_MEASURED_CELLS)
-    known = all(can_be_measured(head.maps) for head in heads)
-    return measured_frame(measurable_heads(heads), MEASURED, every) if known and every <= MAX_LEFT_OUT else None
+    measurable = all(can_be_measured(head.maps) for head in heads)
+    return measured_frame(measurable_heads(heads), MEASURED, every) if measurable and every <= MAX_LEFT_OUT else None
 
 
 def blocks_apart(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
@@ -118,10 +118,10 @@ def _over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, floa
     first = numbers[0]
     values, spreads = {}, {}
     for name in first.values:
-        known = np.array([one.values[name] for one in numbers])
-        known = known[~np.isnan(known)]
-        values[name] = float(known.mean()) if known.size else np.nan
-        spreads[name] = float(known.std(ddof=1)) if known.size > 1 else np.nan
+        defined = np.array([one.values[name] for one in numbers])
+        defined = defined[~np.isnan(defined)]
+        values[name] = float(defined.mean()) if defined.size else np.nan
+        spreads[name] = float(defined.std(ddof=1)) if defined.size > 1 else np.nan
     over_all = replace(
         first,
         values=values,

@@ -295,35 +295,37 @@ def measure(
         AttnvizError: for maps without single cells that were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
-    if (held := measured_of(maps)) is not None:
-        return [_held_numbers(tokens_of(maps), held, names, head) for head in heads]
+    if (captured := measured_of(maps)) is not None:
+        return [_captured_numbers(tokens_of(maps), captured, names, head) for head in heads]
     cells = cell_maps(tokens_of(maps))
-    measured = {one.head: one for alike in cells.head_groups(heads) for one in _measured(cells, names, alike, every)}
+    measured = {
+        one.head: one for alike in cells.head_groups(heads) for one in _measured_group(cells, names, alike, every)
+    }
     return [measured[head] for head in heads]
 
 
 def hold_numbers(maps: CellMaps) -> CapturedMetrics:
     """Returns every metric of all heads, to be stored with maps whose single cells are about to be dropped."""
-    found = measure(maps)
+    measured = measure(maps)
     return CapturedMetrics(
         names=tuple(METRICS),
-        values=np.array([[one.values[name] for name in METRICS] for one in found], dtype=np.float32),
-        counts=np.array([[one.counts[name] for name in METRICS] for one in found], dtype=np.int64),
-        sinks=np.array([one.sink for one in found], dtype=np.int64),
-        keys=np.array([one.keys for one in found], dtype=np.int64),
+        values=np.array([[one.values[name] for name in METRICS] for one in measured], dtype=np.float32),
+        counts=np.array([[one.counts[name] for name in METRICS] for one in measured], dtype=np.int64),
+        sinks=np.array([one.sink for one in measured], dtype=np.int64),
+        keys=np.array([one.keys for one in measured], dtype=np.int64),
     )
 
 
-def _held_numbers(maps: LayerMaps, held: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
+def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
     """Returns the stored metrics of a head; a metric that was not stored is NaN."""
     place = maps.positions((head,))[0]
-    values = dict(zip(held.names, held.values[place].tolist(), strict=True))
-    counts = dict(zip(held.names, held.counts[place].tolist(), strict=True))
-    sink = int(held.sinks[place])
+    values = dict(zip(captured.names, captured.values[place].tolist(), strict=True))
+    counts = dict(zip(captured.names, captured.counts[place].tolist(), strict=True))
+    sink = int(captured.sinks[place])
     return HeadNumbers(
         layer=maps.layer,
         head=head,
-        keys=int(held.keys[place]),
+        keys=int(captured.keys[place]),
         values={name: values.get(name, np.nan) for name in METRICS if name in names},
         counts={name: counts.get(name, 0) for name in METRICS if name in names},
         sink=sink,
@@ -331,17 +333,17 @@ def _held_numbers(maps: LayerMaps, held: CapturedMetrics, names: tuple[str, ...]
     )
 
 
-def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
-    numbers, columns, chosen = measure_queries(maps, names, heads, every)
-    means, known = _means(numbers, chosen)
-    found = dict(zip(_of_queries(names), means, strict=True))
-    count, keys = int(chosen.sum()), int(columns.seen.sum())
+def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
+    numbers, columns, has_choice = measure_queries(maps, names, heads, every)
+    means, mean_counts = _means(numbers, has_choice)
+    mean_of = dict(zip(_of_queries(names), means, strict=True))
+    count, keys = int(has_choice.sum()), int(columns.seen.sum())
     values = {
-        name: (metric.columns(columns) if metric.columns else found[name]) if count else np.full(len(heads), np.nan)
+        name: (metric.columns(columns) if metric.columns else mean_of[name]) if count else np.full(len(heads), np.nan)
         for name, metric in METRICS.items()
         if name in names
     }
-    counts = dict.fromkeys(values, count) | dict(zip(found, known, strict=True))
+    counts = dict.fromkeys(values, count) | dict(zip(mean_of, mean_counts, strict=True))
     sinks = columns.received.argmax(axis=-1)
     return [
         HeadNumbers(
@@ -385,21 +387,21 @@ def measure_queries(
     metrics, shape = list(_of_queries(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
     received = np.zeros((len(heads), len(maps.key_tokens)))
-    chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
+    has_choice, visible_keys = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
         """Adds the numbers of some rows; several threads call it at once."""
         grid = rows.grid
-        for metric, found in zip(metrics, numbers, strict=True):
-            found[rows.places, grid.span] = metric.of(rows)
+        for metric, of_metric in zip(metrics, numbers, strict=True):
+            of_metric[rows.places, grid.span] = metric.of(rows)
         weights = rows.received
         with lock:
             received[rows.places, : weights.shape[-1]] += weights
-            chosen[grid.queries], seen[:] = grid.has_choice, grid.seen
+            has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.seen
 
     _each_rows(maps, heads, add, every)
-    return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
+    return numbers, Columns(received / max(1, int(has_choice.sum())), visible_keys), has_choice
 
 
 def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], every: int) -> None:
@@ -419,14 +421,14 @@ def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
     return {name: metric for name in names if (metric := METRICS[name]).columns is None}
 
 
-def _means(numbers: Float64Array, chosen: BoolArray) -> tuple[Float64Array, list[int]]:
+def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[int]]:
     """Returns means over queries, ``(metrics, heads)``, and the number of queries per metric, the same for all heads.
 
     Args:
         numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
         chosen: ``(queries,)``, True for queries that count unless their number is NaN.
     """
-    counted = chosen & ~np.isnan(numbers)
+    counted = has_choice & ~np.isnan(numbers)
     count = np.count_nonzero(counted, axis=-1)
     numbers[~counted] = 0
     total = numbers.sum(axis=-1)

@@ -36,10 +36,10 @@ def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
         needs: the conditions.
         in_sequence: True if the tokens are in a sequence, as in every text; the sentence then omits that condition.
     """
-    wanted = set(needs)
+    conditions = set(needs)
     phrases: list[str] = []
     for need in Need:
-        if need not in wanted or (need is Need.SEQUENCE and in_sequence):
+        if need not in conditions or (need is Need.SEQUENCE and in_sequence):
             continue
         if need in QUALIFIERS and phrases:
             phrases[-1] += f" {need.value}"

@@ -98,11 +98,11 @@ def clearest_first(found: Iterable[tuple[Item, Pattern]]) -> list[Item]:
     The best item of each pattern comes first, then the second best of each, and so on; patterns are in the order of
     `TELLING`. Uniform and mixed items are last.
     """
-    seen: Counter[str] = Counter()
+    earlier: Counter[str] = Counter()
     ranked = []
     for item, pattern in sorted(found, key=lambda pair: -(pair[1].value or 0)):
-        ranked.append(((pattern in (UNIFORM, MIXED), seen[pattern.name], ORDER.index(pattern.name)), item))
-        seen[pattern.name] += 1
+        ranked.append(((pattern in (UNIFORM, MIXED), earlier[pattern.name], ORDER.index(pattern.name)), item))
+        earlier[pattern.name] += 1
     return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
 
@@ -114,10 +114,10 @@ def summed_up(patterns: Iterable[Pattern]) -> str:
     return ", ".join(_counted(by_name[name]) for name in ORDER if name in by_name)
 
 
-def _counted(alike: list[Pattern]) -> str:
-    name = alike[0].name
+def _counted(patterns: list[Pattern]) -> str:
+    name = patterns[0].name
     if name != "sink":
-        return f"{len(alike)} {name}"
-    [(token, count)] = Counter(pattern.token for pattern in alike).most_common(1)
-    most = f" on {token}" if count == len(alike) else f" ({count} on {token})"
-    return f"{len(alike)} sink{'s' if len(alike) > 1 else ''}{most}"
+        return f"{len(patterns)} {name}"
+    [(token, count)] = Counter(pattern.token for pattern in patterns).most_common(1)
+    most = f" on {token}" if count == len(patterns) else f" ({count} on {token})"
+    return f"{len(patterns)} sink{'s' if len(patterns) > 1 else ''}{most}"

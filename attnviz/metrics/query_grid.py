@@ -25,7 +25,7 @@ class CountedCells:
     counted: BoolArray
 
     @cached_property
-    def picked(self) -> tuple[IntArray, IntArray] | None:
+    def indices(self) -> tuple[IntArray, IntArray] | None:
         """The row and column indices of the cells, row by row; ``None`` if they are more than `MAX_PICKED`."""
         if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
             return None
@@ -35,8 +35,8 @@ class CountedCells:
 
     @cached_property
     def starts(self) -> IntArray:
-        """The index in ``picked`` of the first cell of each query that has one."""
-        return first_of_each(self.picked)
+        """The index in ``indices`` of the first cell of each query that has one."""
+        return first_of_each(self.indices)
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -59,26 +59,26 @@ class PickedCells:
     """The visible cells that count for a metric, as indices; for few cells.
 
     Attributes:
-        picked: the row and column indices of the cells, row by row.
+        indices: the row and column indices of the cells, row by row.
         shape: ``(queries, keys)`` of the grid.
         alone: True if no query has two cells.
     """
 
-    picked: tuple[IntArray, IntArray]
+    indices: tuple[IntArray, IntArray]
     shape: tuple[int, int]
-    alone: bool = False
+    one_per_query: bool = False
 
     @cached_property
     def counted(self) -> BoolArray:
         """The cells as a boolean array, ``(queries, keys)``."""
         counted = np.zeros(self.shape, dtype=bool)
-        counted[self.picked] = True
+        counted[self.indices] = True
         return counted
 
     @cached_property
     def starts(self) -> IntArray:
-        """The index in ``picked`` of the first cell of each query that has one."""
-        return np.arange(len(self.picked[0])) if self.alone else first_of_each(self.picked)
+        """The index in ``indices`` of the first cell of each query that has one."""
+        return np.arange(len(self.indices[0])) if self.one_per_query else first_of_each(self.indices)
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -88,23 +88,23 @@ class PickedCells:
     @cached_property
     def flat(self) -> IntArray:
         """The index of each cell in the flattened grid."""
-        queries, keys = self.picked
+        queries, keys = self.indices
         return queries * self.shape[1] + keys
 
     @cached_property
     def present(self) -> BoolArray:
         """True for queries with at least one cell, ``(queries,)``."""
         present = np.zeros(self.shape[0], dtype=bool)
-        present[self.picked[0]] = True
+        present[self.indices[0]] = True
         return present
 
 
-def first_of_each(picked: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Returns the indices in ``picked`` at which a new query begins; empty if it is ``None``."""
-    if picked is None:
+def first_of_each(indices: tuple[IntArray, IntArray] | None) -> IntArray:
+    """Returns the indices in ``indices`` at which a new query begins; empty if it is ``None``."""
+    if indices is None:
         return np.zeros(0, dtype=np.int64)
-    is_first = np.ones(len(picked[0]), dtype=bool)
-    np.not_equal(picked[0][1:], picked[0][:-1], out=is_first[1:])
+    is_first = np.ones(len(indices[0]), dtype=bool)
+    np.not_equal(indices[0][1:], indices[0][:-1], out=is_first[1:])
     return np.flatnonzero(is_first)
 
 
@@ -151,31 +151,31 @@ class QueryGrid(Grid):
         return slice(self.start, self.start + len(self.visible))
 
     @cached_property
-    def later(self) -> BoolArray:
+    def hidden_later(self) -> BoolArray:
         """True for later keys that the query cannot see and another query can, ``(queries, all keys)``."""
         count, width = len(self.seen), self.visible.shape[1]
         first, stop = (int(np.clip(place + 1, 0, count)) for place in self.positions[[0, -1]])
-        later = np.zeros((len(self.visible), count), dtype=bool)
-        later[:, first:stop] = self.seen[first:stop] & (np.arange(first, stop) > self.positions[:, None])
-        later[:, stop:] = self.seen[stop:]
-        later[:, first:width] &= ~self.visible[:, first:]
-        return later
+        hidden = np.zeros((len(self.visible), count), dtype=bool)
+        hidden[:, first:stop] = self.seen[first:stop] & (np.arange(first, stop) > self.positions[:, None])
+        hidden[:, stop:] = self.seen[stop:]
+        hidden[:, first:width] &= ~self.visible[:, first:]
+        return hidden
 
     @cached_property
     def has_later(self) -> BoolArray:
         """True for queries with a hidden later key, ``(queries,)``."""
-        return np.asarray(self.later.any(axis=-1))
+        return np.asarray(self.hidden_later.any(axis=-1))
 
     @cached_property
-    def all_later(self) -> bool:
+    def all_hidden_later(self) -> bool:
         """True if every key behind the grid's last is a later key, hidden from all queries of the grid."""
-        return bool(self.later[:, self.visible.shape[1] :].all())
+        return bool(self.hidden_later[:, self.visible.shape[1] :].all())
 
     @cached_property
     def first_hidden(self) -> int:
         """The index of the first key that some query cannot see; the number of keys if all are visible to all."""
-        seen = np.asarray(self.visible.all(axis=0))
-        return len(seen) if seen.all() else int(seen.argmin())
+        visible_to_all = np.asarray(self.visible.all(axis=0))
+        return len(visible_to_all) if visible_to_all.all() else int(visible_to_all.argmin())
 
     @cached_property
     def before(self) -> int:
@@ -256,7 +256,7 @@ class QueryGrid(Grid):
 
         A query has no cell if that key is not visible or the index is no key's.
         """
-        return self._picked(np.asarray(keys)[:, None])
+        return self._cells_of(np.asarray(keys)[:, None])
 
     def next_keys(self, cells: BoolArray) -> BoolArray:
         """Returns the cells shifted by one key to the right, ``(queries, keys)``."""
@@ -266,8 +266,8 @@ class QueryGrid(Grid):
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
         """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
-        found = self._picked(self.positions[:, None] + np.arange(first, last + 1))
-        if first == last or len(found.picked[0]) <= MAX_PICKED * self.visible.size:
+        found = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
+        if first == last or len(found.indices[0]) <= MAX_PICKED * self.visible.size:
             return found
         return CountedCells(found.counted)
 
@@ -276,7 +276,7 @@ class QueryGrid(Grid):
         count, width = self.visible.shape
         return count, width
 
-    def _picked(self, keys: IntArray) -> PickedCells:
+    def _cells_of(self, keys: IntArray) -> PickedCells:
         """Returns the visible cells among some keys of each query, given their indices, ``(queries, count)``."""
         there = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]

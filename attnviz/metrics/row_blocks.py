@@ -88,7 +88,7 @@ class GridRows(Rows):
 
     @property
     @abstractmethod
-    def beyond(self) -> Float64Array:
+    def hidden_ratio(self) -> Float64Array:
         """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
 
     @property
@@ -99,7 +99,7 @@ class GridRows(Rows):
     @property
     def hidden(self) -> Float64Array:
         """The share of the softmax that would be on hidden later keys, without the mask."""
-        return np.asarray(1 - 1 / (1 + self.beyond)) if self.grid.has_later.any() else self.absent()
+        return np.asarray(1 - 1 / (1 + self.hidden_ratio)) if self.grid.has_later.any() else self.absent()
 
     def where(self, defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
         """Returns the numbers of the queries where ``defined`` is True; NaN for the others."""
@@ -158,28 +158,28 @@ class NumpyRows(GridRows):
         return np.take_along_axis(self.weights, self.best, axis=-1)[:, :, 0].astype(np.float64)
 
     @cached_property
-    def total(self) -> Float64Array:
+    def logsumexp(self) -> Float64Array:
         """The log-sum-exp of the scores of the visible keys, ``(heads, queries, 1)``."""
         # The largest weight is exp(its score − log-sum-exp), so that one logarithm replaces a sum over all keys.
         score = np.take_along_axis(self.scores, self.best, axis=-1)
         return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
 
     @cached_property
-    def beyond(self) -> Float64Array:
+    def hidden_ratio(self) -> Float64Array:
         """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
         grid = self.grid
         width, first = grid.visible.shape[1], max(0, int(grid.positions[0]) + 1)
-        sums = _powers(self.scores[:, :, first:], self.total, grid.later[:, first:width])
+        sums = _exp_sums(self.scores[:, :, first:], self.logsumexp, grid.hidden_later[:, first:width])
         if width < len(grid.seen):
             hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.seen)))
-            sums = sums + _powers(hidden, self.total, grid.later[:, width:])
+            sums = sums + _exp_sums(hidden, self.logsumexp, grid.hidden_later[:, width:])
         return sums
 
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
-        if cells.picked is None:
+        if cells.indices is None:
             return where(cells.present, self._weighted(cells.counted))
-        queries, keys = cells.picked
+        queries, keys = cells.indices
         sums, picked = self.absent(), self.weights[:, queries, keys]
         if len(cells.starts) < len(queries):
             picked = np.add.reduceat(picked, cells.starts, axis=1, dtype=np.float64)
@@ -228,14 +228,14 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> It
     long = is_long(count, everything.stop)
     kind = np.float32 if long or every > 1 else np.float64
     cells, rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
-    together = min(len(heads), max(1, cells // (rows * everything.stop)))
-    height = max(1, rows if together < len(heads) or every > 1 else cells // (together * everything.stop))
+    heads_together = min(len(heads), max(1, cells // (rows * everything.stop)))
+    height = max(1, rows if heads_together < len(heads) or every > 1 else cells // (heads_together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
     spans = spans[min(every, len(spans)) - 1 :: every]
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
-        for first in range(0, len(heads), together):
-            places = slice(first, first + together)
+        for first in range(0, len(heads), heads_together):
+            places = slice(first, first + heads_together)
             window = maps.window(heads[places], span, keys)
             weights = window.weights.astype(kind, copy=False)
             yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
@@ -250,7 +250,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
         spans: the ranges of queries.
     """
     factors, count = maps.cell_factors(), len(maps.key_tokens)
-    seen = _seen(maps, head, spans)
+    seen = _visible_keys(maps, head, spans)
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
@@ -267,7 +267,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
         )
 
 
-def _seen(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
+def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
     """Returns True for keys that any query of a head sees, ``(keys,)``."""
     factors, everything = maps.cell_factors(), slice(0, len(maps.key_tokens))
     if factors is not None:
@@ -289,16 +289,16 @@ def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
     return np.where(defined, numbers, np.nan).astype(np.float64, copy=False)
 
 
-def _powers(scores: NDArray[Any], total: Float64Array, later: BoolArray) -> Float64Array:
-    """Returns Σ exp(score − total) over the cells of ``later``, ``(heads, queries)``; NaN if a score is not finite."""
-    if not later.any():
-        return np.zeros(total.shape[:2])
-    if not later.all():
-        scores = np.where(later, scores, total)
-    kept = np.isfinite(scores.min(axis=-1)) & np.isfinite(scores.max(axis=-1)) & np.isfinite(total[:, :, 0])
+def _exp_sums(scores: NDArray[Any], logsumexp: Float64Array, hidden_later: BoolArray) -> Float64Array:
+    """Returns Σ exp(score − logsumexp) over hidden later cells, ``(heads, queries)``; NaN if a score is not finite."""
+    if not hidden_later.any():
+        return np.zeros(logsumexp.shape[:2])
+    if not hidden_later.all():
+        scores = np.where(hidden_later, scores, logsumexp)
+    finite = np.isfinite(scores.min(axis=-1)) & np.isfinite(scores.max(axis=-1)) & np.isfinite(logsumexp[:, :, 0])
     # A hidden score may exceed the visible ones by far: exp is then infinite, and the share of the hidden keys is 1.
     with np.errstate(over="ignore", invalid="ignore"):
-        powers = np.subtract(scores, total, dtype=np.float32)
+        powers = np.subtract(scores, logsumexp, dtype=np.float32)
         np.exp(powers, out=powers)
-        sums = np.einsum("hqk,qk->hq", powers, later.astype(np.float32))
-    return where(kept, sums)
+        sums = np.einsum("hqk,qk->hq", powers, hidden_later.astype(np.float32))
+    return where(finite, sums)

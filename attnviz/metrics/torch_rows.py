@@ -69,10 +69,10 @@ class TorchRows(GridRows):
         weights: ``(queries, keys)``, 0 where not visible.
     """
 
-    def __init__(self, grid: QueryGrid, place: int, held: int, bands: "TorchBands") -> None:
+    def __init__(self, grid: QueryGrid, place: int, stored_place: int, bands: "TorchBands") -> None:
         super().__init__(grid, slice(place, place + 1))
         count, width = grid.visible.shape
-        self.bands, self.loaded = bands, bands.load(held, grid.span)
+        self.bands, self.loaded = bands, bands.load(stored_place, grid.span)
         self.weights = bands.memory("weights", (count, width))
         self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
         self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
@@ -107,17 +107,17 @@ class TorchRows(GridRows):
     @property
     def entropy(self) -> Float64Array:
         """The entropy of each row in bits."""
-        return np.maximum(self._numbers(self._entropy), 0)
+        return np.maximum(self._as_numpy(self._entropy), 0)
 
     @property
     def peak(self) -> Float64Array:
         """The largest weight."""
-        return self._numbers(self._peak)
+        return self._as_numpy(self._peak)
 
     @property
     def received(self) -> Float64Array:
         """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
-        return self._numbers(self._received)
+        return self._as_numpy(self._received)
 
     @property
     def distance(self) -> Float64Array:
@@ -130,40 +130,40 @@ class TorchRows(GridRows):
         return self._distances[1]
 
     @cached_property
-    def beyond(self) -> Float64Array:
+    def hidden_ratio(self) -> Float64Array:
         """Σ exp(score) over hidden later keys, divided by that over visible keys."""
         grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.seen)
         sums = self.bands.zeros(len(grid.visible), torch.float64)
         for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), count)):
             exponents = self.bands.exponents(self.loaded, keys)
-            if keys.start < width or not grid.all_later:
-                exponents.masked_fill_(self.bands.tensor(~grid.later[:, keys]), float(HIDDEN))
+            if keys.start < width or not grid.all_hidden_later:
+                exponents.masked_fill_(self.bands.tensor(~grid.hidden_later[:, keys]), float(HIDDEN))
             sums += exponents.exp2_().sum(1)
-        return self._numbers(sums)
+        return self._as_numpy(sums)
 
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
-        if cells.picked is None:
+        if cells.indices is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
         else:
             picked = self.weights.view(-1)[self.bands.tensor(cells.flat)].double()
             sums = torch.zeros(self.shape[1], dtype=picked.dtype, device=picked.device)
-            sums.index_add_(0, self.bands.tensor(cells.picked[0]), picked)
-        return where(cells.present, self._numbers(sums))
+            sums.index_add_(0, self.bands.tensor(cells.indices[0]), picked)
+        return where(cells.present, self._as_numpy(sums))
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
         """The mean distance and the mean squared distance; keys before and after the band enter by their moments."""
         positions = self.grid.positions.astype(np.float64)
-        sums = self._numbers(self._near)[0]
-        for found, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
-            moments = Moments(*self._numbers(found)[0].T)
+        sums = self._as_numpy(self._near)[0]
+        for sums_of_moments, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
+            moments = Moments(*self._as_numpy(sums_of_moments)[0].T)
             sums += np.stack([moments.weight, *moments.distances(positions - origin)])
         if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
             sums /= np.where(sums[0] > 0, sums[0], 1)
         return sums[1][None], sums[2][None]
 
-    def _numbers(self, sums: Tensor) -> Float64Array:
+    def _as_numpy(self, sums: Tensor) -> Float64Array:
         """Returns sums over keys as numpy, with an axis of one head in front: ``(heads, ...)``."""
         return np.asarray(sums[None].cpu().numpy(), dtype=np.float64)
 
@@ -177,11 +177,11 @@ class TorchBands:
         keys: the keys of each key/value head, ``(keys, features)`` in float32, on the device.
     """
 
-    def __init__(self, factors: Factors, held: list[int]) -> None:
+    def __init__(self, factors: Factors, stored_places: list[int]) -> None:
         self.factors, self.device = factors, device_with_room(factors.device or "cpu")
         self.keys = {
             key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
-            for key_head in {factors.key_heads[place] for place in held}
+            for key_head in {factors.key_heads[place] for place in stored_places}
         }
         self._memory = threading.local()
 
@@ -191,11 +191,11 @@ class TorchBands:
 
     def memory(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Returns this thread's buffer of this name as ``shape``; the next request for the name overwrites it."""
-        held: Tensor | None = getattr(self._memory, name, None)
-        if held is None or held.numel() < shape[0] * shape[1]:
-            held = torch.empty(shape[0] * shape[1], device=self.device)
-            setattr(self._memory, name, held)
-        return held[: shape[0] * shape[1]].view(shape)
+        buffer: Tensor | None = getattr(self._memory, name, None)
+        if buffer is None or buffer.numel() < shape[0] * shape[1]:
+            buffer = torch.empty(shape[0] * shape[1], device=self.device)
+            setattr(self._memory, name, buffer)
+        return buffer[: shape[0] * shape[1]].view(shape)
 
     def zeros(self, shape: int | tuple[int, ...], kind: torch.dtype = torch.float32) -> Tensor:
         """Returns zeros on the device."""
@@ -211,8 +211,8 @@ class TorchBands:
         reference = np.maximum(-self.factors.reference(place, span), HIDDEN)
         large = bool((np.abs(reference[reference > HIDDEN]) > MAX_FLOAT32_LOGSUMEXP).any())
         kind: type[np.floating[Any]] = np.float64 if large else np.float32
-        own = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)
-        return LoadedRows(self.tensor(np.concatenate([own, reference * kind(LOG2_E)], axis=1)), place, span)
+        scaled = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)
+        return LoadedRows(self.tensor(np.concatenate([scaled, reference * kind(LOG2_E)], axis=1)), place, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
         """Returns the exponents of a tile without the mask, ``(queries, keys)``, in a buffer that tiles share."""
@@ -242,12 +242,12 @@ def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Ca
         heads: the numbers of the heads, all with the same visible cells.
         work: the function to call; it must be thread-safe.
     """
-    count, keys, held = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
-    bands, height = TorchBands(factors, held), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
+    count, keys, stored_places = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
+    bands, height = TorchBands(factors, stored_places), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, place: int) -> None:
-        work(TorchRows(grid, place, held[place], bands))
+        work(TorchRows(grid, place, stored_places[place], bands))
 
     if bands.device == "cpu":
         run_parallel(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")

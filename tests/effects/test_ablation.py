@@ -163,7 +163,7 @@ def test_the_trained_models_heads_back_each_other_up() -> None:
     found = {row.name: round(effects.baseline + row.mean, 4) for row in effects.rows}
     assert round(effects.baseline, 4) == 0.9998
     assert found == {"0.0": 0.0092, "0.1": 0.9998, "1.0": 0.9990, "1.1": 0.9965, "1.0+1.1": 0.0020}
-    assert effects.beyond(effects["1.0+1.1"]) == pytest.approx(-0.9938, abs=1e-4)
+    assert effects.interaction(effects["1.0+1.1"]) == pytest.approx(-0.9938, abs=1e-4)
 
 
 def test_greedy_removal_takes_the_head_that_then_matters_most() -> None:

@@ -22,7 +22,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
     """
     refuse_style(options.look, "a table of head types")
     scores = types.scores
-    found = Found(
+    results = Found(
         title=f"Known types of heads in {types.model}",
         caption=_caption(types),
         remarks=_remarks(types),
@@ -34,7 +34,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
         refusal="types of heads are drawn as one picture; use -o atlas.png, or -o types.csv for numbers",
         of_picture=("Rows are layers, columns are heads, colours are scores.",),
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _summary(types: HeadTypes) -> Summary:
@@ -64,12 +64,12 @@ def _summary(types: HeadTypes) -> Summary:
 
 
 def _caption(types: HeadTypes) -> str:
-    scores, said = types.scores, list[str]()
+    scores, clear = types.scores, list[str]()
     for name in scores.names:
         first, column = scores.ranked(name)[0], scores.column(name)
         if column[first] >= CLEAR and types.is_clear(name)[first]:
-            said.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
-    return f"Known types of heads in {types.model}: {', '.join(said) or f'no head has a score of {CLEAR}'}."
+            clear.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
+    return f"Known types of heads in {types.model}: {', '.join(clear) or f'no head has a score of {CLEAR}'}."
 
 
 def _remarks(types: HeadTypes) -> tuple[str, ...]:

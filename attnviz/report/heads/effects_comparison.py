@@ -31,9 +31,9 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         AttnvizError: for a page, for effects that cannot be compared, or for a picture without single heads.
     """
     refuse_style(options.look, "a table of effects")
-    _refuse_choices(options)
+    _refuse_selection(options)
     changes = effect_changes(before, after)
-    found = Found(
+    results = Found(
         title="Changes between two tables of effects",
         caption=_caption(changes, before.metric),
         remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
@@ -43,26 +43,26 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         refusal="changes of effects are drawn as one picture; use -o change.png, or -o change.csv for numbers",
         of_picture=OF_CHANGES,
     )
-    return found.report(options)
+    return results.report(options)
 
 
-def _refuse_choices(options: ReportOptions) -> None:
+def _refuse_selection(options: ReportOptions) -> None:
     """Raises AttnvizError if an option selects heads or cells of maps."""
     look = options.look
-    asked = [
-        *(name for each in (options, options.selection, options.grouping) for name in _changed(each)),
+    unused = [
+        *(name for each in (options, options.selection, options.grouping) for name in _changed_fields(each)),
         *(name for name in ("query", "mark", "effects") if getattr(look, name) is not None),
     ]
-    if asked:
-        name = "heads" if asked[0] == "pairs" else asked[0]
+    if unused:
+        name = "heads" if unused[0] == "pairs" else unused[0]
         raise AttnvizError(f"{option(name)} is for maps, and tables of effects are compared as a whole; leave it out")
 
 
-def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
+def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:
     """Returns the names of the fields that differ from their defaults."""
-    plain = type(choice)()
+    default = type(choice)()
     names = [field.name for field in fields(choice) if field.name not in PARTS]
-    return [name for name in names if getattr(choice, name) != getattr(plain, name)]
+    return [name for name in names if getattr(choice, name) != getattr(default, name)]
 
 
 def _panel(before: Effects, after: Effects) -> Panel:

@@ -51,12 +51,12 @@ class Found:
             AttnvizError: for a page, unless the numbers are a table of heads.
         """
         look, title = options.look, options.look.title or self.title
-        said: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
+        fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
         if options.medium.lists_heads:
             remarks = (*self.of_list, *self.remarks)
-            return HeadList(**said, remarks=remarks, results=self.results, summary=self.summary())
+            return HeadList(**fields, remarks=remarks, results=self.results, summary=self.summary())
         if self.refusal and not options.medium.draws_maps:
             raise AttnvizError(self.refusal)
         panels = share_scales(self.panels(), look)
-        said |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
-        return HeadAtlas(**said, results=self.results) if isinstance(self.results, HeadFrame) else Heatmaps(**said)
+        fields |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
+        return HeadAtlas(**fields, results=self.results) if isinstance(self.results, HeadFrame) else Heatmaps(**fields)

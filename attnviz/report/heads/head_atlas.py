@@ -107,11 +107,11 @@ def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     """Returns a frame of the norm that each head moves, as a mean over the texts."""
     from attnviz.maps.contributions import mean_contribution
 
-    found: dict[tuple[int, int], list[float]] = {}
+    norms: dict[tuple[int, int], list[float]] = {}
     for maps, head in heads:
-        found.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
-    means = np.array([[sum(each) / len(each)] for each in found.values()])
-    return HeadFrame(rows=tuple(HeadRow((name,)) for name in found), measures=(MOVED,), values=means)
+        norms.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
+    means = np.array([[sum(each) / len(each)] for each in norms.values()])
+    return HeadFrame(rows=tuple(HeadRow((name,)) for name in norms), measures=(MOVED,), values=means)
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> FoundReport:
@@ -140,16 +140,16 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
         about={"recording": source.about},
     )
     report, fits = found.report(options), options.medium.fits
-    asked = options.all or options.sort or options.filter or options.top is not None
-    if not isinstance(report, HeadList) or fits is None or asked or fits(report):
+    selects = options.all or options.sort or options.filter or options.top is not None
+    if not isinstance(report, HeadList) or fits is None or selects or fits(report):
         return report
-    return next(filter(fits, _ever_shorter(report, table, source, shown)), report)
+    return next(filter(fits, _shorter_lists(report, table, source, shown)), report)
 
 
-def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
+def _shorter_lists(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
     """Yields shorter and shorter lists of the clearest heads, under a caption that sums up all heads."""
-    does = summed_up(row.first_pattern for row in table.rows)
-    caption = f"Patterns of {len(table.rows)} heads in {source.model}: {does}; the clearest heads are listed."
+    patterns = summed_up(row.first_pattern for row in table.rows)
+    caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
     remark = (
         f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
     )
@@ -161,14 +161,14 @@ def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple
 
 def _shown(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
     """Returns as many metrics as fit the width: the one that sorts the rows, then the most informative."""
-    wanted = [options.sort.removeprefix("-")] if options.sort else []
+    sorted_by = [options.sort.removeprefix("-")] if options.sort else []
     present = {metric.name: metric for metric in table.present}
-    names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *present)) if name in present]
+    names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *present)) if name in present]
     heads = max(map(len, ("head", *(row.title for row in table.rows))))
     patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
-    room = options.look.width - heads - patterns - 2
+    free_columns = options.look.width - heads - patterns - 2
     return tuple(
-        present[name] for name in names[: max(1, room // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
+        present[name] for name in names[: max(1, free_columns // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
     )
 
 
@@ -233,14 +233,14 @@ def _caption(source: About, table: HeadFrame) -> str:
 
 
 def _clearest(table: HeadFrame) -> str:
-    found = []
+    named = []
     for name, words in SHARP.items():
         if name in table.names:
             values = np.nan_to_num(table.column(name), nan=-1.0)
             best = int(values.argmax())
             if values[best] >= MIN_CLEAR_SHARE and words in table.rows[best].pattern:
-                found.append(f"{words} {table.rows[best].title} ({values[best]:.2f})")
-    return f"; the clearest: {', '.join(found)}" if found else ""
+                named.append(f"{words} {table.rows[best].title} ({values[best]:.2f})")
+    return f"; the clearest: {', '.join(named)}" if named else ""
 
 
 def _shown_remarks(shown: tuple[Measure, ...]) -> tuple[str, ...]:

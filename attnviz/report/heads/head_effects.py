@@ -80,8 +80,8 @@ def _summary(effects: Effects) -> Summary:
     ]
     if effects.texts > 1:
         columns.append(Column("±95%", lambda row: known(row.margin, ".4f")))
-    if any(not math.isnan(effects.beyond(row)) for row in rows):
-        columns.append(Column("interaction", lambda row: known(effects.beyond(row), "+.4f")))
+    if any(not math.isnan(effects.interaction(row)) for row in rows):
+        columns.append(Column("interaction", lambda row: known(effects.interaction(row), "+.4f")))
     return listed(rows, columns)
 
 
@@ -89,13 +89,13 @@ def _caption(effects: Effects) -> str:
     most = effects.sorted()[0]
     over = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
     what = "heads" if len(most.heads) > 1 else "head"
-    said = (
+    end = (
         f"without all of {effects.rows[-1].name}, it is {effects.baseline + effects.rows[-1].mean:.4f}"
         if effects.greedy
         else f"it changes most without {what} {most.name}, to {effects.baseline + most.mean:.4f}"
     )
     return (
-        f"Effects of heads in {effects.model}: {effects.metric} is {effects.baseline:.4f} with all heads{over}; {said}."
+        f"Effects of heads in {effects.model}: {effects.metric} is {effects.baseline:.4f} with all heads{over}; {end}."
     )
 
 

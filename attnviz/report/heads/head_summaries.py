@@ -69,8 +69,8 @@ def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummari
     Tables, sorted heads and the text style do not show them. Random weights and recordings of several texts have none,
     and heads with too many cells are not measured, since that would take long.
     """
-    asked = options.table is None and options.sort is None and options.look.drawn_style != "text"
-    if not asked or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
+    shown = options.table is None and options.sort is None and options.look.drawn_style != "text"
+    if not shown or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
         return None
     selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
     heads = choose(recording, selection)

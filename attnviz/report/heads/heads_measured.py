@@ -52,8 +52,10 @@ def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
     from attnviz.maps.contributions import contribution_maps, mean_contribution
 
     each = {id(head.maps): head.maps for head in heads}
-    known = {name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()}
-    moved = [[mean_contribution(cell_maps(known[id(head.maps)]), head.head, head.queries, head.keys)] for head in heads]
+    contributions = {
+        name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()
+    }
+    moved = [[mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)] for head in heads]
     return frame.with_columns((MOVED,), np.array(moved))
 
 

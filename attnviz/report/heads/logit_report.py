@@ -20,7 +20,9 @@ MAX_DRAWN_HEADS = 12  # the most heads whose keys are drawn
 MAX_DRAWN_KEYS = 40
 NAMED_KEYS = 2  # keys that a head's row names
 SURE = 1e-4  # the largest difference between sum and logit that needs no explanation
-HELD = "Direct logit attribution: what each part adds by itself, with the scale of {norms} frozen as it is on this text"
+FROZEN = (
+    "Direct logit attribution: what each part adds by itself, with the scale of {norms} frozen as it is on this text"
+)
 INDIRECT = (
     "; changes through later layers are not counted, but attnviz ablate measures them (Elhage et al. 2021; Wang et al. "
     "2023)."
@@ -37,7 +39,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
     chosen = _chosen(parts, options)
     heads = chosen or [part for part in parts.sorted() if part.kind == "head"]
     heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
-    found = Found(
+    results = Found(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
         remarks=_remarks(parts),
@@ -45,10 +47,10 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
         summary=lambda: _of_keys(parts, chosen) if chosen else _of_parts(parts, options),
         panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
         refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
-        of_picture=_of_picture(parts, heads),
+        of_picture=_left_out(parts, heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
@@ -56,16 +58,16 @@ def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
-    found = [
+    selected = [
         part
         for part in parts.heads
         if part.layer in (selection.chosen_layers or (part.layer,))
         and part.head in (selection.heads_of(part.layer or 0) or (part.head,))
     ]
-    if not found:
+    if not selected:
         heads = [part.name for part in parts.heads]
         raise AttnvizError(f"no such head adds to the logit; choose from {heads[0]} to {heads[-1]}")
-    return found
+    return selected
 
 
 def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
@@ -76,18 +78,18 @@ def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
     summed = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
     advice = options.look.worded(f"{option('all', True)} shows them")
     total = LogitPart("logit", "other", parts.logit)
-    said = {id(total): "the sum"} | {id(each): advice for each in summed}
+    notes = {id(total): "the sum"} | {id(each): advice for each in summed}
     columns = [
         Column[LogitPart]("part", lambda part: part.name, align="<"),
         Column[LogitPart](
-            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in said else length(part.adds)
+            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in notes else length(part.adds)
         ),
-        Column[LogitPart]("mostly from", lambda part: said.get(id(part)) or _from(parts, part), align="<"),
+        Column[LogitPart]("mostly from", lambda part: notes.get(id(part)) or _largest_keys(parts, part), align="<"),
     ]
     return listed([*shown, *summed, total], columns)
 
 
-def _from(parts: LogitParts, part: LogitPart) -> str:
+def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
     """Returns the keys for which a head adds most, as words; "" for other parts."""
     if part.keys is None:
         return ""
@@ -116,7 +118,7 @@ def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     return listed(range(len(labels) + 1), [named, *map(column, heads, values)])
 
 
-def _of_picture(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
+def _left_out(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
     """Returns remarks on the parts, heads and keys that the picture leaves out."""
     outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
     keys = len(parts.labels_of(heads[0])) if heads else 0
@@ -175,15 +177,15 @@ def _caption(parts: LogitParts) -> str:
 def _remarks(parts: LogitParts) -> tuple[str, ...]:
     frozen = parts.frozen
     before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
-    held = (
-        HELD.format(norms=f"{frozen[0]}{before}")
+    attribution = (
+        FROZEN.format(norms=f"{frozen[0]}{before}")
         if frozen
         else "Direct logit attribution: what each part adds by itself"
     )
-    apart = f"The parts sum to the logit within {parts.difference:.0e}."
+    agreement = f"The parts sum to the logit within {parts.difference:.0e}."
     return (
-        f"{held}{INDIRECT}",
-        apart if parts.difference <= SURE else f"{apart[:-1]}, because the model computes in lower precision.",
+        f"{attribution}{INDIRECT}",
+        agreement if parts.difference <= SURE else f"{agreement[:-1]}, because the model computes in lower precision.",
         *(["The logit is the one before the model's soft cap."] if parts.capped else []),
         *parts.remarks,
     )
