@@ -13,8 +13,8 @@ from attnviz.capture.run_model import arguments_of
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sets import chosen_sets
 from attnviz.effects.head_sites import clean_run
-from attnviz.effects.measures import MeasuredRun, find_measure, ids_of, usual_metric
-from attnviz.effects.module_calls import untouched
+from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of
+from attnviz.effects.module_calls import restored_afterwards
 from attnviz.effects.text_run import TextRun
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import AttentionPart, Selection
@@ -76,7 +76,7 @@ def ablate(
         raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
     selected = heads if heads is None or isinstance(heads, Selection) else list(heads)
     ablation = Ablation(model, metric, selected, None if sets is None else list(sets), pairs, by, attention, positions)
-    with untouched(model):
+    with restored_afterwards(model):
         results = [ablation.result(each) for each in texts] if top is None else _greedy_results(ablation, texts, top)
     return Effects(
         rows=tuple(
@@ -127,7 +127,7 @@ class Ablation:
         """Runs the model on a text with all heads, and returns that run with the name of the metric."""
         args, kwargs = arguments_of(inputs)
         clean = clean_run(self.model, args, kwargs, self.attention)
-        metric = usual_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
+        metric = default_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
         by_name = self.by in ("zero", "mean")
         by = self.by if by_name else clean_run(self.model, *arguments_of(self.by), self.attention)
         run = TextRun(self.model, args, kwargs, clean, _measure(metric), self.positions, by)

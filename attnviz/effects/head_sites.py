@@ -17,7 +17,7 @@ from attnviz.capture.hooks.observing_mode import add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer, TorchCall
 from attnviz.capture.listening import PATCHES, refuse_opaque
 from attnviz.capture.options import CaptureOptions
-from attnviz.effects.module_calls import Key, ModuleCalls, followed
+from attnviz.effects.module_calls import Key, ModuleCalls, record_calls
 from attnviz.text.selection import AttentionPart, Selection
 
 HeadName = tuple[int, int]  # numbers of the layer and of the head in it
@@ -167,7 +167,7 @@ def observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any
     try:
         add_observer(finder.observer)
         try:
-            with followed(finder.module_calls):
+            with record_calls(finder.module_calls):
                 output = finder.model(*args, **kwargs)
         finally:
             remove_observer(finder.observer)

@@ -25,7 +25,7 @@ from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
-from attnviz.effects.module_calls import untouched
+from attnviz.effects.module_calls import restored_afterwards
 
 TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
@@ -144,7 +144,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
     count = _token_count(args, kwargs)
     if not -count <= position < count:
         raise AttnvizError(f"no token {position} of {count}; choose {-count} to {count - 1}")
-    with untouched(model):
+    with restored_afterwards(model):
         finder = _PathFinder(model, None)
         path = LinearPath(count, position % count, _parameter_names(model), partial(_running_module, finder))
         finder.start_path(path)

@@ -102,7 +102,7 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
     return MEASURES[name]
 
 
-def usual_metric(output: Any, ids: Tensor | None) -> str:
+def default_metric(output: Any, ids: Tensor | None) -> str:
     """Returns the default metric: ``loss`` if the output has logits of tokens, else ``cosine``."""
     logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
     is_prediction = isinstance(logits, Tensor) and ids is not None and logits.shape[:2] == ids.shape

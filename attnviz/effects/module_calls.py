@@ -186,7 +186,7 @@ CALL_PATCHES = Patches(
 
 
 @contextmanager
-def followed(calls: ModuleCalls) -> Iterator[None]:
+def record_calls(calls: ModuleCalls) -> Iterator[None]:
     """Records the module calls of this thread in ``calls`` during the block."""
     CALL_PATCHES.enter()
     before, _thread.calls = _thread.calls, calls
@@ -209,7 +209,7 @@ def unfused() -> Iterator[None]:
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
+def restored_afterwards(model: nn.Module) -> Iterator[None]:
     """Puts the model in evaluation mode for the block, then restores its flags, its buffers and the random state.
 
     The block runs without gradients and without fused kernels.

@@ -18,7 +18,7 @@ from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
 from attnviz.effects.head_sites import CleanRun, HeadSite
 from attnviz.effects.measures import MeasuredRun, ids_of
-from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, followed
+from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls
 from attnviz.metrics.head_frame import HeadSet
 
 MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
@@ -117,7 +117,7 @@ class TextRun:
         return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
-        with followed(calls), EditingMode(calls, edits):
+        with record_calls(calls), EditingMode(calls, edits):
             return self.model(*args, **kwargs)
 
     def _measured(self, output: Any) -> float:

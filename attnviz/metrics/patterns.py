@@ -63,8 +63,8 @@ class Pattern:
 
 UNIFORM, MIXED = Pattern("uniform"), Pattern("mixed")
 # From the rarest and most informative patterns to those of many heads.
-TELLING = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
-ORDER = (*TELLING, UNIFORM.name, MIXED.name)
+BY_RARITY = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
+ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
@@ -96,7 +96,7 @@ def clearest_first(found: Iterable[tuple[Item, Pattern]]) -> list[Item]:
     """Returns items in the order in which a reader should meet them, given each with its pattern.
 
     The best item of each pattern comes first, then the second best of each, and so on; patterns are in the order of
-    `TELLING`. Uniform and mixed items are last.
+    `BY_RARITY`. Uniform and mixed items are last.
     """
     earlier: Counter[str] = Counter()
     ranked = []

@@ -17,7 +17,7 @@ from attnviz.report.words.notes import read_notes
 MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
 
 
-def measure_shown(numbers: Numbers) -> HeadFrame | None:
+def shown_metrics(numbers: Numbers) -> HeadFrame | None:
     """Returns the metrics of all heads over all their queries and keys; ``None`` if the cells of a head are unknown."""
     frame = _measured(numbers.heads)
     return None if frame is None else _with_moved(frame, numbers.heads)
@@ -35,7 +35,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
         return report
     file, heads = report.look.effects, report.numbers.heads
     effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
-    frame = report.frame or measure_shown(report.numbers)
+    frame = report.frame or shown_metrics(report.numbers)
     return replace(
         report,
         frame=frame if frame is None or effects is None else frame.beside(effects.frame),
@@ -55,7 +55,10 @@ def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
     contributions = {
         name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()
     }
-    moved = [[mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)] for head in heads]
+    moved = [
+        [mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)]
+        for head in heads
+    ]
     return frame.with_columns((MOVED,), np.array(moved))
 
 
