@@ -1,6 +1,7 @@
 """Defines the table of effects: how the output of a model changes without each of some sets of heads."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,6 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
 from attnviz.base.reading import NotJsonError, read_json
-from attnviz.effects.head_sets import HEAD
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
 from attnviz.metrics.measure import Measure, known_number, margin_of_mean
 from attnviz.metrics.needs import Need
@@ -20,6 +20,7 @@ from attnviz.metrics.needs import Need
 FORMAT, VERSION = "attnviz effects", 1
 MAX_BYTES = 10**8  # of a file of effects
 MAX_TEXTS = 10**9
+HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")  # layer.head
 OUTPUTS = {
     each.name: each
     for each in (

@@ -1,16 +1,15 @@
 """Lists the sets of heads to ablate: single heads, named sets and pairs."""
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.effects.effect_table import HEAD
 from attnviz.effects.head_sites import HeadName
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import Selection, refuse_missing
 
 MAX_PAIRS = 2000
-HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 
 
 def chosen_sets(

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +90,8 @@ def test_files_that_are_deep_long_or_none_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(effect_table, "MAX_BYTES", reading.MAX_JSON_BYTES)
     with pytest.raises(AttnvizError, match="holds no effects of heads"):
         Effects.load(tmp_path / "deep.json")
+
+
+def test_effects_are_read_without_torch() -> None:
+    code = "import sys, attnviz.effects.effect_table; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
