@@ -28,13 +28,12 @@ def attributed(subject: Subject, settings: "ModelSettings", selection: Selection
         AttnvizError: for a saved recording, or for what `logit_attribution` refuses.
     """
     refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
-    text = subject.text_for(refusal)
-    from attnviz.models.reading.example import Example
+    example = subject.example(settings, refusal)
     from attnviz.models.sources import open_reader, refuse_unlearned
 
     reader = open_reader(settings, "predictions")
     refuse_unlearned(settings.model)
-    prepared = reader.read(Example.of(text, settings))
+    prepared = reader.read(example)
     from attnviz.effects.logit_attribution import logit_attribution
 
     token = reader.find_token(label, prepared.tokens)

@@ -34,6 +34,8 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
     if len(input.file or ()) > 1:
         raise AttnvizError("only attnviz heads takes several --file; give one here")
     if input.file:
+        if (found := Subject.of(str(input.file[0]))).kind is Kind.CHAT:
+            return found
         return Subject(refuse_blank(read_text(input.file[0]), tokenizer))
     if input.sample is not None:
         return Subject(read_sample(input.sample))

@@ -51,7 +51,7 @@ class Input:
     text: Annotated[
         str | None,
         Option(
-            "The text in quotes, a saved recording, or - for standard input.",
+            "The text in quotes, a saved recording, a chat (messages as JSON), or - for standard input.",
             brief="A text in quotes, a recording, or - for standard input.",
         ),
     ] = None

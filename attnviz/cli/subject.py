@@ -1,4 +1,4 @@
-"""Decides by one table what kind of input a command is given: a text, or a file of some kind."""
+"""Decides by one table what kind of input a command is given: a text, a chat, or a file of some kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.maps.recording import Recording
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.settings import ModelSettings
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
 OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
@@ -24,6 +26,7 @@ class Kind(Enum):
     """The kind of an input."""
 
     TEXT = auto()
+    CHAT = auto()
     RECORDING = auto()
     SURVEY = auto()
     EFFECTS = auto()
@@ -55,6 +58,12 @@ def _begins_with(argument: str, mark: bytes) -> bool:
         return False
 
 
+def _holds_messages(argument: str) -> bool:
+    from attnviz.text.conversation import is_conversation
+
+    return is_conversation(Path(argument))
+
+
 def _ends_with(argument: str, *suffixes: str) -> bool:
     return Path(argument).suffix.lower() in suffixes
 
@@ -64,13 +73,14 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.ARRAYS, lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, OWN_MARK)),
     (Kind.RECORDING, is_saved),
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
+    (Kind.CHAT, lambda argument: _ends_with(argument, ".json") and is_file(argument) and _holds_messages(argument)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
     (Kind.FILE, is_file),
     (Kind.TEXT, lambda argument: True),
 )
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
+SHOWN = (Kind.TEXT, Kind.CHAT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
 
 
 @dataclass(frozen=True)
@@ -94,8 +104,8 @@ class Subject:
 
     @property
     def is_text(self) -> bool:
-        """True for a text, which a model can run over."""
-        return self.kind is Kind.TEXT
+        """True for a text or a chat, which a model can run over."""
+        return self.kind in (Kind.TEXT, Kind.CHAT)
 
     @property
     def is_survey(self) -> bool:
@@ -104,18 +114,28 @@ class Subject:
 
     @property
     def path(self) -> Path | None:
-        """The path of the file; ``None`` for a text."""
+        """The path of the recording, survey, effects or arrays; ``None`` for a text or a chat."""
         return None if self.is_text else Path(self.source)
 
-    def text_for(self, refusal: str) -> str:
-        """Returns the text.
+    def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
+        """Returns the example of this text or chat.
+
+        Args:
+            settings: of the model that will read it.
+            refusal: the message for any other kind.
 
         Raises:
-            AttnvizError: with the message ``refusal``, if this is a file.
+            AttnvizError: if this is a saved file, or a chat whose messages cannot be read.
         """
+        from attnviz.models.reading.example import Example
+
         if not self.is_text:
             raise AttnvizError(refusal)
-        return self.source
+        if self.kind is Kind.TEXT:
+            return Example.of(self.source, settings)
+        from attnviz.text.conversation import read_conversation
+
+        return Example.of_messages(read_conversation(Path(self.source)), settings)
 
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.bounded import bounded
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError
 from attnviz.models.reading.windows import part_of
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
@@ -30,16 +29,14 @@ def tokenize_text(
 
     Args:
         tokenizer: the model's tokenizer.
-        text: the text, or a user's message.
+        text: the text.
         pair: the second text of a pair; ``None`` for a single text.
-        chat: if true, the text is put into the model's chat template.
+        chat: if true, the text was written by a chat template, with all special tokens that it needs.
         target: if true, the text is for a decoder, which may have its own vocabulary (Marian) or language mark (mBART).
 
     Raises:
-        AttnvizError: if there are no tokens, or the model has no chat template.
+        AttnvizError: if there are no tokens.
     """
-    if chat:
-        text = _render_chat(tokenizer, text)
     refuse_long(text)
     encoded = _encode(tokenizer, text, pair, special=not chat, target=target)
     if not encoded["input_ids"]:
@@ -161,15 +158,3 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
     if unknown <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
     return (f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the one it came with?",)
-
-
-def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
-    if not getattr(tokenizer, "chat_template", None):
-        raise AttnvizError(
-            f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
-        )
-    message = [{"role": "user", "content": text}]
-    return bounded(
-        lambda: str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)),
-        "the model's chat template",
-    )

@@ -120,6 +120,8 @@ class Reader(ABC):
     def refuse_parts(self, example: "Example") -> None:
         """Raises AttnvizError if the example has a part that the model does not read."""
         unread = next((part for part in example.parts if part not in self.reads), None)
+        if unread == "messages":
+            raise AttnvizError(f"{self.name} has no chat template for messages; use {option('model', './my-chat')}")
         if unread is not None:
             raise AttnvizError(f"{self.name} does not read {option(unread)}; give {known_names(self.reads)}")
 
