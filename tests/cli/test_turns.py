@@ -90,6 +90,40 @@ def test_a_text_as_a_message_has_turns_too(model: str, capsys: pytest.CaptureFix
     assert "1 user" in capsys.readouterr().out
 
 
+def test_heads_say_which_of_them_carry_the_answer(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heads", saved, "--by", "turns", "--sort", "retrieval", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    numbers = [each["values"] for each in found["heads"]]
+    assert [each["retrieval"] for each in numbers] == sorted((each["retrieval"] for each in numbers), reverse=True)
+    for each in numbers:
+        assert each["retrieval"] == pytest.approx(sum(each[label] for label in LABELS[1:-1]))
+    assert main(["heads", saved, "--by", "turns", "--sort", "4 tool result", "--top", "1"]) == 0
+    best = max(found["heads"], key=lambda each: each["values"]["4 tool result"])
+    assert f"\n{best['head']} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("view", [[], ["--reduce", "mean"], ["--style", "text"], ["--json"]])
+def test_the_caption_names_what_the_answer_looked_at_most(
+    saved: str, view: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", saved, "--by", "turns", *view]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("7 answer looked most at ") == 1
+    assert "times an even share. " in shown
+
+
+def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, said in (
+        (["The cat sat", "--model", "trained", "--by", "lines"], "--by lines needs single cells and two lines or more"),
+        (["The cat sat", "--model", "trained", "--by", "turns"], "--by turns needs a chat"),
+        (["--file", "a.txt", "--file", "a.txt", "--model", "trained", "--by", "lines"], "needs a single text"),
+    ):
+        Path("a.txt").write_text("The cat sat.\nThe cat")
+        assert main(["heads", *given]) == 1
+        assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "given", "said"),
     [
