@@ -64,6 +64,9 @@ class Input:
     sample: Annotated[
         str | None, Option("Use the sample text of this name; attnviz samples lists them.", names=_samples)
     ] = None
+    passages: Annotated[
+        str | None, Option("Put the texts of these files before the text, as 'docs/*.txt'; --by passages joins each.")
+    ] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
 

@@ -91,11 +91,13 @@ class Subject:
         source: a text, or the path of a file.
         kind: text, or the kind of the file.
         tokens: a file with the labels of the tokens of arrays; ``None`` if they have labels of their own.
+        passages: a pattern of files whose texts stand before the text; ``None`` for none.
     """
 
     source: str
     kind: Kind = Kind.TEXT
     tokens: Path | None = None
+    passages: str | None = None
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
@@ -131,8 +133,13 @@ class Subject:
 
         if not self.is_text:
             raise AttnvizError(refusal)
-        if self.kind is Kind.TEXT:
+        if self.kind is Kind.TEXT and self.passages is None:
             return Example.of(self.source, settings)
+        if self.kind is Kind.TEXT:
+            from attnviz.text.passages import read_passages
+
+            text, passages = read_passages(self.passages or "", self.source)
+            return replace(Example.of(text, settings), passages=passages)
         from attnviz.text.conversation import read_conversation
 
         return Example.of_messages(read_conversation(Path(self.source)), settings)
@@ -183,6 +190,16 @@ class Subject:
         if tokens is not None and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source[:40]!r} has tokens of its own; leave out --tokens, which is for arrays")
         return replace(self, tokens=tokens)
+
+    def after(self, passages: str | None) -> "Subject":
+        """Returns this text with the texts of files before it.
+
+        Raises:
+            AttnvizError: if passages are given for anything but a text.
+        """
+        if passages is not None and self.kind is not Kind.TEXT:
+            raise AttnvizError(f"{self.source[:40]!r} is no text; --passages stand before a text, so leave them out")
+        return replace(self, passages=passages)
 
     def shown(self, beside: bool = False) -> "Subject":
         """Returns this subject, if it is of a kind that most commands take.

@@ -13,7 +13,7 @@ from attnviz.maps.group_sums import GroupSums, sums_of
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MARKS, NAMES, TOKENS, TURNS, named_groups, singular
+from attnviz.text.named_groups import MARKS, NAMES, PASSAGES, TOKENS, TURNS, named_groups, singular
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import WORDS, Tokens
 from attnviz.text.units import Units
@@ -167,12 +167,14 @@ def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> Non
     ]
     if grouping.by == TURNS:
         raise AttnvizError(f"{_given(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}")
+    if grouping.by == PASSAGES:
+        raise AttnvizError(f"{_given(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
     choices = known_names([*known, "a pattern such as '^Chapter .*'"])
     raise AttnvizError(f"{_given(grouping)} matches nothing in the text; choose {choices}")
 
 
 def _marks_remark(tokens: Tokens, grouping: Grouping, rest: str) -> Iterable[str]:
-    """Yields the remark on the tokens that belong to no turn, if there are any.
+    """Yields the remark on the tokens that belong to no turn or passage, if there are any.
 
     Args:
         tokens: the tokens of the keys.
@@ -184,8 +186,9 @@ def _marks_remark(tokens: Tokens, grouping: Grouping, rest: str) -> Iterable[str
     if marks:
         first = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in marks[:MAX_NAMED_MARKS]))
         drawn = f"hidden: {rest}" if grouping.no_special else f"drawn as “{MARKS[grouping.units]}”."
-        one = singular(grouping.units)
-        yield f"{len(marks)} tokens of the chat template ({first} …) belong to no {one}; they are {drawn}"
+        where = " of the chat template" if grouping.units == TURNS else ""
+        counted = f"{len(marks)} token{'s' * (len(marks) > 1)}{where}"
+        yield f"Outside every {singular(grouping.units)}: {counted} ({first}{' …' * (len(marks) > 1)}), {drawn}"
 
 
 def _given(grouping: Grouping) -> str:

@@ -76,9 +76,12 @@ def test_every_view_draws_turns(saved: str, style: str, suffix: str) -> None:
 
 def test_the_caption_says_that_marks_belong_to_no_turn(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     for given, said in (
-        ([], "belong to no turn; they are drawn as “marks”."),
-        (["--no-special"], "belong to no turn; they are hidden: rows no longer sum to 100%."),
-        (["--no-special", "--renormalize"], "they are hidden: rows are divided by their new sum."),
+        ([], ", “system”, “⏎” …), drawn as “marks”."),
+        (
+            ["--no-special"],
+            "Outside every turn: 56 tokens of the chat template (“<|im_start|>”, “system”, “⏎” …), hidden: rows",
+        ),
+        (["--no-special", "--renormalize"], "), hidden: rows are divided by their new sum."),
     ):
         capsys.readouterr()
         assert main(["show", saved, "--by", "turns", "--heads", "1.1", *given]) == 0

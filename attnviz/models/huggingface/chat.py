@@ -18,9 +18,9 @@ from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.models.reading.example import Example
-from attnviz.text.conversation import Conversation
+from attnviz.text.conversation import ANSWER, Conversation
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import TURNS
+from attnviz.text.named_groups import PASSAGES, TURNS
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -151,23 +151,42 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     """
     conversation = example.conversation
     if conversation is None:
-        return tokenize_text(tokenizer, example.text, example.pair), ()
+        return example.with_groups(tokenize_text(tokenizer, example.text, example.pair)), ()
     rendered = render(tokenizer, conversation, answers=True)
     tokens = tokenize_text(tokenizer, rendered.text, example.pair, chat=True)
+    if example.passages:
+        tokens = example.with_groups(tokens, _start_of(rendered, example.text))
     return replace(tokens, groups={**tokens.groups, TURNS: rendered.groups(tokens)}), chat_remarks(rendered, tokenizer)
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
-    """Returns the tokens with those after the first ``count``, which the model generated, as the last turn.
+    """Returns the tokens with those after the first ``count``, which the model generated, as the last turn or passage.
 
-    Tokens of a text, which has no turns, are returned unchanged.
+    Tokens of a text without turns or passages stay as they are.
     """
-    if example.conversation is None:
-        return tokens
-    turns = tokens.groups[TURNS]
-    numbers = np.where(np.arange(len(tokens)) < count, turns.numbers, len(turns.labels))
-    answered = Groups(numbers, (*turns.labels, example.conversation.answer))
-    return replace(tokens, groups={**tokens.groups, TURNS: answered})
+    answers = {} if example.conversation is None else {TURNS: example.conversation.answer}
+    answers |= {PASSAGES: ANSWER} if example.passages else {}
+    answered = {}
+    for name, label in answers.items():
+        groups = tokens.groups[name]
+        numbers = np.where(np.arange(len(tokens)) < count, groups.numbers, len(groups.labels))
+        answered[name] = Groups(numbers, (*groups.labels, label))
+    return replace(tokens, groups={**tokens.groups, **answered})
+
+
+def _start_of(rendered: Rendered, text: str) -> int:
+    """Returns the character at which the only message begins in what the template wrote.
+
+    Raises:
+        AttnvizError: if the template changes the message, so that its passages are not known.
+    """
+    written, leading = text.strip(), len(text) - len(text.lstrip())
+    start = int(np.argmax(rendered.turns >= 0))
+    if not rendered.text.startswith(written, start):
+        raise AttnvizError(
+            f"the chat template changes the passages, so that their places are not known; leave {option('chat')} out"
+        )
+    return start - leading
 
 
 def _unchanged(label: str, text: str) -> str:

@@ -77,7 +77,7 @@ class HuggingFaceReader(Reader):
         loaded: a model and its tokenizer that are already loaded; ``None`` to load them from the folder.
     """
 
-    reads = ("text", "pair", "context", "chat", "messages")
+    reads = ("text", "pair", "context", "chat", "messages", "passages")
 
     def __init__(
         self,

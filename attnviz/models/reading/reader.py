@@ -110,7 +110,7 @@ class Reader(ABC):
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
-        tokens = self.tokenize(example.text)
+        tokens = example.with_groups(self.tokenize(example.text))
         if self.limit is not None and len(tokens) > self.limit:
             raise AttnvizError(
                 f"the text has {len(tokens)} tokens, but {self.name} reads at most {self.limit}; use a shorter text"
