@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from attnviz.base.arrays import BoolArray, Float64Array, IntArray
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.layer_maps import CellMaps, LayerMaps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
@@ -19,7 +19,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.named_groups import MARKS, named_groups
 from attnviz.text.units import Units
 
-MAX_VISIBLE_CELLS = 2**20  # of a band of queries whose visible keys are counted at once
+MAX_BAND_CELLS = 2**20  # weights of a head that are read at once
 MAX_UNIT_COLUMNS = 24  # units with a column in a table of heads; of more, those with the largest shares
 RETRIEVAL, LIFT, LOOKBACK = "retrieval", "lift", "lookback"
 
@@ -201,32 +201,41 @@ def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns:
         queries: the indices of the queries, ascending.
         columns: ``(keys,)``, the column of each key; not all columns need to have keys.
     """
-    rows = np.full(len(maps.query_tokens), -1, dtype=np.int64)
-    rows[queries] = np.arange(len(queries))
-    present, numbers = np.unique(columns, return_inverse=True)
-    weights = np.zeros((len(heads), len(queries), int(columns.max()) + 2))
-    weights[:, :, present] = maps.group_sums(heads, Groups(rows), Groups(numbers)).weights
+    weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
+    for part, span in _bands(queries, len(columns)):
+        for place, head in enumerate(heads):  # one by one, since a window of all heads would be long
+            cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
+            weights[place, part] = _column_sums(cells, columns)[queries[part] - span.start]
     return weights
 
 
 def _counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
     """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``."""
-    counts = np.zeros((len(heads), len(queries), int(columns.max()) + 2))
-    present, numbers = np.unique(columns, return_inverse=True)
-    groups, keys = Groups(numbers), slice(0, len(columns))
+    counts = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     for alike in maps.head_groups(heads):
         places = [heads.index(head) for head in alike]
-        for part in _bands(len(queries), max(1, MAX_VISIBLE_CELLS // len(columns))):
-            span = slice(int(queries[part][0]), int(queries[part][-1]) + 1)
-            visible = maps.visibility(alike[0], span, keys)[queries[part] - span.start]
-            counted = groups.reduce(np.add, visible.astype(np.int32), 1)
-            for place in places:
-                counts[place, part][:, present] = counted
+        for part, span in _bands(queries, len(columns)):
+            visible = maps.visibility(alike[0], span, slice(0, len(columns)))
+            counts[places, part] = _column_sums(visible, columns)[queries[part] - span.start]
     return counts
 
 
-def _bands(count: int, most: int) -> Iterator[slice]:
-    return (slice(start, min(start + most, count)) for start in range(0, count, most))
+def _column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Array:
+    """Returns the sums of ``(queries, keys)`` cells over the keys of each column, ``(queries, columns)``."""
+    runs = Groups(columns).runs
+    sums = np.add.reduceat(cells, runs.starts, axis=1, dtype=np.float64)
+    joined: Float64Array = sums @ (runs.groups[:, None] == np.arange(int(columns.max()) + 1)).astype(np.float64)
+    return joined
+
+
+def _bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
+    """Yields parts of the queries of at most ``MAX_BAND_CELLS`` cells: their places, and the span that holds them."""
+    start = 0
+    while start < len(queries):
+        most = queries[start] + max(1, MAX_BAND_CELLS // keys)
+        stop = int(np.searchsorted(queries, most))
+        yield slice(start, stop), slice(int(queries[start]), int(queries[stop - 1]) + 1)
+        start = stop
 
 
 def _divided(numbers: Float64Array, by: Float64Array) -> Float64Array:
