@@ -102,3 +102,14 @@ def test_a_planted_copy_is_named_in_every_draw() -> None:
         assert found is not None
         each, _, unit = found
         assert each.labels[unit].startswith(passages[planted][:16])
+
+
+def test_the_first_token_of_a_unit_is_the_sink_and_not_the_unit() -> None:
+    groups = Groups(np.array([0] * 6 + [1] * 6), ("1 user", "2 answer"))
+    said = replace(Tokens.numbered(12), groups={"turns": groups})
+    each = replace(maps(), query_tokens=said, key_tokens=said)
+    found = unit_shares(each, "turns")
+    assert found is not None
+    rows = each.weights[:, 6:].astype(np.float64)
+    np.testing.assert_allclose(found.sink, rows[:, :, 0].mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.shares[:, 0], rows[:, :, 1:6].sum(axis=2).mean(axis=1), atol=1e-6)
