@@ -10,6 +10,7 @@ from attnviz.text.selection import Selection, resolve_span
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
+    from attnviz.models.reading.example import Example
     from attnviz.models.reading.prepared import Prepared
     from attnviz.models.reading.settings import ModelSettings
 
@@ -51,10 +52,7 @@ def ablation_effects(
     texts = _texts(input, settings, batch)
     refuse_untrained(settings.model)
 
-    def prepared(text: str) -> "Prepared":
-        return reader.read(Example.of(text, settings))
-
-    read = [reader.own_example() if text is None else prepared(text) for text in texts]
+    read = [reader.own_example() if text is None else reader.read(text) for text in texts]
     first = read[0]
     from attnviz.effects.ablation import ablate
 
@@ -69,7 +67,7 @@ def ablation_effects(
         sets=None if sets is None else sets.split(","),
         pairs=pairs,
         top=top,
-        by=by if by in ("zero", "mean") else prepared(by).inputs,
+        by=by if by in ("zero", "mean") else reader.read(Example.of(by, settings)).inputs,
         attention=first.attention,
         positions=_positions(first, selection),
     )
@@ -77,17 +75,15 @@ def ablation_effects(
     return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=first.remarks)
 
 
-def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[str | None]:
+def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
     """Returns the texts; without any, ``[None]`` for the example that some models bring."""
     from attnviz.models.sources import reader_class
 
     none_given = input.text is None and not input.file and input.sample is None and batch is None
     if none_given and reader_class(settings.model).has_example and not is_piped():
         return [None]
-    texts: list[str | None] = []
-    for each in read_texts(input, settings.tokenizer, batch):
-        texts.append(each.text_for("ablate runs the model on a text, and a recording holds no model; give a text"))
-    return texts
+    refusal = "ablate runs the model on a text, and a recording holds no model; give a text"
+    return [each.example(settings, refusal) for each in read_texts(input, settings.tokenizer, batch)]
 
 
 def _positions(first: "Prepared", selection: Selection) -> slice:

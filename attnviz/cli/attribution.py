@@ -28,13 +28,12 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
         AttnvizError: for a saved recording, or for what `logit_attribution` refuses.
     """
     refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
-    text = subject.text_for(refusal)
-    from attnviz.models.reading.example import Example
+    example = subject.example(settings, refusal)
     from attnviz.models.sources import open_reader, refuse_untrained
 
     reader = open_reader(settings, "predictions")
     refuse_untrained(settings.model)
-    prepared = reader.read(Example.of(text, settings))
+    prepared = reader.read(example)
     from attnviz.effects.logit_attribution import logit_attribution
 
     token = reader.find_token(label, prepared.tokens)

@@ -175,6 +175,7 @@ def heads(
     input: Input,
     settings: ModelSettings,
     selection: Selection,
+    grouping: Annotated[Grouping, ("by",)],
     rank: Rank,
     look: Annotated[Look, ATLAS_LOOK],
     output: Output,
@@ -189,10 +190,13 @@ def heads(
 
     refuse_output(output, "atlas")
     texts, values = read_texts(input, settings.tokenizer, batch), of == CONTRIBUTIONS
-    options = fit_options(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
+    options = fit_options(options, output)
     if (survey := read_survey(texts)) is not None:
         from attnviz.report.survey.survey_heads import survey_heads_report
 
+        if grouping != Grouping():
+            raise AttnvizError(f"{option('by', grouping.units)} needs the tokens of a text; leave it out for a survey")
         if effects is not None:
             raise AttnvizError(f"{option('effects')} needs the heads of a text, and this is a survey; leave it out")
         deliver(survey_heads_report(survey, options), output)

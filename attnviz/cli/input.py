@@ -20,8 +20,8 @@ GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the na
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
-    """Returns the input that the options name, with the labels that they give to arrays."""
-    return _read_subject(input, tokenizer).labelled(input.tokens)
+    """Returns the input that the options name, with the labels of arrays, or the passages before a text."""
+    return _read_subject(input, tokenizer).labelled(input.tokens).after(input.passages)
 
 
 def _read_subject(input: Input, tokenizer: str) -> Subject:
@@ -35,6 +35,8 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
     if len(input.file or ()) > 1:
         raise AttnvizError("only attnviz heads takes several --file; give one here")
     if input.file:
+        if (found := Subject.of(str(input.file[0]))).kind is Kind.CHAT:
+            return found
         return Subject(refuse_blank(read_text(input.file[0]), tokenizer))
     if input.sample is not None:
         return Subject(read_sample(input.sample))
@@ -54,6 +56,8 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
     """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input."""
     from attnviz.base.reading import read_text
 
+    if input.passages is not None and len(input.file or ()) > 1:
+        raise AttnvizError("--passages stand before one text; give one --file")
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
     if len(input.file or ()) > 1 and input.text is None and input.sample is None:
@@ -109,6 +113,8 @@ def read_batch(path: Path, input: Input) -> list[str]:
     given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if given:
         raise AttnvizError(f"{given[0]} and --batch both give a text; use one of them")
+    if input.passages is not None:
+        raise AttnvizError("--passages stand before one text, and --batch gives several; leave one out")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
         raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")

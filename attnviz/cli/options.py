@@ -51,7 +51,7 @@ class Input:
     text: Annotated[
         str | None,
         Option(
-            "The text in quotes, a saved recording, or - for standard input.",
+            "The text in quotes, a saved recording, a chat (messages as JSON), or - for standard input.",
             brief="A text in quotes, a recording, or - for standard input.",
         ),
     ] = None
@@ -63,6 +63,9 @@ class Input:
     ] = None
     sample: Annotated[
         str | None, Option("Use the sample text of this name; attnviz samples lists them.", names=_samples)
+    ] = None
+    passages: Annotated[
+        str | None, Option("Put the texts of these files before the text, as 'docs/*.txt'; --by passages joins each.")
     ] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 

@@ -32,10 +32,9 @@ def record(
     """
     if not subject.is_text:
         return subject.recording(whole)
-    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).record(Example.of(subject.source, settings), selection, values)
+    return open_reader(settings).record(subject.example(settings), selection, values)
 
 
 def record_batch(
@@ -63,11 +62,11 @@ def parse_head(head: str) -> tuple[int, int]:
 
 def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
     """Returns every intermediate result of one layer of a model over a text."""
-    content = text.text_for("explain computes from a text, and a recording holds only scores and weights; give a text")
-    from attnviz.models.reading.example import Example
+    refusal = "explain computes from a text, and a recording holds only scores and weights; give a text"
+    example = text.example(settings, refusal)
     from attnviz.models.sources import open_reader
 
-    return open_reader(settings).compute(Example.of(content, settings), layer)
+    return open_reader(settings).compute(example, layer)
 
 
 def record_both(
@@ -94,11 +93,10 @@ def record_both(
     if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
     from attnviz.base.machine import refuse_little_memory
-    from attnviz.models.reading.example import Example
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
-    examples = [Example.of(each.source, settings) for each in (text, other or text)]
+    examples = [each.example(settings) for each in (text, other or text)]
 
     if settings.model != ModelSettings.model:
         if other is None:

@@ -1,4 +1,4 @@
-"""Decides by one table what kind of input a command is given: a text, or a file of some kind."""
+"""Decides by one table what kind of input a command is given: a text, a chat, or a file of some kind."""
 
 import os
 import shlex
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
     from attnviz.maps.recording import Recording
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.settings import ModelSettings
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
 MAX_NEAR = 1000  # files of a folder whose names are compared
@@ -33,6 +35,7 @@ class Kind(Enum):
     """The kind of an input."""
 
     TEXT = auto()
+    CHAT = auto()
     RECORDING = auto()
     SURVEY = auto()
     EFFECTS = auto()
@@ -70,6 +73,12 @@ def _names_a_file(argument: str) -> bool:
     return path or suffix in FILES or suffix.startswith(RECORDING[:-3])
 
 
+def _holds_messages(argument: str) -> bool:
+    from attnviz.text.conversation import is_conversation
+
+    return is_conversation(Path(argument))
+
+
 def _ends_with(argument: str, *suffixes: str) -> bool:
     return Path(argument).suffix.lower() in suffixes
 
@@ -79,6 +88,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.ARRAYS, lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, OWN_MARK)),
     (Kind.RECORDING, is_saved),
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
+    (Kind.CHAT, lambda argument: _ends_with(argument, ".json") and is_file(argument) and _holds_messages(argument)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
@@ -98,7 +108,7 @@ def _near(argument: str) -> str:
     return nearest(argument, names)
 
 
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
+SHOWN = (Kind.TEXT, Kind.CHAT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
 
 
 @dataclass(frozen=True)
@@ -109,11 +119,13 @@ class Subject:
         source: a text, or the path of a file.
         kind: text, or the kind of the file.
         tokens: a file with the labels of the tokens of arrays; ``None`` if they have labels of their own.
+        passages: a pattern of files whose texts stand before the text; ``None`` for none.
     """
 
     source: str
     kind: Kind = Kind.TEXT
     tokens: Path | None = None
+    passages: str | None = None
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
@@ -122,8 +134,8 @@ class Subject:
 
     @property
     def is_text(self) -> bool:
-        """True for a text, which a model can run over."""
-        return self.kind is Kind.TEXT
+        """True for a text or a chat, which a model can run over."""
+        return self.kind in (Kind.TEXT, Kind.CHAT)
 
     @property
     def is_survey(self) -> bool:
@@ -132,18 +144,33 @@ class Subject:
 
     @property
     def path(self) -> Path | None:
-        """The path of the file; ``None`` for a text."""
+        """The path of the recording, survey, effects or arrays; ``None`` for a text or a chat."""
         return None if self.is_text else Path(self.source)
 
-    def text_for(self, refusal: str) -> str:
-        """Returns the text.
+    def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
+        """Returns the example of this text or chat.
+
+        Args:
+            settings: of the model that will read it.
+            refusal: the message for any other kind.
 
         Raises:
-            AttnvizError: with the message ``refusal``, if this is a file.
+            AttnvizError: if this is a saved file, or a chat whose messages cannot be read.
         """
+        from attnviz.models.reading.example import Example
+
         if not self.is_text:
             raise AttnvizError(refusal)
-        return self.source
+        if self.kind is Kind.TEXT and self.passages is None:
+            return Example.of(self.source, settings)
+        if self.kind is Kind.TEXT:
+            from attnviz.text.passages import read_passages
+
+            text, passages = read_passages(self.passages or "", self.source)
+            return replace(Example.of(text, settings), passages=passages)
+        from attnviz.text.conversation import read_conversation
+
+        return Example.of_messages(read_conversation(Path(self.source)), settings)
 
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
@@ -191,6 +218,16 @@ class Subject:
         if tokens is not None and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source[:40]!r} has tokens of its own; leave out --tokens, which is for arrays")
         return replace(self, tokens=tokens)
+
+    def after(self, passages: str | None) -> "Subject":
+        """Returns this text with the texts of files before it.
+
+        Raises:
+            AttnvizError: if passages are given for anything but a text.
+        """
+        if passages is not None and self.kind is not Kind.TEXT:
+            raise AttnvizError(f"{self.source[:40]!r} is no text; --passages stand before a text, so leave them out")
+        return replace(self, passages=passages)
 
     def shown(self, beside: bool = False) -> "Subject":
         """Returns this subject, if it is of a kind that most commands take.

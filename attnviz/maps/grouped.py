@@ -13,10 +13,12 @@ from attnviz.maps.group_sums import GroupSums, sums_of
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import NAMES, TOKENS, named_groups, singular
+from attnviz.text.named_groups import MARKS, NAMES, PASSAGES, TOKENS, TURNS, named_groups, singular
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import WORDS, Tokens
 from attnviz.text.units import Units
+
+MAX_NAMED_MARKS = 3
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
@@ -163,8 +165,30 @@ def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> Non
         for name in dict.fromkeys((*NAMES, *(name for tokens in axes for name in tokens.groups)))
         if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
     ]
+    if grouping.by == TURNS:
+        raise AttnvizError(f"{_given(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}")
+    if grouping.by == PASSAGES:
+        raise AttnvizError(f"{_given(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
     choices = known_names([*known, "a pattern such as '^Chapter .*'"])
     raise AttnvizError(f"{_given(grouping)} matches nothing in the text; choose {choices}")
+
+
+def _marks_remark(tokens: Tokens, grouping: Grouping, rest: str) -> Iterable[str]:
+    """Yields the remark on the tokens that belong to no turn or passage, if there are any.
+
+    Args:
+        tokens: the tokens of the keys.
+        grouping: the groups, and whether such tokens are hidden.
+        rest: the end of the sentence if they are hidden, which says what rows add up to.
+    """
+    groups = named_groups(tokens, grouping.units)
+    marks = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
+    if marks:
+        first = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in marks[:MAX_NAMED_MARKS]))
+        drawn = f"hidden: {rest}" if grouping.no_special else f"drawn as “{MARKS[grouping.units]}”."
+        where = " of the chat template" if grouping.units == TURNS else ""
+        counted = f"{len(marks)} token{'s' * (len(marks) > 1)}{where}"
+        yield f"Outside every {singular(grouping.units)}: {counted} ({first}{' …' * (len(marks) > 1)}), {drawn}"
 
 
 def _given(grouping: Grouping) -> str:
@@ -178,6 +202,11 @@ def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
         known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
         named = grouping.units.capitalize() if known else f"Parts that begin at {grouping.units!r}"
         yield f"{named}: weights are summed over the tokens of a {one} as keys and averaged over them as queries."
+    rest = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
+    if grouping.units in MARKS:
+        yield from _marks_remark(maps[0].key_tokens, grouping, rest)
+    if grouping.units in MARKS and grouping.no_special:
+        return
     hidden = dict.fromkeys(
         label
         for tokens in (maps[0].query_tokens, maps[0].key_tokens)
@@ -185,7 +214,6 @@ def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
         if special and grouping.no_special
     )
     if hidden:
-        rest = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
         yield f"Special tokens are hidden ({', '.join(hidden)}): {rest}"
         return
     if grouping.no_special:

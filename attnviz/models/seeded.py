@@ -147,6 +147,8 @@ class SeededReader(Reader):
         """Returns the tokens of the queries and of the keys of each text, with one vocabulary."""
         from attnviz.text.tokens import tokenize
 
+        for example in examples:
+            self.refuse_parts(example)
         texts = [example.text for example in examples]
         context = [example.context for example in examples[:1] if example.context is not None]
         among = "\n".join([*texts, *context])

@@ -47,6 +47,7 @@ class TrainedReader(Reader):
         AttnvizError: for a setting that does not apply to a trained model.
     """
 
+    reads = ("text", "passages")
     has_example = True
     name = "the trained model"
 
@@ -128,7 +129,7 @@ class TrainedReader(Reader):
 
     def _tokens(self, example: Example) -> "Tokens":
         self.refuse_parts(example)
-        return self.tokenize(example.text)
+        return example.with_groups(self.tokenize(example.text))
 
     def _runs(self, tokens: "Tokens") -> "tuple[torch.Tensor, list[LayerRun]]":
         """Returns the embedded tokens, ``(1, tokens, features)``, and the run of each layer."""

@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.heads import choose
 from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.report import ExactNumbers, Report
+from attnviz.text.named_groups import MARKS
 from attnviz.text.selection import Grouping
+
+ALL = (None, None)  # queries or keys
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
@@ -29,13 +33,14 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         from attnviz.maps.contributions import contributions_of
 
         recording = contributions_of(recording)
-    original = recording
+    original, answer = recording, _answer_line(recording, options)
     if options.grouping != Grouping():
         from attnviz.maps.grouped import regroup
 
         recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:
         report = heatmaps.build_report(recording, options, original)
+        report = replace(report, caption=f"{answer}{report.caption}")
         if options.look.notes is None or isinstance(report, ExactNumbers):
             return report
         from attnviz.report.maps.story import chapters
@@ -45,4 +50,17 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         raise AttnvizError(f"{option('notes')} are pinned to single heads; leave {option('reduce')} out")
     from attnviz.report.maps.combined import combined_report
 
-    return combined_report(recording, options, options.reduce, options.residual)
+    combined = combined_report(recording, options, options.reduce, options.residual)
+    return replace(combined, caption=f"{answer}{combined.caption}")
+
+
+def _answer_line(recording: Recording, options: ReportOptions) -> str:
+    """Returns the sentence on what the last turn looked at most, with a space after it; "" if there are no turns."""
+    if options.grouping.units not in MARKS or options.of == CONTRIBUTIONS:
+        return ""
+    from attnviz.metrics.unit_shares import unit_frame
+    from attnviz.report.words.looked_at import looked_at_most
+
+    heads = [(head.maps, head.head) for head in choose(recording, replace(options.selection, queries=ALL, keys=ALL))]
+    _, shares = unit_frame(heads, options.grouping.units)
+    return f"{looked_at_most(shares, options.grouping.units)} " if shares else ""

@@ -16,8 +16,18 @@ from attnviz.text.tokens import TEXTS, WORDS, Tokens, first_words
 
 Mark = tuple[int, str]
 TOKENS, SENTENCES = "tokens", "sentences"
+TURNS, PASSAGES = "turns", "passages"  # groups that the reader of a conversation, or of passages, finds
+MARKS = {TURNS: "marks", PASSAGES: "marks"}  # groups whose tokens without a group are one unit together, and its label
 NUMBERED = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}
-NAMES = (TOKENS, WORDS, SENTENCES, *NUMBERED, TEXTS)  # any other name is one of `Tokens.groups`, or a pattern
+NAMES = (
+    TOKENS,
+    WORDS,
+    SENTENCES,
+    *NUMBERED,
+    TEXTS,
+    TURNS,
+    PASSAGES,
+)  # any other name is one of `Tokens.groups`, or a pattern
 SINGULAR = {name.removesuffix("s"): name for name in NAMES}
 SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
 EXAMPLES = "lines, paragraphs or '^Chapter .*'"
@@ -46,7 +56,7 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
     """
     if name in tokens.groups:
         return tokens.groups[name]
-    if name in (TOKENS, WORDS, TEXTS):
+    if name in (TOKENS, WORDS, TEXTS, TURNS, PASSAGES):
         return None
     if name == SENTENCES:
         return Groups(_sentences(tokens)) if tokens.text else None

@@ -125,8 +125,8 @@ class Grouping:
     by: Annotated[
         str | None,
         Option(
-            "Join tokens to words, sentences, lines, paragraphs, the texts of a pair, or parts that begin where a "
-            "regular expression matches.",
+            "Join tokens to words, sentences, lines, paragraphs, the texts of a pair, the turns of a chat, passages, "
+            "or parts that begin where a regular expression matches.",
             names=_units,
         ),
     ] = None

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.text import Text
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, TOKENS, named_groups
+from attnviz.text.named_groups import MARKS, MAX_LABEL_CHARACTERS, TOKENS, named_groups
 from attnviz.text.tokens import WORDS, Tokens, first_words, readable_label, visible_label
 
 MAX_WORD_CHARACTERS = 1000  # of a word that are read for its label
@@ -45,10 +45,14 @@ class Units(Groups):
                 tokens.labels if included.all() else tuple(tokens.labels[place] for place in np.flatnonzero(included))
             )
             return cls(numbers=np.where(included, np.cumsum(included) - 1, -1), labels=labels, tokens=tokens)
-        numbers = np.where(tokens.special, -1, groups.numbers)
+        numbers, names_of = np.where(tokens.special, -1, groups.numbers), groups.labels
+        if by in MARKS:  # the signs of a chat template belong together, as they belong to no turn
+            marks = numbers < 0
+            numbers, names_of = np.where(marks, len(groups), numbers), (*groups.labels, MARKS[by])
+            included = included if special or marks.all() else ~marks
         unit_numbers, firsts = _numbered(numbers, included)
         units = Groups(unit_numbers)
-        names = [groups.labels[number] if groups.labels and number >= 0 else "" for number in numbers[firsts].tolist()]
+        names = [names_of[number] if names_of and number >= 0 else "" for number in numbers[firsts].tolist()]
         parts = zip(names, units.starts.tolist(), units.stops.tolist(), units.sizes.tolist(), strict=True)
         labels = tuple(name or _label(tokens, start, stop, size, by) for name, start, stop, size in parts)
         return cls(numbers=unit_numbers, labels=labels, tokens=tokens)

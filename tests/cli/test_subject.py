@@ -20,6 +20,7 @@ def files(in_folder: Path, recording: Recording) -> Path:
     (in_folder / "effects.json").write_text('{"format": "attnviz effects", "version": 1}')
     (in_folder / "picture.png").write_bytes(b"\x89PNG")
     (in_folder / "other.json").write_text("{}")
+    (in_folder / "chat.json").write_text('[{"role": "user", "content": "Life is short"}]')
     (in_folder / "model").mkdir()
     (in_folder / "model" / "config.json").write_text("{}")
     (in_folder / "folder").mkdir()
@@ -44,6 +45,7 @@ KINDS = [
     ("absent.safetensors", Kind.RECORDING),
     ("survey.safetensors", Kind.SURVEY),
     ("effects.json", Kind.EFFECTS),
+    ("chat.json", Kind.CHAT),
     ("other.json", Kind.FILE),
     ("weights.npz", Kind.ARRAYS),
     ("weights.NPY", Kind.ARRAYS),
@@ -67,6 +69,16 @@ def test_kind_of_an_argument(files: Path, argument: str, kind: Kind) -> None:
 def test_a_text_that_was_read_is_a_text_whatever_it_says() -> None:
     assert Subject("run.safetensors").is_text
     assert Subject("run.safetensors").path is None
+
+
+@pytest.mark.parametrize("given", [["chat.json"], ["--file", "chat.json"]])
+@pytest.mark.parametrize("model", [[], ["--model", "trained"]])
+@pytest.mark.parametrize("command", ["show", "heads", "explain"])
+def test_a_chat_needs_a_model_with_a_template(
+    files: Path, command: str, model: list[str], given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, *given, *model]) == 1
+    assert "has no chat template for messages; use --model ./my-chat" in capsys.readouterr().err
 
 
 def test_a_recording_opens(files: Path) -> None:

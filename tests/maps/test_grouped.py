@@ -103,11 +103,11 @@ def test_parts_begin_where_a_pattern_matches() -> None:
 
 
 def test_groups_that_tokens_were_given_are_summed_wherever_they_stand() -> None:
-    turns = {"turns": Groups(np.array([-1, 0, 1, 0]), ("user", "model"))}
+    turns = {"speakers": Groups(np.array([-1, 0, 1, 0]), ("user", "model"))}
     maps = replace(recording().maps[0], query_tokens=replace(tokens(), groups=turns))
-    grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="turns"))
+    grouped = regroup(replace(recording(), maps=(maps,)), Selection(), Grouping(by="speakers"))
     assert grouped.maps[0].query_tokens.labels == ("[CLS]", "user", "model")
-    assert grouped.remarks[0].startswith("Turns: weights are summed over the tokens of a part")
+    assert grouped.remarks[0].startswith("Speakers: weights are summed over the tokens of a part")
     window = cells(grouped).window((3,), slice(0, 3), slice(0, 4))
     np.testing.assert_allclose(window.weights[0, 1], (np.array(WEIGHTS[1]) + WEIGHTS[3]) / 2, atol=1e-6)
 

@@ -88,3 +88,14 @@ def test_units_as_tokens_keep_the_ids_of_those_of_one_token() -> None:
     assert tokens.labels == ("[CLS]", "playing", "cards", "[SEP]")
     assert tokens.ids.tolist() == [0, -1, 3, 4]
     assert tokens.offsets.tolist() == [[0, 0], [0, 7], [8, 13], [0, 0]]
+
+
+def test_tokens_of_no_turn_are_one_unit_and_are_hidden_with_special_tokens() -> None:
+    turns = Groups(np.array([-1, 1, -1, 0, 0]), ("1 user", "2 answer"))
+    tokens = replace(made_tokens(), groups={"turns": turns})
+    units = Units.of(tokens, "turns")
+    assert units.labels == ("marks", "2 answer", "1 user")
+    assert units.numbers.tolist() == [0, 1, 0, 2, 0]  # the last token is special, and so of no turn
+    hidden = Units.of(tokens, "turns", special=False)
+    assert hidden.labels == ("2 answer", "1 user")
+    assert hidden.numbers.tolist() == [-1, 0, -1, 1, -1]

@@ -79,7 +79,7 @@ class HuggingFaceReader(Reader):
         loaded: a model and its tokenizer that are already loaded; ``None`` to load them from the folder.
     """
 
-    reads = ("text", "pair", "context", "chat")
+    reads = ("text", "pair", "context", "chat", "messages", "passages")
 
     def __init__(
         self,
@@ -266,11 +266,7 @@ class HuggingFaceReader(Reader):
         rows, name = vocabulary_size(self.whole), self.settings.model
         self._refuse_placeholders(reading)
         for tokens in filter(None, (reading.tokens, reading.context)):
-            if self.limit is not None and len(tokens) > self.limit:
-                raise AttnvizError(
-                    f"the text has {len(tokens)} tokens, but {name} reads at most {self.limit}; "
-                    f"cut it with {option('truncate', True)}"
-                )
+            self._refuse_long(tokens)
             largest = int(tokens.ids.max())
             if rows is not None and largest >= rows:
                 raise AttnvizError(
@@ -278,8 +274,17 @@ class HuggingFaceReader(Reader):
                     "files do not belong together"
                 )
 
+    def _refuse_long(self, tokens: "Tokens") -> None:
+        """Raises AttnvizError if the model reads fewer tokens."""
+        if self.limit is not None and len(tokens) > self.limit:
+            raise AttnvizError(
+                f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; "
+                f"cut it with {option('truncate', True)}"
+            )
+
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
-        from attnviz.models.huggingface.tokens import token_types, tokenize_text, with_generated
+        from attnviz.models.huggingface.chat import tokenize_example, with_answer
+        from attnviz.models.huggingface.tokens import token_types, with_generated
 
         settings = self.settings
         if model.config.is_encoder_decoder:
@@ -287,31 +292,37 @@ class HuggingFaceReader(Reader):
         if settings.attention is not None or example.context is not None:
             given = option("attention" if settings.attention is not None else "context")
             raise AttnvizError(f"{given} needs an encoder-decoder, which {settings.model} is not; leave it out")
-        text, pair, chat = example.text, example.pair, example.chat
-        tokens = tokenize_text(tokenizer, text, pair, chat)
+        tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
-            return ModelInput(tokens, types=None if chat else token_types(tokenizer, text, pair))
+            types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
+            return ModelInput(tokens, types=types, remarks=remarks)
+        self._refuse_long(tokens)
         new = generate(model, tokens, settings.generate)
+        whole = with_answer(with_generated(tokenizer, tokens, new), len(tokens), example)
         remark = f"The last {len(new)} tokens were generated; the attention is from one forward pass over all tokens."
-        return ModelInput(with_generated(tokenizer, tokens, new), remarks=(remark,))
+        return ModelInput(whole, remarks=(remark, *remarks))
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
         """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text."""
+        from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
 
         settings = self.settings
         default: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
         attention: AttentionPart = settings.attention or default  # type: ignore[assignment]
-        encoder_text = example.text if example.context is None else example.context
-        context = tokenize_text(tokenizer, encoder_text, example.pair, example.chat)
+        read = example if example.context is None else replace(example, text=example.context)
+        context, remarks = tokenize_example(tokenizer, read)
         start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
             new = generate(model, context, settings.generate)
             empty = replace(context.first(0), media=(Text(),))
             return ModelInput(
-                shifted_right(tokenizer, with_generated(tokenizer, empty, new[1:]), start), context, attention=attention
+                shifted_right(tokenizer, with_generated(tokenizer, empty, new[1:]), start),
+                context,
+                attention=attention,
+                remarks=remarks,
             )
         if example.context is None and attention != "encoder":
             raise AttnvizError(
@@ -320,7 +331,7 @@ class HuggingFaceReader(Reader):
                 f"or {option('generate', 20)} to let the decoder write its own"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
-        return ModelInput(tokens, context, attention=attention)
+        return ModelInput(tokens, context, attention=attention, remarks=remarks)
 
 
 def truncated(reading: ModelInput, limit: int | None) -> ModelInput:

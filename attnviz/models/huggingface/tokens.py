@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.reading import parse_json
 from attnviz.models.reading.windows import part_of
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
@@ -31,16 +29,14 @@ def tokenize_text(
 
     Args:
         tokenizer: the model's tokenizer.
-        text: the text, or a user's message.
+        text: the text.
         pair: the second text of a pair; ``None`` for a single text.
-        chat: if true, the text is put into the model's chat template.
+        chat: if true, the text was written by a chat template, with all special tokens that it needs.
         target: if true, the text is for a decoder, which may have its own vocabulary (Marian) or language mark (mBART).
 
     Raises:
-        AttnvizError: if there are no tokens, or the model has no chat template.
+        AttnvizError: if there are no tokens.
     """
-    if chat:
-        text = _render_chat(tokenizer, text)
     refuse_long(text)
     if pair is not None and not _sets_apart(tokenizer):
         raise AttnvizError(
@@ -173,32 +169,3 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
     if unknown <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
     return (f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the one it came with?",)
-
-
-def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
-    if _is_dialogue(text):
-        raise AttnvizError(
-            f"the text is a list of messages in JSON, and {option('chat')} takes what the user says as one; give that "
-            "alone"
-        )
-    if not getattr(tokenizer, "chat_template", None):
-        raise AttnvizError(
-            f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
-        )
-    message = [{"role": "user", "content": text}]
-    return bounded(
-        lambda: str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)),
-        "the model's chat template",
-    )
-
-
-def _is_dialogue(text: str) -> bool:
-    """True if a text is JSON as programs hand a chat on: messages with a role each, or an object of these."""
-    if not text.lstrip().startswith(("[", "{")):
-        return False
-    try:
-        value = parse_json(text, "a chat")
-    except AttnvizError:
-        return False
-    messages = value.get("messages", [value]) if isinstance(value, dict) else value
-    return isinstance(messages, list) and any(isinstance(each, dict) and "role" in each for each in messages)

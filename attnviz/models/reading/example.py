@@ -1,9 +1,14 @@
 """Defines an example: the input of a model as the user gave it."""
 
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Self
 
 from attnviz.models.reading.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from attnviz.text.conversation import Conversation
+    from attnviz.text.passages import Passage
+    from attnviz.text.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -18,17 +23,48 @@ class Example:
         pair: the second text of a pair, such as BERT reads.
         context: another text, for keys and values (cross-attention).
         chat: if true, the text is a user's message, which is put into the model's chat template.
+        messages: a conversation, which is put into the chat template instead of the text; ``None`` for a text.
+        passages: where passages stand in the text, and the question after them; empty for a text without passages.
     """
 
     text: str
     pair: str | None = None
     context: str | None = None
     chat: bool = False
+    messages: "Conversation | None" = None
+    passages: "tuple[Passage, ...]" = ()
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:
         """Returns the example of a text with the pair, context and chat of the settings."""
         return cls(text, settings.pair, settings.context, settings.chat)
+
+    @classmethod
+    def of_messages(cls, messages: "Conversation", settings: ModelSettings) -> Self:
+        """Returns the example of a conversation with the pair and context of the settings."""
+        return cls(messages.title, settings.pair, settings.context, messages=messages)
+
+    @property
+    def conversation(self) -> "Conversation | None":
+        """The messages for a chat template; ``None`` for a text."""
+        from attnviz.text.conversation import Conversation
+
+        return Conversation.of_question(self.text) if self.chat else self.messages
+
+    def with_groups(self, tokens: "Tokens", start: int = 0) -> "Tokens":
+        """Returns the tokens of the text with their passages as groups.
+
+        Args:
+            tokens: the tokens.
+            start: the character at which the text begins in the text of the tokens.
+        """
+        if not self.passages:
+            return tokens
+        from attnviz.text.named_groups import PASSAGES
+        from attnviz.text.passages import passage_groups
+
+        groups = {**tokens.groups, PASSAGES: passage_groups(tokens, self.passages, start)}
+        return replace(tokens, groups=groups)
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class Reader(ABC):
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
-        tokens = self.tokenize(example.text)
+        tokens = example.with_groups(self.tokenize(example.text))
         if self.limit is not None and len(tokens) > self.limit:
             raise AttnvizError(
                 f"the text has {len(tokens)} tokens, but {self.name} reads at most {self.limit}; use a shorter text"
@@ -120,6 +120,8 @@ class Reader(ABC):
     def refuse_parts(self, example: "Example") -> None:
         """Raises AttnvizError if the example has a part that the model does not read."""
         unread = next((part for part in example.parts if part not in self.reads), None)
+        if unread == "messages":
+            raise AttnvizError(f"{self.name} has no chat template for messages; use {option('model', './my-chat')}")
         if unread is not None:
             raise AttnvizError(f"{self.name} does not read {option(unread)}; give {known_names(self.reads)}")
 

@@ -25,11 +25,15 @@ from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import model_name, recording_remarks, text_title
+from attnviz.report.words.looked_at import looked_at
+from attnviz.text.named_groups import TOKENS
 
 if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
-FIRST_SHOWN = "effect moved sink previous induction entropy self duplicate next distance special pair".split()
+FIRST_SHOWN = """
+effect moved retrieval lift lookback sink previous induction entropy self duplicate next distance special pair
+""".split()
 SHARES = "Metrics are of contributions divided by the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
@@ -78,8 +82,12 @@ def heads_report(
     _refuse_unlike(recordings)
     added = [] if effects is None else [effects.frame]
     added += [_moved(heads)] if options.of == CONTRIBUTIONS else []
+    looked = None
+    if options.grouping.units != TOKENS:
+        looked = looked_at(recordings, heads, options.grouping)
+        added.append(looked.frame)
     if options.sort is not None:
-        named_measure(options.sort, (*(each.measures[0] for each in reversed(added)), *METRICS.values()))
+        named_measure(options.sort, (*(one for each in reversed(added) for one in each.measures), *METRICS.values()))
     frame = frame_over_texts(heads, texts)
     for each in added:
         frame = frame.beside(each)
@@ -88,6 +96,7 @@ def heads_report(
     remarks = (
         *([SHARES] if options.of == CONTRIBUTIONS else []),
         *([effect_remark(effects)] if effects else []),
+        *([looked.sentence] if looked else []),
         *remarks,
     )
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})

@@ -20,9 +20,10 @@ METRIC_QUANTITIES = {
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
     "norm": Quantity("norm of the contributions", ".2f"),
+    "times": Quantity("times an even share", ".1f"),
     "change": Quantity("change without the head", "+.4f", centred=True),
 }
-UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "change": ""}
+UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "times": "", "change": ""}
 
 
 @dataclass(frozen=True)

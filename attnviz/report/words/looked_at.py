@@ -1,0 +1,79 @@
+"""Says in one line what the last unit of a text looked at most: the answer of a chat, and a turn."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.grouped import refuse_missing_units
+from attnviz.maps.heads import head_name
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.maps.recording import Recording
+from attnviz.metrics.head_frame import HeadFrame
+from attnviz.metrics.unit_shares import UnitShares, strongest, unit_frame
+from attnviz.text.named_groups import MARKS, singular
+from attnviz.text.selection import Grouping
+from attnviz.text.tokens import first_words
+
+MAX_QUOTED_CHARACTERS = 40  # of the unit's text
+MAX_READ_CHARACTERS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class LookedAt:
+    """What the last unit of a text looked at.
+
+    Attributes:
+        sentence: what it looked at most, in which head.
+        frame: the numbers of each head.
+    """
+
+    sentence: str
+    frame: HeadFrame
+
+
+def looked_at(recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping) -> LookedAt:
+    """Returns what the last unit of a text looked at, in these heads.
+
+    Args:
+        recordings: the recordings of the heads; there must be one.
+        heads: the maps and the number of each head.
+        grouping: the units.
+
+    Raises:
+        AttnvizError: if there are several texts, no such units, or no unit before the last one.
+    """
+    by = option("by", grouping.units)
+    maps = [each for recording in recordings for each in recording.maps]
+    if len(recordings) > 1 or len({each.item for each in maps}) > 1:
+        raise AttnvizError(f"{by} needs a single text, since each text has its own; give one")
+    refuse_missing_units(maps, grouping)
+    frame, shares = unit_frame(heads, grouping.units)
+    if not shares:
+        raise AttnvizError(f"{by} needs single cells and two {grouping.units} or more, for the last to look at one")
+    return LookedAt(looked_at_most(shares, grouping.units), frame)
+
+
+def looked_at_most(shares: Sequence[UnitShares], by: str) -> str:
+    """Returns the sentence on the unit that stands out most, by share times the logarithm of its lift.
+
+    Args:
+        shares: the shares of each attention call.
+        by: the name of the units.
+    """
+    found = strongest(shares)
+    last = shares[0].last if by in MARKS else f"“{shares[0].last}”"
+    if found is None:
+        return f"{last} looked at no {singular(by)} more than at an even share of the keys."
+    each, head, unit = found
+    text = f"“{_text_of(each, unit) or each.labels[unit]}”"
+    named = f"{each.labels[unit]}, {text}" if by in MARKS else text
+    share, lift = each.shares[head, unit], each.lift[head, unit]
+    where = head_name(each.maps, each.heads[head])
+    return f"{last} looked most at {named}: {share:.0%} of its weight in head {where}, {lift:.1f} times an even share."
+
+
+def _text_of(each: UnitShares, unit: int) -> str:
+    """Returns the first words of a unit."""
+    tokens, span = each.maps.key_tokens, each.spans[unit]
+    start, stop = int(tokens.offsets[span.start, 0]), int(tokens.offsets[span.stop - 1, 1])
+    return first_words(tokens.text[start:stop][:MAX_READ_CHARACTERS], MAX_QUOTED_CHARACTERS)

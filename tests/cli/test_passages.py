@@ -1,0 +1,62 @@
+"""Passages before a question on the command line: the one that is gone on with is named."""
+
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli.commands import main
+from tests.models.huggingface.chats import chat_model
+
+TEXTS = {"a.txt": "the king lives in a castle", "b.txt": "my bike has two wheels", "c.txt": "snow falls all winter"}
+GIVEN = ("my bike has", "--passages", "*.txt", "--by", "passages")
+
+
+@pytest.fixture(autouse=True)
+def _files(in_folder: Path) -> None:
+    for name, text in TEXTS.items():
+        (in_folder / name).write_text(text)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_passage_that_is_gone_on_with_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, "show", *GIVEN, "--model", "trained")
+    assert "question looked most at b.txt, “my bike has two wheels”: " in said
+    assert "Outside every passage: 1 token (“<s>”), drawn as “marks”." in said
+    assert "b.txt" in shown(capsys, "heads", *GIVEN, "--model", "trained", "--sort", "b.txt", "--json")
+
+
+def test_passages_are_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    shown(capsys, "record", *GIVEN[:3], "--model", "trained", "-o", "run.safetensors")
+    assert "question looked most at b.txt" in shown(capsys, "show", "run.safetensors", "--by", "passages")
+
+
+@pytest.mark.slow
+def test_an_answer_is_a_passage_of_its_own_with_and_without_a_chat(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = chat_model(tmp_path_factory.mktemp("qwen"), "qwen")
+    capsys.readouterr()
+    for chat in ([], ["--chat"]):
+        said = shown(capsys, "show", *GIVEN, "--model", model, "--generate", "4", "--heads", "1.1", *chat)
+        assert "answer looked most at " in said
+        for label in ("a.txt", "b.txt", "c.txt", "question", "answer"):
+            assert f" {label} " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", *GIVEN), "does not read --passages"),
+        (("show", "my bike", "--by", "passages"), "--by passages needs passages; add --passages docs/*.txt"),
+        (("show", "x.safetensors", *GIVEN[1:]), "'x.safetensors' is no text; --passages stand before a text"),
+        (("show", "--batch", "a.txt", *GIVEN[1:]), "--passages stand before one text, and --batch gives several"),
+        (("heads", "--file", "a.txt", "--file", "b.txt", *GIVEN[1:3]), "--passages stand before one text; give one"),
+    ],
+)
+def test_refusals_are_one_line(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(list(arguments)) == 1
+    assert said in capsys.readouterr().err.splitlines()[-1]

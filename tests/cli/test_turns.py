@@ -1,0 +1,150 @@
+"""A chat on the command line: its turns are units of every view, and of the recording that is saved."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.cli.commands import main
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.saved import load
+from attnviz.text.units import Units
+from tests.models.huggingface.chats import chat_model
+
+pytestmark = pytest.mark.slow
+
+CALL = {"type": "function", "function": {"name": "search", "arguments": '{"query": "tower"}'}}
+CHAT: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "What is the height of the tower?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "The tower is 330 m high."},
+    {"role": "assistant", "content": "330 m."},
+    {"role": "user", "content": "Be brief."},
+]
+LABELS = ["marks", "1 system", "2 user", "3 tool call", "4 tool result", "5 assistant", "6 user", "7 answer"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return chat_model(tmp_path_factory.mktemp("qwen"), "qwen")
+
+
+@pytest.fixture
+def chat(in_folder: Path) -> Path:
+    (in_folder / "chat.json").write_text(json.dumps({"messages": CHAT}))
+    return in_folder
+
+
+@pytest.fixture
+def saved(chat: Path, model: str) -> str:
+    assert main(["record", "chat.json", "--model", model, "--generate", "5", "-o", "run.safetensors"]) == 0
+    return "run.safetensors"
+
+
+def test_turns_are_saved_and_their_sums_are_those_of_the_cells(saved: str) -> None:
+    assert main(["show", saved, "--by", "turns", "-o", "turns.csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(Path("turns.csv").read_text(encoding="utf-8"))))
+    assert list(dict.fromkeys(row["key_token"] for row in rows)) == LABELS
+    sums = {(row["layer"], row["head"], row["query_token"]): 0.0 for row in rows}
+    for maps in load(saved).maps:
+        units = Units.of(maps.query_tokens, "turns")
+        whole = slice(0, len(maps.query_tokens))
+        weights = cell_maps(maps).window(maps.heads, whole, whole).weights.astype(np.float64)
+        parts = np.eye(len(units))[units.numbers]
+        expected = np.einsum("qr,hqk,kc->hrc", parts / parts.sum(axis=0), weights, parts)
+        for row in rows:
+            if int(row["layer"]) == maps.layer and row["weight"]:
+                place = maps.heads.index(int(row["head"])), LABELS.index(row["query_token"])
+                found = float(row["weight"])
+                assert abs(found - expected[(*place, LABELS.index(row["key_token"]))]) < 1e-6
+                sums[row["layer"], row["head"], row["query_token"]] += found
+    np.testing.assert_allclose(list(sums.values()), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".html", ".json"])
+@pytest.mark.parametrize("style", ["heatmap", "arcs", "text"])
+def test_every_view_draws_turns(saved: str, style: str, suffix: str) -> None:
+    given = () if suffix == ".json" else ("--style", style)
+    assert main(["show", saved, "--by", "turns", "--heads", "1.1", *given, "-o", f"run{suffix}"]) == 0
+    assert "4 tool result" in Path(f"run{suffix}").read_text(encoding="utf-8")
+
+
+def test_the_caption_says_that_marks_belong_to_no_turn(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, said in (
+        ([], ", “system”, “⏎” …), drawn as “marks”."),
+        (
+            ["--no-special"],
+            "Outside every turn: 56 tokens of the chat template (“<|im_start|>”, “system”, “⏎” …), hidden: rows",
+        ),
+        (["--no-special", "--renormalize"], "), hidden: rows are divided by their new sum."),
+    ):
+        capsys.readouterr()
+        assert main(["show", saved, "--by", "turns", "--heads", "1.1", *given]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_text_as_a_message_has_turns_too(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "How high?", "--model", model, "--chat", "--by", "turns", "--json"]) == 0
+    assert "1 user" in capsys.readouterr().out
+
+
+def test_heads_say_which_of_them_carry_the_answer(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["heads", saved, "--by", "turns", "--sort", "retrieval", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    numbers = [each["values"] for each in found["heads"]]
+    assert [each["retrieval"] for each in numbers] == sorted((each["retrieval"] for each in numbers), reverse=True)
+    for each in numbers:
+        assert each["retrieval"] == pytest.approx(sum(each[label] for label in LABELS[1:-1]))
+    assert main(["heads", saved, "--by", "turns", "--sort", "4 tool result", "--top", "1"]) == 0
+    best = max(found["heads"], key=lambda each: each["values"]["4 tool result"])
+    assert f"\n{best['head']} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("view", [[], ["--reduce", "mean"], ["--style", "text"], ["--json"]])
+def test_the_caption_names_what_the_answer_looked_at_most(
+    saved: str, view: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", saved, "--by", "turns", *view]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("7 answer looked most at ") == 1
+    assert "times an even share. " in shown
+
+
+def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, said in (
+        (["The cat sat", "--model", "trained", "--by", "lines"], "--by lines needs single cells and two lines or more"),
+        (["The cat sat", "--model", "trained", "--by", "turns"], "--by turns needs a chat"),
+        (["--file", "a.txt", "--file", "a.txt", "--model", "trained", "--by", "lines"], "needs a single text"),
+    ):
+        Path("a.txt").write_text("The cat sat.\nThe cat")
+        assert main(["heads", *given]) == 1
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "said"),
+    [
+        ({"content": "tower " * 600}, (), "tokens, but {model} reads at most 512; cut it with --truncate"),
+        ({"content": "tower " * 600}, ("--generate", "9"), "tokens, but {model} reads at most 512"),
+        ({"role": "bot"}, (), "message 2 has the unknown role 'bot'; choose"),
+        ({"content": ""}, (), "message 2 (user) is empty"),
+    ],
+)
+def test_refusals_are_one_line(
+    chat: Path, model: str, change: Any, given: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("chat.json").write_text(json.dumps([CHAT[0], CHAT[1] | change]))
+    assert main(["show", "chat.json", "--model", model, "--by", "turns", *given]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert said.format(model=model) in line
+
+
+def test_turns_of_a_text_are_refused(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "How high?", "--model", model, "--by", "turns"]) == 1
+    assert "--by turns needs a chat; give messages as JSON, or add --chat" in capsys.readouterr().err

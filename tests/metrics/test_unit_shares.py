@@ -1,0 +1,115 @@
+"""Shares of the last unit against their formulas on a map worked by hand, and a planted copy in the trained model."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.maps.dense import DenseMaps
+from attnviz.metrics.unit_shares import UnitShares, strongest, unit_frame, unit_shares
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.text.groups import Groups
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+
+TURNS = [-1, 0, 0, -1, 1, 1, 1, -1, 2, 2, -1, 2]  # marks, a question, marks, a tool result, marks, the answer
+LABELS = ("1 user", "2 tool result", "3 answer")
+
+
+def tokens() -> Tokens:
+    return replace(Tokens.numbered(len(TURNS)), groups={"turns": Groups(np.array(TURNS), LABELS)})
+
+
+def maps(heads: int = 3) -> DenseMaps:
+    count = len(TURNS)
+    visible = np.tri(count, dtype=bool)
+    scores = np.random.default_rng(0).normal(size=(heads, count, count)).astype(np.float32)
+    scores[0] = 0  # a head that looks everywhere
+    weights = np.where(visible, np.exp(scores), 0)
+    weights /= weights.sum(axis=2, keepdims=True)
+    return DenseMaps(
+        layer=1,
+        module="m",
+        heads=tuple(range(heads)),
+        query_tokens=tokens(),
+        key_tokens=tokens(),
+        scores=np.where(visible, scores, np.float32(np.nan)),
+        weights=weights.astype(np.float32),
+        visible=visible,
+    )
+
+
+def shares() -> UnitShares:
+    found = unit_shares(maps(), "turns")
+    assert found is not None
+    return found
+
+
+def test_shares_and_sink_add_up_to_one_and_are_sums_of_cells() -> None:
+    found, weights = shares(), maps().weights.astype(np.float64)
+    assert (found.last, found.labels) == ("3 answer", LABELS)
+    np.testing.assert_allclose(found.shares.sum(axis=1) + found.sink, 1, atol=1e-6)
+    rows = weights[:, [8, 9, 11]]
+    for unit in range(3):
+        expected = rows[:, :, np.array(TURNS) == unit].sum(axis=2).mean(axis=1)
+        np.testing.assert_allclose(found.shares[:, unit], expected, atol=1e-6)
+    np.testing.assert_allclose(found.retrieval, found.shares[:, :2].sum(axis=1))
+
+
+def test_lift_of_a_head_that_looks_everywhere_is_one() -> None:
+    np.testing.assert_allclose(shares().lift[0], 1, atol=1e-6)
+    assert abs(shares().lookback[0] - 0.5) < 1e-6
+    np.testing.assert_allclose(shares().even[0, 1], np.mean([3 / 9, 3 / 10, 3 / 12]))
+
+
+def test_lookback_is_the_formula_of_its_paper() -> None:
+    weights, ratios = maps().weights.astype(np.float64), []
+    for query in (8, 9, 11):
+        before = weights[:, query, :8].mean(axis=1)
+        new = weights[:, query, 8 : query + 1].mean(axis=1)
+        ratios.append(before / (before + new))
+    np.testing.assert_allclose(shares().lookback, np.mean(ratios, axis=0), atol=1e-6)
+
+
+def test_frame_has_a_row_a_head_and_a_column_a_unit() -> None:
+    frame, _ = unit_frame([(maps(), 2), (maps(), 0)], "turns")
+    assert [row.name for row in frame.rows] == ["1.2", "1.0"]
+    assert frame.names == ("retrieval", "lift", "lookback", "1 user", "2 tool result")
+    assert frame.value("1.2", "2 tool result") == shares().shares[2, 1]
+    assert frame.value("1.0", "lift") == pytest.approx(1)
+
+
+def test_a_text_of_one_unit_has_no_shares() -> None:
+    assert unit_shares(maps(), "sentences") is None
+    assert strongest([]) is None
+
+
+def test_a_planted_copy_is_named_in_every_draw() -> None:
+    reader = open_reader(ModelSettings(model="trained"))
+    draw = random.Random(0)
+    words = [f"w{number}" for number in range(64)]
+    for _ in range(20):
+        draw.shuffle(words)
+        passages = [" ".join(words[start : start + 8]) for start in range(0, 64, 8)]
+        planted = draw.randrange(8)
+        text = ". ".join(passages) + ". " + " ".join(passages[planted].split()[:5])
+        recording = reader.record(Example(text), Selection())
+        heads = [(each, head) for each in recording.maps for head in each.heads]
+        found = strongest(unit_frame(heads, "sentences")[1])
+        assert found is not None
+        each, _, unit = found
+        assert each.labels[unit].startswith(passages[planted][:16])
+
+
+def test_the_first_token_of_a_unit_is_the_sink_and_not_the_unit() -> None:
+    groups = Groups(np.array([0] * 6 + [1] * 6), ("1 user", "2 answer"))
+    said = replace(Tokens.numbered(12), groups={"turns": groups})
+    each = replace(maps(), query_tokens=said, key_tokens=said)
+    found = unit_shares(each, "turns")
+    assert found is not None
+    rows = each.weights[:, 6:].astype(np.float64)
+    np.testing.assert_allclose(found.sink, rows[:, :, 0].mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(found.shares[:, 0], rows[:, :, 1:6].sum(axis=2).mean(axis=1), atol=1e-6)
