@@ -1,21 +1,21 @@
-"""What the axes of a tensor stand for: features, tokens, or both in one, followed through views, copies and products.
+"""Follows what each axis of a tensor stands for (features, tokens, or both) through views, copies and products.
 
-An axis is made of parts, the slowest first, as ``(batch * heads)`` is of two. A projection makes its last axis
-features; what is split off from there are heads. So heads, texts and tokens are told apart whatever order they stand
-in.
+An axis is a product of parts, the slowest first: ``(batch * heads)`` has two. A projection labels its last axis
+features; parts that are split off from that axis later are heads. So heads, texts and tokens are told apart in any
+memory layout.
 """
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-MAX_REMEMBERED = 1024  # results that are kept: most are found again in the next layer
-UNKNOWN, TOKENS, FEATURES = 0, 1, 2  # labels of parts; greater ones are marks, which name an axis of one product
-FIRST_MARK = 4  # a mark is a multiple of this, and the label that it stands for
+MAX_REMEMBERED = 1024  # cached results: most are found again in the next layer
+UNKNOWN, TOKENS, FEATURES = 0, 1, 2  # labels of parts; greater ones are marks, each naming one axis of one product
+FIRST_MARK = 4  # a mark is a multiple of this plus the label that it stands for
 
 
 class Part(NamedTuple):
-    """A factor of an axis: how long it is, and its label."""
+    """A factor of an axis: its size and its label."""
 
     size: int
     label: int
@@ -27,22 +27,22 @@ Axes = tuple[Axis, ...]
 
 @lru_cache(MAX_REMEMBERED)
 def unknown_axes(shape: tuple[int, ...]) -> Axes:
-    """Axes of which nothing is known."""
+    """Returns axes of the given sizes without a label."""
     return tuple(axis_of(size, UNKNOWN) for size in shape)
 
 
 def axis_of(size: int, label: int) -> Axis:
-    """An axis of one part; without any where its size is 1."""
+    """Returns an axis of one part; an axis of size 1 has no parts."""
     return (Part(size, label),) if size > 1 else ()
 
 
 def label_of(label: int) -> int:
-    """The label that a mark stands for; of others themselves."""
+    """Returns the label that a mark stands for; any other label is returned as it is."""
     return label % FIRST_MARK
 
 
 def size_of(axis: Axis) -> int:
-    """How long an axis is."""
+    """Returns the size of an axis: the product of its parts."""
     size = 1
     for part in axis:
         size *= part.size
@@ -50,24 +50,24 @@ def size_of(axis: Axis) -> int:
 
 
 def is_all(axis: Axis, label: int) -> bool:
-    """Whether the axis has a part, and all stand for this label."""
+    """True if the axis has a part, and all parts stand for this label."""
     return bool(axis) and all(label_of(part.label) == label for part in axis)
 
 
 def labels_in(axes: Iterable[Axis]) -> set[int]:
-    """Every label that the axes have."""
+    """Returns the labels of all parts of the axes."""
     return {part.label for axis in axes for part in axis}
 
 
 @lru_cache(MAX_REMEMBERED)
 def rearranged(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new_strides: tuple[int, ...]) -> Axes:
-    """The axes of a view, or of a reshaped copy if strides are those of contiguous tensors.
+    """Returns the axes of a view, or of a reshaped copy if the strides are those of contiguous tensors.
 
     Args:
-        axes: of the tensor that is viewed.
-        strides: its strides.
-        shape: of the view.
-        new_strides: of the view.
+        axes: the axes of the source.
+        strides: the strides of the source, in elements.
+        shape: the shape of the view.
+        new_strides: the strides of the view, in elements.
     """
     atoms = [atom for axis, stride in zip(axes, strides, strict=True) for atom in _atoms(axis, stride)]
     atoms.sort(reverse=True)
@@ -75,7 +75,7 @@ def rearranged(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new
 
 
 def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
-    """Where in memory each part of an axis steps: from, to, and its label."""
+    """Yields where each part of an axis begins and ends in memory, in elements, and its label."""
     for part in reversed(axis):
         if stride:
             yield stride, stride * part.size, part.label
@@ -83,7 +83,7 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 
 
 def _covered(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
-    """The parts that an axis of this size and stride steps through."""
+    """Returns the parts that an axis of this size and stride steps through."""
     if size == 1:
         return ()
     parts = []
@@ -98,7 +98,7 @@ def _covered(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a contiguous tensor."""
+    """Returns the strides of a contiguous tensor, in elements."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -108,7 +108,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(MAX_REMEMBERED)
 def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
-    """The axes of what is computed from each element of the operands: the best known of those as long as the result."""
+    """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands."""
     result = []
     for place, size in enumerate(reversed(shape), 1):
         found = [axes[-place] for axes in operands if len(axes) >= place and size_of(axes[-place]) == size]
@@ -117,7 +117,7 @@ def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
 
 
 def best_known(found: Sequence[Axis], size: int) -> Axis:
-    """The first axis with a mark, else the first of which something is known, as long as it is now."""
+    """Returns the first axis with a mark, else the first with a label, resized."""
     known = next((axis for axis in found if any(part.label >= FIRST_MARK for part in axis)), None)
     if known is None:
         known = next((axis for axis in found if any(part.label for part in axis)), found[0] if found else ())
@@ -125,7 +125,7 @@ def best_known(found: Sequence[Axis], size: int) -> Axis:
 
 
 def resized(axis: Axis, size: int) -> Axis:
-    """The axis with another size, as after a slice, padding or concatenation."""
+    """Returns the axis with another size, as after a slice, padding or concatenation."""
     if size_of(axis) == size:
         return axis
     labels = {part.label for part in axis}
@@ -133,7 +133,7 @@ def resized(axis: Axis, size: int) -> Axis:
 
 
 def filled_in(axes: Axes, others: Axes) -> Axes:
-    """The axes, of which those that nothing is known of are as others in their places."""
+    """Returns the axes; each unlabelled one is replaced by the axis of ``others`` in its place."""
     if len(axes) != len(others):
         return axes
     return tuple(
@@ -143,5 +143,5 @@ def filled_in(axes: Axes, others: Axes) -> Axes:
 
 
 def without_marks(axis: Axis) -> Axis:
-    """The axis with the labels that its marks stand for."""
+    """Returns the axis with each mark replaced by the label that it stands for."""
     return tuple(Part(part.size, label_of(part.label)) for part in axis)

@@ -1,7 +1,7 @@
-"""Follows what a model computes from one function of torch to the next, and finds attention by what is done with it.
+"""Follows the dataflow of a model through torch's functions, and finds attention by its pattern.
 
-Attention is a product of two things that gives scores, normalised over the rows of one of them, and a product that sums
-what was normalised over as many rows. Where a softmax lacks one of these it is a classifier, a gate or something else.
+Attention is three steps: a product of two tensors gives scores; the scores are normalised over the rows of one of them;
+a second product sums over the normalised axis. A softmax without one of these is a classifier, a gate or the like.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ from attnviz.capture.flow.remembered import BY_ARGUMENTS, PROJECTIONS, key_of, n
 from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.flow.softmax_steps import steps_after
 
-MAX_OPEN = 8  # normalised tensors that may still turn out to be attention
+MAX_OPEN = 8  # normalised tensors kept until a product uses them
 SOFTMAXES = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
 FILLED = (
     "new_zeros",
@@ -56,15 +56,15 @@ RECURRENT = frozenset(
 CHANGING = frozenset(
     {*SOFTMAXES, *PRODUCTS, *REDUCING, *RESHAPING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
     | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLED}
-)  # functions that do more than to compute each number from the one in its place
+)  # functions that are not element-wise
 
 
 FOUND_EACH_TIME = (CHANGING - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_ARGUMENTS
-MIN_SWEPT = 1024  # tensors that are known at least before those that are gone are looked for
+MIN_SWEPT = 1024  # dead references are swept only beyond this many tensors
 
 
 class _Known(ref[Tensor]):
-    """A tensor that a node is known of, without keeping it."""
+    """A weak reference to a tensor, with its node."""
 
     __slots__ = ("key", "node")
     key: int
@@ -72,13 +72,13 @@ class _Known(ref[Tensor]):
 
 
 class DataFlow:
-    """What is known of the tensors of a forward pass.
+    """The nodes of all tensors of a forward pass.
 
     Args:
-        modules: of the model, whose parameters and buffers are constants.
-        running: gives the module that runs now.
-        on_use: receives what turns out to be attention, or to look like it.
-        on_unused: receives what was normalised and multiplies nothing that was seen.
+        modules: the modules of the model, whose parameters and buffers are constants.
+        running: returns the module whose ``forward`` runs now.
+        on_use: receives each product that is attention, or resembles it.
+        on_unused: receives each normalised tensor that no observed product used.
     """
 
     def __init__(
@@ -99,7 +99,15 @@ class DataFlow:
     def see(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any, overwritten: Tensor | None = None
     ) -> None:
-        """Follows a function of torch that has returned; ``overwritten`` is what it has written its result over."""
+        """Follows a call of a torch function that has returned.
+
+        Args:
+            name: the name of the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
+            overwritten: the tensor whose memory the result was written over, if any.
+        """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         if not inputs or name in FOUND_EACH_TIME or not isinstance(result, Tensor):
             return self._find(name, inputs, args, kwargs, result, overwritten)
@@ -124,7 +132,7 @@ class DataFlow:
         result: Any,
         overwritten: Tensor | None,
     ) -> None:
-        """Finds out what is known of the result of a function."""
+        """Computes the nodes of the results of a function."""
         if name in SOFTMAXES or name == "sigmoid":
             return self._normalised(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
         if name == "scaled_dot_product_attention":
@@ -147,7 +155,7 @@ class DataFlow:
         return None
 
     def _passed_on(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """Whether a function changes numbers alone, of one tensor of which nothing but its axes is known."""
+        """True if the function is element-wise on a tensor whose axes and lineage are all we know."""
         if source.shape != result.shape or source.stride() != result.stride():
             return False
         node = self.node(source)
@@ -158,18 +166,18 @@ class DataFlow:
         return True
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
-        """Whether the result is not known yet, from a function within the one that returned it."""
+        """True if the output has no node yet: a function called within this one may have given it one."""
         known = self.known.get(id(output))
         return known is None or known() is not output or any(output is each for each in inputs)
 
     def node(self, tensor: Tensor) -> Node:
-        """What is known of a tensor."""
+        """Returns the node of a tensor; creates it if the tensor is new."""
         known = self.known.get(id(tensor))
         if known is not None and known() is tensor:
             return known.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
         held = None if constant else self._held_by(tensor)
-        if held is not None and held.after is not None:  # a view of weights that was made out of sight
+        if held is not None and held.after is not None:  # a view of weights that was made in code we cannot observe
             axes = rearranged(held.axes, held.after.stride(), tensor.shape, tensor.stride())
             node = Node(axes, self.node(held.after).lineage, weights=(held,))
         else:
@@ -183,15 +191,21 @@ class DataFlow:
         return node
 
     def _held_by(self, tensor: Tensor) -> Candidate | None:
-        """The normalised tensor that this one is a view of."""
+        """Returns the normalised tensor that this one is a view of, if any."""
         return next((each for each in self.unused() if each.after is not None and is_view(each.after, tensor)), None)
 
     def unused(self) -> Iterator[Candidate]:
-        """What was normalised and has not multiplied anything."""
+        """Yields the normalised tensors that no product has used."""
         return (candidate for candidate in self.open if not candidate.used)
 
     def note_attention(self, queries: Tensor, values: Tensor, result: Tensor) -> None:
-        """Follows a function that computes attention, ``(..., tokens, features)``."""
+        """Follows a function that computes attention.
+
+        Args:
+            queries: the queries, ``(..., queries, features)``.
+            values: the values, ``(..., keys, features)``.
+            result: the output, ``(..., queries, features)``.
+        """
         query, value = self.node(queries), self.node(values)
         if result.dim() != queries.dim():
             return self._keep(result, Node(unknown_axes(result.shape), query.lineage.attended))
@@ -199,7 +213,7 @@ class DataFlow:
         return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.attended))
 
     def note_same(self, source: Tensor, result: Tensor) -> None:
-        """Follows a function that computes each number from the one in its place, out of sight."""
+        """Follows an element-wise function whose call was not observed."""
         self._keep(result, self.node(source))
 
     def _keep(self, tensor: Tensor, node: Node) -> None:
@@ -208,7 +222,7 @@ class DataFlow:
         self.known[known.key] = known
 
     def _keep_while_there(self, tensor: Tensor, node: Node) -> None:
-        """Keeps a node that holds no tensors, and need not go at once with its own."""
+        """Keeps a node that holds no tensors, so that it may outlive its own: no callback, which is cheaper."""
         known = _Known(tensor)
         known.key, known.node = id(tensor), node
         self.known[known.key] = known
@@ -221,7 +235,7 @@ class DataFlow:
             del self.known[known.key]
 
     def _written(self, target: Tensor, value: object) -> None:
-        """Numbers written into a tensor, such as keys into a cache: it, and what it is a part of, is what they are."""
+        """Merges the node of a value into the tensor it was written to, such as a cache of keys, and into its base."""
         if not isinstance(value, Tensor):
             return
         other = self.node(value)
@@ -235,7 +249,7 @@ class DataFlow:
     def _normalised(
         self, before: Tensor, after: Tensor, axis: int | None, name: str, overwritten: Tensor | None
     ) -> None:
-        """A softmax or sigmoid of a tensor, which may be attention."""
+        """Follows a softmax or sigmoid, which may be attention."""
         node = self.node(before)
         sigmoid = name == "sigmoid"
         if sigmoid:
@@ -280,7 +294,7 @@ class DataFlow:
             self._give_up(self.open.pop(0))
 
     def flush(self) -> None:
-        """Gives up all that was normalised and multiplied nothing."""
+        """Gives up all normalised tensors that no product used."""
         for candidate in self.unused():
             self._give_up(candidate)
         self.open.clear()
@@ -295,11 +309,11 @@ class DataFlow:
         candidate.used = True
 
     def _marked(self, axis: Axis) -> Axis:
-        """The axis with a mark of its own for each part."""
+        """Returns the axis with a new mark for each part."""
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
     def _multiplied(self, name: str, product: Contraction, result: Tensor) -> None:
-        """A product: of a projection, of scores, or of weights and values."""
+        """Follows a product: a projection, scores, or weights times values."""
         left, right = self.node(product.left), self.node(product.right)
         uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
         self._keep(result, product_node(name, product, left, right, result, uses, self._marked))
@@ -309,7 +323,7 @@ class DataFlow:
             self._close(use.candidate)
 
     def _broadcast_product(self, summed: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-        """The product of which this is the sum, where its operands were multiplied by broadcasting."""
+        """Returns the product that this sum completes, if its operands were multiplied by broadcasting."""
         factors = self.node(summed).multiplied
         dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if factors is None or dims is None:
@@ -322,9 +336,9 @@ class DataFlow:
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Any other function: its result has what its inputs have, as far as the axes show."""
+        """Follows any other function: the result has the properties of the inputs, as far as its axes show."""
         if not inputs or name in FILLED:
-            made_by_model = self.running() is not None  # else it is what the model is called with
+            made_by_model = self.running() is not None  # a tensor made outside the model is an input of it
             return self._keep(result, Node(unknown_axes(result.shape), constant=True)) if made_by_model else None
         nodes = [self.node(each) for each in inputs]
         node = node_after(name, inputs, nodes, result, args, kwargs)
@@ -337,5 +351,5 @@ class DataFlow:
 
 
 def _constants_of(module: nn.Module) -> tuple[Tensor | None, ...]:
-    """The module's own parameters and buffers."""
+    """Returns the parameters and buffers of the module itself."""
     return (*module._parameters.values(), *module._buffers.values())

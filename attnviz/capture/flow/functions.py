@@ -1,4 +1,4 @@
-"""What is known of the result of a function of torch that is no product: as much as the axes show of its inputs."""
+"""Computes the node of a function's result from those of its inputs, for all functions but products and softmaxes."""
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -34,13 +34,13 @@ SWAPPING = ("transpose_", "swapaxes_", "swapdims_", "t_")
 RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_as_", "as_strided_", "set_"})  # in place
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
-PICKING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by their numbers
-SEQUENCES = (list, tuple)  # made once: this is asked of every argument
-QUERY_FROM_END = 3  # where queries stand when they are multiplied with keys by broadcasting
+PICKING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
+SEQUENCES = (list, tuple)  # a constant: it is used for every argument
+QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
 
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
-    """The tensors among values, and in lists of them."""
+    """Returns the tensors among values, and in nested lists and tuples of them."""
     found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
@@ -51,7 +51,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
 
 
 def axis_of_call(args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-    """The axis that a function is told to work on by its arguments."""
+    """Returns the ``dim`` that a function was called with, if it is a single one."""
     axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if isinstance(axis, list | tuple) and len(axis) == 1:
         axis = axis[0]
@@ -66,15 +66,15 @@ def node_after(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Node:
-    """What is known of the result of a function that is no product, and no softmax.
+    """Returns the node of the result of a function that is neither a product nor a softmax.
 
     Args:
-        name: of the function.
+        name: the name of the function.
         inputs: the tensors among its arguments.
-        nodes: what is known of each of them.
-        result: what it gave.
-        args: its arguments.
-        kwargs: those given by name.
+        nodes: the node of each input.
+        result: its result.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
     """
     if name == "embedding":
         return _embedded(nodes, inputs, result)
@@ -98,7 +98,7 @@ def node_after(
 def _node_of_one(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
-    """The same of a function of one tensor, as most are."""
+    """Like `node_after`, for the common case of one tensor."""
     axes = _axes_after(name, (source,), (node,), result, args, kwargs)
     return Node(
         axes,
@@ -111,7 +111,7 @@ def _node_of_one(
 
 
 def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
-    """The operands of a product by broadcasting, which a sum may complete."""
+    """Returns the operands of a product by broadcasting, which a sum may complete to a contraction."""
     if name not in MULTIPLYING or len(inputs) != 2 or any(node.constant for node in nodes):
         return None
     one, other = inputs
@@ -120,14 +120,14 @@ def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Nod
 
 
 def _embedded(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
-    """Rows of a table: the axes of their numbers are tokens."""
+    """Returns the node of an embedding: its last axis is features, the others are tokens."""
     ids = next((node for node, each in zip(nodes, inputs, strict=True) if not each.is_floating_point()), nodes[0])
     axes = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
     return Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
 
 
 def _apart(nodes: Sequence[Node], result: Tensor) -> Node:
-    """Returns the node of distances of each row of one tensor to each of another, ``(..., rows, rows)``."""
+    """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, other rows)``."""
     one, other = (node.axes for node in nodes)
     front = broadcast((one[:-2], other[:-2]), tuple(result.shape[:-2]))
     paired = not any(node.constant for node in nodes)
@@ -135,14 +135,14 @@ def _apart(nodes: Sequence[Node], result: Tensor) -> Node:
 
 
 def is_one_pair(tensor: Tensor) -> bool:
-    """Whether it may hold the features of one query and one key, ``(..., 1, 1, features)``."""
+    """True if the tensor may hold the features of one query and one key, ``(..., 1, 1, features)``."""
     return tensor.dim() > QUERY_FROM_END and tensor.shape[-QUERY_FROM_END:-1] == (1, 1)
 
 
 def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> bool:
-    """Whether a function combines two tensors of different tokens, each of which depends on the input.
+    """True if a function combines tensors of different tokens, each of which depends on the input.
 
-    It adds one to each row of the other, or joins the features of tokens that were computed from unlike things.
+    It adds one tensor to each row of the other by broadcasting, or joins features of tokens of different lineages.
     """
     moving = [(x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()]
     if len(moving) < 2:
@@ -155,7 +155,7 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
 
 
 def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """What a result was computed from: what its one input was, or a piece of that."""
+    """Returns the lineage of a function of one input, and the piece of the input if the result is a smaller view."""
     if not node.axes or result.numel() >= source.numel():
         return node.lineage
     axis = cut_axis(source, result)
@@ -172,7 +172,7 @@ def _axes_after(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Axes:
-    """The axes of what a function computed that is no product."""
+    """Returns the axes of the result of a function that is not a product."""
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     found: Axes | None = axes if result is source else None
     if name in RESHAPING:
@@ -195,7 +195,7 @@ def _axes_after(
 
 
 def _moved(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
-    """The axes of a view or a reshaped copy; ``None`` of anything else."""
+    """Returns the axes of a view or a reshaped copy, else ``None``."""
     if is_view(source, result):
         return rearranged(axes, source.stride(), result.shape, result.stride())
     if result.shape != source.shape and result.numel() == source.numel():
@@ -205,7 +205,7 @@ def _moved(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
 
 
 def _reshaped(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
-    """The axes of a tensor that was given another shape in place, by the numbers that tell how."""
+    """Returns the axes of a tensor that was reshaped in place, by the numbers among its arguments."""
     found = list(axes)
     if name in SWAPPING:
         one, other = numbers or (0, -1)
@@ -221,7 +221,7 @@ def _reshaped(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) 
 
 
 def _convolved(node: Node, shape: torch.Size) -> Axes:
-    """The axes after a convolution, whose channels are features."""
+    """Returns the axes after a convolution, whose channels are features."""
     if len(node.axes) != len(shape):
         return unknown_axes(shape)
     axes = [resized(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
@@ -231,7 +231,7 @@ def _convolved(node: Node, shape: torch.Size) -> Axes:
 
 
 def _joined(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Axes:
-    """The axes of tensors that were joined along one, or along a new one."""
+    """Returns the axes of tensors joined along an existing axis, or along a new one (``stacked``)."""
     operands = [node.axes for node in nodes]
     label = FEATURES if _are_projections(nodes) else UNKNOWN
     if stacked is not None and len(operands[0]) == len(shape) - 1:
@@ -245,14 +245,15 @@ def _joined(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Ax
 
 
 def _are_projections(nodes: Sequence[Node]) -> bool:
-    """True if tensors are features of the same tokens, so that an axis along which they are put is one of heads."""
+    """True if the tensors are features of the same tokens, so that a new axis to stack them along is one of heads."""
     first = nodes[0]
-    alike = all(each.lineage is first.lineage and not each.constant for each in nodes)  # what attended is a new one
+    # Identity, not equality: each attention output has a lineage object of its own.
+    alike = all(each.lineage is first.lineage and not each.constant for each in nodes)
     return alike and len(nodes) > 1 and all(each.axes and is_all(each.axes[-1], FEATURES) for each in nodes)
 
 
 def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
-    """Whether the inputs may have been broadcast to the shape."""
+    """True if the inputs may have been broadcast to the shape."""
     sizes = [tuple(each.shape) for each in inputs]
     if any(len(size) > len(shape) for size in sizes):
         return False
@@ -261,7 +262,7 @@ def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
 
 
 def is_view(source: Tensor, result: Tensor) -> bool:
-    """Whether a tensor shows the memory of another one; of those that nobody can read it is not known."""
+    """True if both tensors share memory; False if their memory cannot be read."""
     try:
         return source.dtype == result.dtype and (_is_alias(source, result) or _memory(source) == _memory(result))
     except (RuntimeError, NotImplementedError):
@@ -276,7 +277,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _reduced(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
-    """The axes without one."""
+    """Returns the axes without the reduced one."""
     if axis is None or len(shape) != len(axes) - 1:
         return unknown_axes(shape)
     return tuple(each for at, each in enumerate(axes) if at != axis % len(axes))

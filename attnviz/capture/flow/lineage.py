@@ -1,23 +1,23 @@
-"""Lineage: what a tensor was computed from, as far as tells self- from cross-attention, and layers from texts."""
+"""Tracks what a tensor was computed from, to tell self- from cross-attention and layers from loops over texts."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch import Tensor
 
-MAX_PIECES = 4  # that are known of one tensor
+MAX_PIECES = 4  # kept for one tensor
 
 
 Whole = tuple[int, int, int, int]
 
 
 class Piece(NamedTuple):
-    """Some consecutive places along an axis of a tensor.
+    """A range of consecutive places along an axis of a tensor.
 
     Attributes:
-        whole: the axis: where in memory it begins and how it steps, and how long it is.
+        whole: the axis: its address in memory, offset and stride (in elements), and size.
         start: the first place.
-        rows: how many there are.
+        rows: the number of places.
     """
 
     whole: Whole
@@ -26,26 +26,26 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The place after the last one."""
+        """The end of the range, exclusive."""
         return self.start + self.rows
 
     @property
     def is_first(self) -> bool:
-        """Whether it begins the axis, and others are to follow."""
+        """True if the piece begins the axis but does not cover it."""
         return self.start == 0 and self.rows < self.whole[-1]
 
     @property
     def is_last(self) -> bool:
-        """Whether it ends the axis."""
+        """True if the piece ends the axis."""
         return self.end == self.whole[-1]
 
     def is_followed_by(self, other: "Piece") -> bool:
-        """Whether another piece of the same axis begins where this one ends."""
+        """True if another piece of the same axis begins where this one ends."""
         return self.whole == other.whole and self.end == other.start
 
 
 def cut_axis(source: Tensor, result: Tensor) -> int | None:
-    """The axis of a tensor along which a view is a part of it; ``None`` where there is none, or several."""
+    """Returns the only axis of a tensor along which a view is shorter; ``None`` if there is none, or several."""
     if result.numel() >= source.numel() or not result.numel():
         return None
     if result.dim() == source.dim() - 1:
@@ -57,7 +57,7 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
 
 
 def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
-    """The piece of a tensor that a view of it holds along an axis."""
+    """Returns the piece of a tensor that a view of it covers along an axis."""
     step, offset = source.stride(axis), result.storage_offset() - source.storage_offset()
     rows = result.shape[axis] if _same_rank(source, result) else 1
     if step <= 0 or offset % step or offset // step + rows > source.shape[axis]:
@@ -67,9 +67,9 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
 
 
 def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
-    """The piece of a tensor's first axis that a view holds which is cut along others too, as the first words of a text.
+    """Returns the piece of a tensor's first axis that a view covers, if it is cut along other axes too.
 
-    ``None`` where the view is no such part of it.
+    An example is the first words of one text. ``None`` if the view is not contained in such a piece.
     """
     if source.dim() < result.dim() or source.dim() - result.dim() > 1 or result.dim() < 1 or not result.numel():
         return None
@@ -85,13 +85,13 @@ def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
 
 
 class Lineage(NamedTuple):
-    """What a tensor was computed from.
+    """The origin of a tensor: the inputs and attention calls that it was computed from.
 
     Attributes:
-        roots: the inputs, a bit each.
-        depth: how many attention calls follow each other on the way to it.
-        pieces: which rows of longer tensors.
-        recurrent: whether a recurrent network gave it, or something that it was computed from.
+        roots: a bit set of inputs.
+        depth: the length of the longest chain of attention calls that leads to it.
+        pieces: the ranges of rows of longer tensors that it may cover.
+        recurrent: True if a recurrent network is among its ancestors.
     """
 
     roots: int = 0
@@ -101,11 +101,11 @@ class Lineage(NamedTuple):
 
     @property
     def attended(self) -> "Lineage":
-        """That of the result of an attention call with queries of this one."""
+        """The lineage of the output of an attention call, given the queries'."""
         return Lineage(self.roots, self.depth + 1)
 
     def part(self, piece: Piece | None) -> "Lineage":
-        """That of a piece of the tensor."""
+        """Returns the lineage of a piece of the tensor."""
         return self if piece is None else self._replace(pieces=_together((piece, *self.pieces)))
 
 
@@ -113,7 +113,7 @@ NOTHING = Lineage()
 
 
 def merged(lineages: Iterable[Lineage]) -> Lineage:
-    """The lineage of what is computed from several tensors."""
+    """Returns the lineage of a result computed from several tensors."""
     found = [lineage for lineage in lineages if lineage is not NOTHING]
     if not found:
         return NOTHING
@@ -129,7 +129,7 @@ def merged(lineages: Iterable[Lineage]) -> Lineage:
 
 
 def _together(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Each piece once, the latest ones."""
+    """Returns the latest pieces, without duplicates."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
 
 
@@ -138,6 +138,6 @@ def _same_rank(source: Tensor, result: Tensor) -> bool:
 
 
 def _is_alike(source: Tensor, result: Tensor, axis: int) -> bool:
-    """Whether a view is the source without this axis."""
+    """True if a view is the source without this axis."""
     sizes = [size for at, size in enumerate(zip(source.shape, source.stride(), strict=True)) if at != axis]
     return sizes == list(zip(result.shape, result.stride(), strict=True))

@@ -1,4 +1,4 @@
-"""What is known of a tensor while a model runs: its axes, what it was computed from, and the attention in it."""
+"""Defines the metadata tracked for each tensor during a run: axes, lineage, and any attention found."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ Normaliser = Literal["softmax", "sigmoid"]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Where scores come from: a product of two tensors.
+    """Scores of attention: the product of two tensors that gave them.
 
     Attributes:
-        product: the product; ``None`` where its operands are not kept.
-        axes: of its result, with a mark for every part.
+        product: the product; ``None`` if its operands are not kept.
+        axes: the axes of its result, with a mark for every part.
         left: the marks of the axes that only the first operand has.
-        right: the same of the second.
-        over_features: whether it is known to sum over features.
-        projected: whether both operands are known to be projections.
-        left_lineage: what the first operand was computed from.
-        right_lineage: the same of the second.
+        right: the marks of the axes that only the second operand has.
+        over_features: True if an operand's summed axis is known to be features.
+        projected: True if both operands are known to be projections.
+        left_lineage: the lineage of the first operand.
+        right_lineage: the lineage of the second operand.
     """
 
     product: Contraction | None
@@ -43,12 +43,12 @@ class Scores:
 
     @property
     def kind_is_cross(self) -> bool:
-        """Whether both operands are projections, and of inputs of which none is the same."""
+        """True if both operands are projections and have no input in common."""
         left, right = self.left_lineage.roots, self.right_lineage.roots
         return self.projected and bool(left and right) and not left & right
 
     def by_keys(self, key_marks: set[int]) -> "Scores":
-        """The same with the operand that has these marks second."""
+        """Returns the scores with the operands ordered so that these marks belong to the second, the keys."""
         if not key_marks & self.left:
             return self
         return Scores(
@@ -67,23 +67,22 @@ class Scores:
 class Candidate:
     """A normalised tensor that may turn out to be attention.
 
-    Attributes:
-        caller: the module that computed it.
-        before: what was normalised.
-        after: the result.
-        axis: which axis it was normalised over.
-        axes: of the result, with a mark for every part.
-        before_axes: of what was normalised.
-        scores: where they come from; ``None`` where that is no product.
-        paired: whether they were computed from pairs of tokens in another way, such as a sum of two tensors.
-        unseen: whether it is not known how they were computed.
-        shape: of the result.
-        lineage: what it was computed from.
-        normaliser: what normalised them.
-        literal: whether a function of torch did, or several that must be checked to be one.
-        used: whether it has been reported.
-        mixed: whether others were added to it.
-        absorbed: whether it was added to another one.
+    caller: the module that computed it.
+    before: the tensor that was normalised.
+    after: the result.
+    axis: the axis that was normalised.
+    axes: the axes of the result, with a mark for every part.
+    before_axes: the axes of the input.
+    scores: the product that gave the input; ``None`` if no product did.
+    paired: True if the input was computed from pairs of tokens in another way, such as a sum by broadcasting.
+    unseen: True if the computation of the input was not observed.
+    shape: the shape of the result.
+    lineage: the lineage of the input.
+    normaliser: the function that normalised it.
+    literal: True if one torch function normalised it; several must be checked to be a softmax.
+    used: True if it has been reported.
+    mixed: True if other normalised tensors were added to it.
+    absorbed: True if it was added to another one.
     """
 
     caller: CallingModule
@@ -105,25 +104,25 @@ class Candidate:
 
     @property
     def key_marks(self) -> set[int]:
-        """The marks of the axis that was normalised."""
+        """The marks of the normalised axis."""
         return labels_in(self.axes[self.axis : self.axis + 1])
 
     @property
     def is_over_features(self) -> bool:
-        """Whether it is known that features were normalised."""
+        """True if the normalised axis is known to be features."""
         return is_all(self.axes[self.axis], FEATURES)
 
     def is_in(self, labels: set[int]) -> bool:
-        """Whether a tensor of axes with these labels still has that of the keys."""
+        """True if a tensor whose axes have these labels still has the axis of the keys."""
         return not self.used and (not self.key_marks or bool(self.key_marks & labels))
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
-        """Whether a function cut the weights to those of one key, as where another was a sink."""
+        """True if a function cut the weights to those of one key, as when a second one was a sink."""
         cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
         return cut and not self.used
 
     def refusal(self, values: "Node | None") -> str | None:
-        """Why it is no attention although something is summed by it; ``None`` where it is."""
+        """Returns why the product is not attention although it sums over this tensor; ``None`` if it is."""
         if self.scores is not None:
             return "attention over channels" if self.is_over_features and not self.scores.over_features else None
         if self.is_over_features:
@@ -137,12 +136,12 @@ class Candidate:
 
 @dataclass(eq=False)
 class Steps:
-    """How far a softmax written as several functions has come.
+    """The progress of a softmax that is written as several functions.
 
     Attributes:
-        before: what it is a softmax of.
-        stage: what of it was computed: the largest score of each row, what remains without that, powers, their sum, the
-            logarithm of it all, that of the sum, or all of it.
+        before: the input of the softmax.
+        stage: the last step: the maximum of each row, the input minus the maximum, its exponentials, their sum, the
+            log-softmax, the log-sum-exp, or the whole softmax.
         axis: the axis of the sum.
     """
 
@@ -153,18 +152,18 @@ class Steps:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """What is known of a tensor.
+    """The metadata of a tensor.
 
     Attributes:
-        axes: what its axes stand for.
-        lineage: what it was computed from.
-        constant: whether it was computed from parameters and buffers alone, without a product.
-        fresh: whether it was first seen as an operand, so that its axes have not been split.
-        paired: whether it was computed from pairs of tokens.
-        scores: the product that gives it, but for what does not change its axes.
-        weights: the normalised tensors that it holds.
-        steps: of a softmax written as several functions.
-        multiplied: the operands of a product by broadcasting, which a sum may complete.
+        axes: the meaning of each axis.
+        lineage: the inputs and attention calls that it was computed from.
+        constant: True if it was computed from parameters and buffers alone, without a product.
+        fresh: True if it first appeared as an operand, so that its axes have not been split.
+        paired: True if it was computed from pairs of tokens.
+        scores: the product that gave it, if later functions kept its axes.
+        weights: the normalised tensors that it contains.
+        steps: the progress of a softmax written as several functions.
+        multiplied: the operands of a product by broadcasting, which a sum may complete to a contraction.
     """
 
     axes: Axes
@@ -179,25 +178,25 @@ class Node:
 
     @property
     def is_involved(self) -> bool:
-        """Whether what is computed from each of its numbers has not the same node."""
+        """True if an element-wise function of the tensor needs a node of its own."""
         return self.fresh or self.holds_more
 
     @property
     def holds_more(self) -> bool:
-        """Whether more is known than axes and lineage: it holds tensors, or what was computed from them."""
+        """True if the node has more than axes and lineage: operands, or tensors computed from them."""
         return bool(self.weights or self.scores or self.steps or self.multiplied)
 
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """A product that sums over what was normalised.
+    """A product that sums over a normalised axis.
 
     Attributes:
-        candidate: what was normalised.
-        product: the product, the weights its first operand.
-        result: what it gave.
-        weights: what is known of the first operand.
-        refusal: why it is no attention; ``None`` where it is.
+        candidate: the normalised tensor.
+        product: the product, with the weights as its first operand.
+        result: the result of the product.
+        weights: the node of the first operand.
+        refusal: the reason why it is not attention; ``None`` if it is.
     """
 
     candidate: Candidate
@@ -208,7 +207,14 @@ class Use:
 
 
 def weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[Candidate, ...]:
-    """What was normalised that is still in a result with these axes."""
+    """Returns the normalised tensors that a function's result still contains.
+
+    Args:
+        name: the name of the function.
+        nodes: the nodes of its inputs.
+        axes: the axes of its result.
+        result: its result.
+    """
     held = dict.fromkeys(each for node in nodes for each in node.weights if not each.used)
     if not held:
         return ()
@@ -218,14 +224,14 @@ def weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> 
 
 
 def scored_first(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The nodes, of which those come first that hold softmaxes of scores, where several hold softmaxes."""
+    """Returns the nodes, softmaxes of scores first if several nodes contain softmaxes."""
     if sum(bool(node.weights) for node in nodes) < 2:
         return nodes
     return sorted(nodes, key=lambda node: all(each.scores is None for each in node.weights))
 
 
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
-    """Notes of softmaxes that a function adds up which of them its result still is."""
+    """Marks softmaxes that a function added up: those that its result no longer contains are absorbed."""
     if not result.weights or not any(each in name for each in ("add", "sub", "lerp")):
         return
     lost = {each for node in nodes for each in node.weights} - set(result.weights)
@@ -236,7 +242,7 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
 
 
 def key_axis(node: Node) -> int | None:
-    """The last axis, where a product with scores made it."""
+    """Returns the last axis if it comes from a product of scores, else ``None``."""
     if node.scores is None:
         return None
     left, right = node.scores.left, node.scores.right
@@ -245,12 +251,12 @@ def key_axis(node: Node) -> int | None:
 
 
 def is_of(scores: Scores, key_marks: set[int]) -> bool:
-    """Whether an axis with these marks is that of one operand; a single key has no mark, nor what was joined to it."""
+    """True if an axis with these marks belongs to one operand; a single key, or one joined to it, has no mark."""
     unmarked = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
     return unmarked or bool(key_marks & (scores.left | scores.right))
 
 
 def is_alive(scores: Scores, axes: Axes) -> bool:
-    """Whether the axes are still those of the scores."""
+    """True if the axes still contain those of the scores."""
     labels = labels_in(axes)
     return all(not marks or bool(marks & labels) for marks in (scores.left, scores.right))

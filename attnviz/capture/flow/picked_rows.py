@@ -1,7 +1,7 @@
-"""PickedRows: which rows of a longer tensor a tensor has, where a model picked or reordered them by an index.
+"""Tracks which rows of a longer tensor a tensor contains after a model gathered or reordered them by an index.
 
-Beside what an index picked, the same function picks from the numbers of the rows, and what moves the result moves these
-numbers. So it is known of queries or keys, however they were laid out since, which tokens they are of.
+Each gather is repeated on a tensor of row numbers, and each function that moves the result moves these numbers too. So
+the tokens of queries or keys are known in whatever layout they reach the attention call.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,20 +15,20 @@ from attnviz.capture.flow.functions import PICKING, RESHAPING, SEQUENCES, tensor
 from attnviz.capture.flow.token_places import MOVING
 
 ITEM = "__getitem__"
-PUTTING = ("index_", "scatter", "masked_", "put", "__set", "copy_")  # how functions begin that write at other places
+PUTTING = ("index_", "scatter", "masked_", "put", "__set", "copy_")  # prefixes of functions that write elsewhere
 MOVES = MOVING | {"__get__", "t", "view_as", "reshape_as", "expand_as", "repeat_interleave"}
-MIN_AXES = 2  # of rows and features
+MIN_AXES = 2  # rows and features
 UNKNOWN = -1
 
 
 class Picks(NamedTuple):
-    """Which rows those of a tensor are.
+    """The rows of a longer tensor that a tensor contains.
 
     Attributes:
-        numbers: of the tensor's shape: ``own * total + row``, where it stands among the picked rows and which row of
-            the longer tensor it is; -1 where that is not known.
-        total: how many rows the longer tensor has.
-        picker: the module that picked them.
+        numbers: for each element, ``position * total + row``: the position among the gathered rows and the row of the
+            longer tensor; -1 if unknown. Same shape as the tensor.
+        total: the number of rows of the longer tensor.
+        picker: the module that gathered them.
     """
 
     numbers: Tensor
@@ -36,7 +36,7 @@ class Picks(NamedTuple):
     picker: nn.Module | None
 
     def like(self, result: Tensor) -> "Picks | None":
-        """Those of a tensor of as many rows, which was computed from them row by row; ``None`` of any other."""
+        """Returns the rows of a tensor computed row by row from this one; ``None`` if the shapes exclude that."""
         if self.numbers.shape == result.shape:
             return self
         is_alike = self.numbers.dim() == result.dim() >= MIN_AXES and self.numbers.shape[:-1] == result.shape[:-1]
@@ -45,17 +45,17 @@ class Picks(NamedTuple):
         return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
 
     def unknown(self, shape: Sequence[int]) -> "Picks":
-        """Those of rows of which it is not known any more which they are."""
+        """Returns rows of this shape whose numbers are unknown."""
         return self._replace(numbers=self.numbers.new_full((1,), UNKNOWN).expand(tuple(shape)))
 
 
 class OperandPicks(NamedTuple):
-    """Which rows the operands of attention are.
+    """The gathered rows among the operands of an attention call.
 
     Attributes:
         attends: the module that attends.
-        queries: those of the queries; ``None`` where they were not picked.
-        keys: the same of the keys.
+        queries: the rows of the queries; ``None`` if they were not gathered.
+        keys: the rows of the keys; ``None`` if they were not gathered.
     """
 
     attends: nn.Module
@@ -64,10 +64,10 @@ class OperandPicks(NamedTuple):
 
 
 class PickedRows:
-    """Follows picked rows through the functions of torch that are called.
+    """Follows gathered rows through the calls of torch functions.
 
     Attributes:
-        is_active: whether any were picked.
+        is_active: True if any rows were gathered.
     """
 
     def __init__(self) -> None:
@@ -75,14 +75,14 @@ class PickedRows:
         self.is_active = False
 
     def of(self, tensor: Tensor) -> Picks | None:
-        """Which rows a tensor has; ``None`` where they were not picked."""
+        """Returns the rows of a tensor; ``None`` if they were not gathered."""
         picks: Picks | None = self._picks.get(tensor) if self.is_active else None
         if picks is None or picks.numbers.shape == tensor.shape:
             return picks
-        return picks.unknown(tensor.shape)  # it was given another shape in place
+        return picks.unknown(tensor.shape)  # the tensor was reshaped in place
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
-        """Whether it looks at a call of a function of this name."""
+        """True if a call of this function may gather rows, or move gathered ones."""
         return self.is_active or _is_pick(name, args)
 
     def follow(
@@ -95,16 +95,16 @@ class PickedRows:
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running: Callable[[], nn.Module | None],
     ) -> None:
-        """Notes which rows a function returned.
+        """Notes which rows the result of a function contains.
 
         Args:
-            name: of the function.
+            name: the name of the function.
             func: the function.
-            args: its arguments.
-            kwargs: those given by name.
-            result: what it returned.
-            axes_of_rows: gives the axes of a tensor along which rows may be picked.
-            running: gives the module that runs now.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
+            axes_of_rows: returns the axes of a tensor along which rows may be gathered.
+            running: returns the module whose ``forward`` runs now.
         """
         if _is_pick(name, args):
             source = args[0] if args else kwargs["input"]
@@ -122,7 +122,7 @@ class PickedRows:
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running: Callable[[], nn.Module | None],
     ) -> Picks | None:
-        """Which rows an index picked; ``None`` where they stand as they stood."""
+        """Returns the rows that an index gathered; ``None`` if they kept their order."""
         source, before = args[0], self.of(args[0])
         axes = axes_of_rows(source)
         if not axes or result.dim() < MIN_AXES:
@@ -153,7 +153,7 @@ class PickedRows:
     def _carry(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes which rows a function has moved, or kept where they stood."""
+        """Notes the rows of a result that moved or kept the rows of its inputs."""
         known = [picks for picks in map(self.of, tensors_in(args)) if picks is not None]
         if not known:
             return
@@ -169,12 +169,12 @@ class PickedRows:
                 results, tensors_in(moved if isinstance(moved, SEQUENCES) else (moved,)), strict=True
             ):
                 self._set(each, first._replace(numbers=numbers))
-        else:  # others were joined to them
+        else:  # other tensors were joined to them
             for each in results:
                 self._set(each, first.unknown(each.shape))
 
     def _numbers(self, argument: Any) -> Any:
-        """The argument with each followed tensor replaced by the numbers of its rows."""
+        """Returns the argument with each followed tensor replaced by its row numbers."""
         if isinstance(argument, Tensor):
             picks = self.of(argument)
             return argument if picks is None else picks.numbers
@@ -186,7 +186,7 @@ class PickedRows:
 
 
 def _is_pick(name: str, args: Sequence[Any]) -> bool:
-    """Whether a call of a function picks rows by their numbers, and does not cut."""
+    """True if a call gathers rows by an index; slices do not."""
     if name != ITEM:
         return name in PICKING
     key = args[1]
@@ -194,6 +194,6 @@ def _is_pick(name: str, args: Sequence[Any]) -> bool:
 
 
 def _along(axis: int, shape: Sequence[int], device: torch.device) -> Tensor:
-    """The place of each number of a tensor along one of its axes."""
+    """Returns the place of each element along one axis, expanded to the shape."""
     places = torch.arange(shape[axis], device=device)
     return places.view(-1, *(1,) * (len(shape) - axis - 1)).expand(tuple(shape))

@@ -1,4 +1,4 @@
-"""What is known of the result of a product: a projection, scores, or what weights made of values."""
+"""Computes the node of a product: a projection, scores, or weights times values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -26,11 +26,11 @@ from attnviz.capture.flow.lineage import merged
 from attnviz.capture.flow.nodes import Candidate, Node, Scores, Use, is_alive
 from attnviz.capture.flow.products import Contraction
 
-OF_WEIGHTS = "weights that multiply other weights"  # as attention over landmarks does
+OF_WEIGHTS = "weights that multiply other weights"  # attention over landmarks does this
 
 
 def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Iterator[Use]:
-    """The products over what was normalised that a product is."""
+    """Yields each sum over a normalised axis that a product is."""
     for one, other, each in ((left, right, product), (right, left, product.swapped())):
         for candidate in one.weights:
             if not candidate.used and _sums_over(candidate, each, one, other.constant):
@@ -48,16 +48,16 @@ def product_node(
     uses: Sequence[Use],
     marked: Callable[[Axis], Axis],
 ) -> Node:
-    """What is known of the result of a product.
+    """Returns the node of a product's result.
 
     Args:
-        name: of the function that computed it.
+        name: the name of the function that computed it.
         product: the product.
-        left: what is known of its first operand.
-        right: the same of the second.
-        result: what it gave.
-        uses: the products over what was normalised that it is.
-        marked: gives an axis with marks of its own.
+        left: the node of the first operand.
+        right: the node of the second operand.
+        result: the result.
+        uses: the sums over a normalised axis that the product is.
+        marked: returns an axis with new marks.
     """
     kept = right.weights or (right.scores is not None and is_alive(right.scores, right.axes))
     is_linear = (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots)
@@ -73,7 +73,7 @@ def product_node(
 
 
 def _projected(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
-    """The product of a tensor and a parameter, whose own axes are features."""
+    """Returns the node of a projection: the axes of the parameter become features."""
     if left.constant and not right.constant and name != "linear":
         product, left, right = product.swapped(), right, left
     own = tuple(letter in product.left_letters for letter in product.letters)
@@ -87,7 +87,7 @@ def _projected(name: str, product: Contraction, left: Node, right: Node, result:
 
 
 def _scored(product: Contraction, left: Node, right: Node, result: Tensor, marked: Callable[[Axis], Axis]) -> Node:
-    """The product of two tensors that both depend on the input."""
+    """Returns the node of a product of two tensors that both depend on the input, which may be scores."""
     axes = list(_axes_of(product, left, right, result))
     only: dict[bool, set[int]] = {True: set(), False: set()}
     for at, letter in enumerate(product.letters):
@@ -115,7 +115,7 @@ def _scored(product: Contraction, left: Node, right: Node, result: Tensor, marke
 
 
 def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
-    """Whether an operand has an axis that the other lacks, weights aside: else it scales or hides numbers."""
+    """True if an operand that holds no weights has an axis that the other lacks; else one scales or masks the other."""
     of_left, of_right = (
         {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
         for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
@@ -128,7 +128,7 @@ def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
 
 @lru_cache(MAX_REMEMBERED)
 def _with_features(axes: Axes, own: tuple[bool, ...], shape: torch.Size) -> Axes:
-    """Axes of a projection, of which those that are not the operand's own are features."""
+    """Returns the axes of a projection; those that come from the parameter are features."""
     return tuple(
         axis if is_own else axis_of(size, FEATURES) for axis, is_own, size in zip(axes, own, shape, strict=True)
     )
@@ -136,14 +136,14 @@ def _with_features(axes: Axes, own: tuple[bool, ...], shape: torch.Size) -> Axes
 
 @lru_cache(MAX_REMEMBERED)
 def _shared_axes(axes: Axes, own: tuple[bool, ...], fresh: bool) -> Axes:
-    """Axes of a projection, of which it is the same along the operand's own."""
+    """Returns the axes of a projection without feature labels on the operand's own axes, along which it is the same."""
     return tuple(
         tuple(_shared(part, fresh) for part in axis) if is_own else axis for axis, is_own in zip(axes, own, strict=True)
     )
 
 
 def _shared(part: Part, fresh: bool) -> Part:
-    """A part of an axis along which a projection is the same: it is none of features any more."""
+    """Returns a part along which a projection is the same, which is therefore no longer features."""
     label = label_of(part.label)
     if fresh and label == UNKNOWN:
         return Part(part.size, TOKENS)
@@ -151,19 +151,19 @@ def _shared(part: Part, fresh: bool) -> Part:
 
 
 def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_constant: bool) -> bool:
-    """True if a product sums over the axis that was normalised, and nothing else of the weights.
+    """True if a product sums over the normalised axis, and over no other axis of the weights.
 
     Args:
         candidate: the normalised tensor.
-        product: the product, the weights its first operand.
+        product: the product, with the weights as its first operand.
         weights: the node of the weights as they enter the product.
-        is_constant: whether the other operand is a parameter, as one that mixes heads is.
+        is_constant: True if the other operand is a parameter, such as one that mixes heads.
     """
     summed = [at for at, letter in enumerate(product.left_letters) if letter in product.summed]
     if len(summed) != 1:
         return False
     size, marks = product.left.shape[summed[0]], candidate.key_marks
-    if not marks:  # a single key has no mark, nor a single head, which a parameter may mix
+    if not marks:  # axes of size 1 have no mark: a single key, or a single head, which a parameter may mix
         return size == candidate.shape[candidate.axis] == 1 and not is_constant
     labels = labels_in(weights.axes[summed[0] : summed[0] + 1])
     cut_to_one = size == 1 and not marks & labels_in(weights.axes)
@@ -175,7 +175,7 @@ def _sides(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node, s
 
 
 def _summed_axis(product: Contraction, node: Node, letters: str) -> Axis:
-    """What is summed over, as one axis."""
+    """Returns the summed axes of an operand as one axis."""
     return tuple(
         part for letter, axis in zip(letters, node.axes, strict=True) if letter in product.summed for part in axis
     )
@@ -187,7 +187,7 @@ def _is_features(axes: Axes, marks: set[int]) -> bool:
 
 
 def _axes_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Axes:
-    """The axes of a product's result by its letters."""
+    """Returns the axes of a product's result."""
     sides = ((product.left_letters, left.axes), (product.right_letters, right.axes))
     return _axes_by_letter(sides, product.letters, result.shape)
 

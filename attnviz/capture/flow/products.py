@@ -1,4 +1,4 @@
-"""Products of two tensors as sums over letters, whichever of torch's functions computes them."""
+"""Parses torch's functions that multiply two tensors into one form: a sum over letters, as in ``einsum``."""
 
 import string
 from collections.abc import Callable, Sequence
@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-BATCH_LETTERS = string.ascii_uppercase  # of axes in front of a matrix
+BATCH_LETTERS = string.ascii_uppercase  # the axes in front of a matrix
 NAMED_LETTERS = string.ascii_lowercase
 
 
 class Contraction(NamedTuple):
-    """A product of two tensors, summed over the letters that the result lacks.
+    """A product of two tensors, summed over the letters that the result lacks, as in ``einsum``.
 
     Attributes:
         left: the first operand.
-        right: the second.
-        left_letters: one for each axis of the first.
-        right_letters: one for each axis of the second.
-        letters: one for each axis of the result.
+        right: the second operand.
+        left_letters: a letter for each axis of the first operand.
+        right_letters: a letter for each axis of the second operand.
+        letters: a letter for each axis of the result.
     """
 
     left: Tensor
@@ -34,30 +34,42 @@ class Contraction(NamedTuple):
         return "".join(letter for letter in self.left_letters if letter in both - set(self.letters))
 
     def swapped(self) -> "Contraction":
-        """The same with its operands exchanged."""
+        """Returns the product with its operands exchanged."""
         return Contraction(self.right, self.left, self.right_letters, self.left_letters, self.letters)
 
 
 def contraction(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """The product that a function of torch computes, ``None`` where it is none of two tensors."""
+    """Returns the product that a torch function computes; ``None`` if it does not multiply two tensors.
+
+    Args:
+        name: the name of the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+    """
     parse = PRODUCTS.get(name)
     return None if parse is None else parse(args, kwargs)
 
 
 def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: bool) -> Contraction:
-    """The product of two tensors that were multiplied by broadcasting, and summed over axes."""
+    """Returns the contraction that a product by broadcasting and a sum compute together.
+
+    Args:
+        left: the first operand.
+        right: the second operand.
+        axes: the summed axes of the broadcast product.
+        keepdim: True if summed axes stay, with size 1.
+    """
     count = max(left.dim(), right.dim())
     letters = NAMED_LETTERS[:count]
     summed = {letters[axis % count] for axis in axes}
     result = letters if keepdim else "".join(letter for letter in letters if letter not in summed)
-    kept = result.translate(
-        {ord(letter): letter.upper() for letter in summed}
-    )  # an axis of size 1 is none of the sum's
+    # Letters of axes that keepdim left with size 1 are upper-case: the result lacks the summed letters themselves.
+    kept = result.translate({ord(letter): letter.upper() for letter in summed})
     return Contraction(left, right, _own_letters(letters, left, right), _own_letters(letters, right, left), kept)
 
 
 def _own_letters(letters: str, tensor: Tensor, other: Tensor) -> str:
-    """The letters of a tensor's axes, of which those that are broadcast have none in common with the other one."""
+    """Returns the letters of a tensor; axes that are broadcast get Greek ones, which the other operand lacks."""
     count = len(letters)
     sizes = (1,) * (count - other.dim()) + tuple(other.shape)
     own = zip(letters[count - tensor.dim() :], tensor.shape, sizes[count - tensor.dim() :], strict=True)
@@ -75,7 +87,7 @@ def _of_last_two(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | N
 
 
 def _matmul(left: Tensor, right: Tensor) -> Contraction:
-    """``matmul``: rows and columns last, where an operand has them."""
+    """Returns the contraction of ``matmul``, whose operands may be vectors, matrices or batches of matrices."""
     front = BATCH_LETTERS[: max(left.dim(), right.dim(), 2) - 2]
     rows, columns = left.dim() > 1, right.dim() > 1
     left_front = front[len(front) - max(left.dim() - 2, 0) :]
@@ -126,7 +138,7 @@ def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
 
 
 def _without_dots(letters: str, operand: Tensor, free: list[str]) -> str:
-    """Letters with those of leading axes, aligned at the last one, in place of dots."""
+    """Returns the letters with dots replaced by letters of leading axes, aligned at the last one."""
     count = operand.dim() - len(letters.replace("...", ""))
     return letters.replace("...", "".join(free[-count:]) if count > 0 else "")
 

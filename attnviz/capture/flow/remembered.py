@@ -1,4 +1,4 @@
-"""What functions make of tensors of which nothing but their axes is known: found once, and the same in each layer."""
+"""Caches the nodes of functions whose inputs have known axes and nothing more: the same calls return in each layer."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,15 +10,15 @@ from attnviz.capture.flow.functions import CONVOLUTIONS, JOINING, PICKING, RESHA
 from attnviz.capture.flow.lineage import merged
 from attnviz.capture.flow.nodes import Node
 
-MAX_REMEMBERED = 4096  # outcomes, of all models together
-PROJECTIONS = {"linear": 0, "addmm": 1}  # which of their operands is projected
+MAX_REMEMBERED = 4096  # for all models together
+PROJECTIONS = {"linear": 0, "addmm": 1}  # the operand that is projected
 BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *JOINING, *PICKING, *RESHAPING, "copy_", "set_"})
 
 Key = tuple[object, ...]
 
 
 class Outcome(NamedTuple):
-    """What is known of the result of a function: its axes, and whether it is constant or of pairs of tokens."""
+    """The cached part of a result's node: its axes, and whether it is constant or computed from pairs of tokens."""
 
     axes: Axes
     constant: bool
@@ -29,20 +29,20 @@ _outcomes: dict[Key, Outcome] = {}
 
 
 def key_of(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
-    """All that the outcome of a function depends on; ``None`` where that is more than axes, shapes and places.
+    """Returns a key of all that the node of a result depends on; ``None`` if that is more than axes and shapes.
 
     Args:
-        name: of the function.
+        name: the name of the function.
         inputs: the tensors among its arguments.
-        nodes: what is known of each of them.
-        result: what it gave.
+        nodes: the node of each input.
+        result: its result.
     """
     for node in nodes:
         if node.holds_more:
             return None
     source, shape = inputs[0], result.shape
     if len(inputs) == 1:
-        if result.numel() < source.numel():  # may be a piece of it
+        if result.numel() < source.numel():  # it may be a piece of its source
             return None
         node, is_part = nodes[0], is_view(source, result)
         own = (source.shape, source.stride(), result.stride(), is_part)
@@ -58,7 +58,7 @@ def key_of(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
 
 
 def node_as_before(key: Key, nodes: Sequence[Node]) -> Node | None:
-    """The node of a result as it was found before; ``None`` the first time."""
+    """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if there is none."""
     found = _outcomes.get(key)
     if found is None:
         return None
@@ -67,7 +67,7 @@ def node_as_before(key: Key, nodes: Sequence[Node]) -> Node | None:
 
 
 def remember(key: Key, node: Node) -> None:
-    """Keeps what was found of a result, unless it holds its operands, as a product by broadcasting does."""
+    """Caches a node, unless it holds tensors, such as the operands of a product by broadcasting."""
     if node.holds_more:
         return
     if len(_outcomes) >= MAX_REMEMBERED:

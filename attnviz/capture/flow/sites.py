@@ -1,4 +1,4 @@
-"""Where in a model an attention call was made: its module, layer, kind, and how many heads the module says it has.
+"""Finds where in a model an attention call was made: its module, layer, kind and number of heads.
 
 A layer is the block around the call: the innermost module with a number in its name that holds more weights than the
 attention. It takes that number, or where blocks stand in lists within lists its place among them. A block that runs
@@ -21,9 +21,9 @@ CROSS_NAME = re.compile(r"cross|enc(oder)?_?(dec)?_?att|multihead_attn", re.IGNO
 SINGLE_HEAD_NAME = re.compile(r"(.*head[^.]*)\.(\d+)$", re.IGNORECASE)
 NUMBERED_NAME = re.compile(r"(.*?)(\d+)$")
 NUMBERS = re.compile(r"\d+")
-PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # called by the module that attends
+PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # the module that attends calls them
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "h")
-MATRIX_AXES = 2  # of the weights that make a block more than its attention: those of norms have one
+MATRIX_AXES = 2  # a block has matrices beside its attention; norms have vectors alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +31,9 @@ class CallingModule:
     """The module that made a call.
 
     Attributes:
-        module: itself.
+        module: the module.
         name: its path in the model.
-        cross: whether its keys come from another text.
+        cross: True if its keys come from another text.
     """
 
     module: nn.Module
@@ -42,7 +42,7 @@ class CallingModule:
 
     @property
     def part(self) -> AttentionPart:
-        """Which attention of an encoder-decoder it is."""
+        """The attention of an encoder-decoder that the module computes."""
         if self.cross:
             return "cross"
         return "decoder" if "decoder" in self.name.lower() else "encoder"
@@ -50,18 +50,18 @@ class CallingModule:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A numbered call: what the maps of it are called.
+    """The place of an attention call in the model, with its numbers.
 
     Attributes:
-        layer: its layer, from 0.
-        head: its only head's number, where each head is a module of its own; else ``None``.
+        layer: the number of its layer, from 0.
+        head: the number of its only head if each head is a module of its own, else ``None``.
         module: the path of the module.
         kind: self or cross.
-        stack: the list of layers that it stands in.
-        part: which attention of an encoder-decoder it is.
-        call: which of the calls that the module makes while it runs once, from 0.
-        run: which run of the stack in one forward pass, from 0.
-        again: the path of the module that ran again, where that made this layer or run; else empty.
+        stack: the path of the list of layers that contains it.
+        part: the attention of an encoder-decoder that it is.
+        call: its number among the calls of the module in one run, from 0.
+        run: the number of the stack's run in this forward pass, from 0.
+        again: the path of the module whose second run made this layer or run; empty if none did.
     """
 
     layer: int
@@ -80,9 +80,9 @@ class Block:
     """The layer around a call.
 
     Attributes:
-        path: in the model.
-        number: its number among the layers, ``None`` where no name on the path has one.
-        stack: the list of layers that it stands in: its path up to the first number.
+        path: its path in the model.
+        number: its number among the layers; ``None`` if no name on the path has a number.
+        stack: the path of the list of layers that contains it, up to the first number.
     """
 
     path: str
@@ -91,7 +91,7 @@ class Block:
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules of a model by their paths, each once: ``named_modules``, whose nested generators take longer."""
+    """Returns the modules of a model by path, each once: a faster ``named_modules``, without nested generators."""
     found: dict[str, nn.Module] = {}
     seen: set[nn.Module] = set()
 
@@ -110,7 +110,7 @@ def modules_of(model: nn.Module) -> dict[str, nn.Module]:
 
 
 class ModuleIndex:
-    """The modules of a model by identity, and their names."""
+    """The modules of a model by identity, with their names."""
 
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = modules_of(model)
@@ -119,11 +119,11 @@ class ModuleIndex:
         self._blocks, self._own_numbers, self._alike = memo.blocks, memo.own_numbers, memo.alike
 
     def holds(self, module: nn.Module) -> bool:
-        """Whether the module is one of the model's."""
+        """True if the module belongs to the model."""
         return id(module) in self.names
 
     def running(self, cross: bool | None = None) -> CallingModule | None:
-        """The module of the model in whose ``forward`` Python is now; ``cross`` says the kind where it is known."""
+        """Returns the module whose ``forward`` Python is in now; ``cross`` gives the kind if it is known."""
         frame = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
@@ -135,7 +135,7 @@ class ModuleIndex:
         return None
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
-        """A module with its name and whether it attends to another text, which its own attribute or its name says."""
+        """Returns a module with its name and its kind, from ``cross``, its attribute or its name, in that order."""
         name = self.names.get(id(module), type(module).__name__)
         stated = getattr(module, "is_cross_attention", None)
         if cross is None:
@@ -143,7 +143,7 @@ class ModuleIndex:
         return CallingModule(module, name, cross)
 
     def head_count(self, caller: CallingModule) -> int | None:
-        """The heads that the module, or the one around it, says it has."""
+        """Returns the number of heads that an attribute of the module, or of the one around it, gives."""
         path = caller.name.split(".")
         for length in range(len(path), max(len(path) - 2, 0), -1):
             module = self.modules.get(".".join(path[:length]), caller.module)
@@ -154,7 +154,7 @@ class ModuleIndex:
         return None
 
     def block_of(self, path: str, attention: type[nn.Module]) -> Block:
-        """The layer around the attention of this class at a path."""
+        """Returns the layer around the attention of this class at a path."""
         key = (path, attention)
         if key not in self._blocks:
             numbered = [prefix for prefix in prefixes(path) if self._number(prefix) is not None]
@@ -163,7 +163,7 @@ class ModuleIndex:
         return self._blocks[key]
 
     def is_numbered(self, path: str) -> bool:
-        """Whether the last name of a path has a number."""
+        """True if the last name of a path has a number."""
         return self._number(path) is not None
 
     def _numbered_block(self, path: str, numbered: list[str], attention: type[nn.Module]) -> Block:
@@ -172,7 +172,7 @@ class ModuleIndex:
         return Block(path, self._rank(path, attention), numbered[0].rpartition(".")[0])
 
     def _number(self, path: str) -> int | None:
-        """The number in the last name of a path, from 0: of a list, or of siblings that differ in it alone."""
+        """Returns the number in the last name of a path, from 0: an index, or the only difference between siblings."""
         if path not in self._own_numbers:
             self._own_numbers[path] = self._number_in(path)
         return self._own_numbers[path]
@@ -192,7 +192,7 @@ class ModuleIndex:
         return self.modules[path].named_children() if path in self.modules else iter(())
 
     def _holds_more(self, path: str, caller: str, attention: type[nn.Module]) -> bool:
-        """Whether the module around a caller has matrices of its own beside those of its attention modules."""
+        """True if the module around a caller has matrices beside those of its attention modules."""
         if path == caller or path not in self.modules:
             return False
         within = [caller]
@@ -204,7 +204,7 @@ class ModuleIndex:
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
-        """The number of a block: its own, or its place among its like where blocks stand in lists within lists."""
+        """Returns the number of a block; in nested lists, its index among the blocks of the same form."""
         own = self._numbers(path)
         like = self._numbers_alike(path, len(own), attention)
         varying = [level for level, number in enumerate(own) if any(numbers[level] != number for numbers in like)]
@@ -213,7 +213,7 @@ class ModuleIndex:
         return own[varying[0] if varying else -1]
 
     def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
-        """The numbers of the blocks whose paths differ in them alone, and that hold the same attention."""
+        """Returns the numbers of the blocks whose paths differ in numbers alone, with the same attention."""
         key = (NUMBERS.sub("#", path), levels, attention)
         if key not in self._alike:
             alike = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
@@ -231,13 +231,13 @@ class ModuleIndex:
 
 @dataclass(frozen=True)
 class _Memo:
-    """What is known of the layers of a model, for the next block that records it.
+    """A cache of the layers of a model, for the next block that records it.
 
     Attributes:
-        built: the names, identities and classes of its modules, of which it is known.
-        blocks: the layer around the attention of a class at a path.
-        own_numbers: the number in the last name of a path.
-        alike: the numbers of the blocks whose paths differ in them alone.
+        built: the names, identities and classes of its modules; the cache is valid while they stay the same.
+        blocks: the layer around the attention of a class, by path.
+        own_numbers: the number in the last name of each path.
+        alike: the numbers of the blocks whose paths differ in numbers alone.
     """
 
     built: tuple[tuple[str, int, type[nn.Module]], ...]
@@ -246,11 +246,11 @@ class _Memo:
     alike: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = field(default_factory=dict)
 
 
-_memos: WeakKeyDictionary[nn.Module, _Memo] = WeakKeyDictionary()  # hold names alone, so that models can go
+_memos: WeakKeyDictionary[nn.Module, _Memo] = WeakKeyDictionary()  # they hold no modules, so that models can be freed
 
 
 def _memo_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _Memo:
-    """The memo of a model, a new one where its modules have changed."""
+    """Returns the cache of a model; a new one if its modules have changed."""
     built = tuple((name, id(module), type(module)) for name, module in modules.items())
     memo = _memos.get(model)
     if memo is None or memo.built != built:
@@ -259,10 +259,10 @@ def _memo_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _Memo:
 
 
 class LayerNumbering:
-    """Gives each call of a forward pass its layer.
+    """Assigns a layer to each call of a forward pass.
 
     Args:
-        modules: of the model.
+        modules: the modules of the model.
     """
 
     def __init__(self, modules: ModuleIndex) -> None:
@@ -280,12 +280,12 @@ class LayerNumbering:
             self.started[name] = self.started.get(name, 0) + 1
 
     def number(self, caller: CallingModule, single: bool, depth: int = 0) -> CallSite:
-        """The site of the next call of a module.
+        """Returns the site of the next call of a module.
 
         Args:
             caller: the module.
-            single: whether the call has no axis of heads.
-            depth: how many attention calls follow each other on the way to its queries.
+            single: True if the call has no axis of heads.
+            depth: the number of attention calls in the longest chain that leads to its queries.
         """
         alone = SINGLE_HEAD_NAME.match(caller.name) if single else None
         path = caller.name if alone is None else alone[1]
@@ -311,16 +311,16 @@ class LayerNumbering:
         )
 
     def _running_part(self, block: str, path: str) -> str:
-        """The block, or where nothing calls that itself, the outermost part of it on the way to a module that is."""
+        """Returns the block, or if nothing calls it directly, the outermost module in it that runs."""
         ways = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
         return next((prefix for prefix in ways if self.started.get(prefix)), block)
 
     def _times(self, ways: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """How often modules began that did so more than once."""
+        """Returns how often each module began, of those that began more than once."""
         return tuple((prefix, self.started.get(prefix, 0)) for prefix in ways if self.started.get(prefix, 0) > 1)
 
     def _layer(self, block: Block, stack: tuple[object, ...], times: tuple[tuple[str, int], ...]) -> int:
-        """The number of the block; of one that has none or runs again, the next in the stack."""
+        """Returns the number of the block; a block without one, or one that runs again, is the next in the stack."""
         key = (*stack, block.path, times)
         if key not in self.layers:
             following = self.last.get(stack, -1) + 1
@@ -336,6 +336,6 @@ def _has_matrix(module: nn.Module) -> bool:
 
 
 def prefixes(path: str) -> list[str]:
-    """The paths of all modules around a path, the outermost first, and the path itself."""
+    """Returns the paths of all modules around a path, the outermost first, and the path itself."""
     names = path.split(".")
     return [".".join(names[:length]) for length in range(1, len(names) + 1)]

@@ -1,4 +1,4 @@
-"""A softmax written as several functions: powers that are divided by their sum, or its logarithm."""
+"""Recognises a softmax written as several functions: exponentials divided by their sum, or a log-softmax."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,15 +23,15 @@ def steps_after(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Steps | None:
-    """How far a softmax has come after a function; ``None`` where it is none.
+    """Returns the progress of a softmax after a function; ``None`` if it is not part of one.
 
     Args:
-        name: of the function.
+        name: the name of the function.
         inputs: the tensors among its arguments.
-        nodes: what is known of each of them.
-        result: what it gave.
-        args: its arguments.
-        kwargs: those given by name.
+        nodes: the node of each input.
+        result: its result.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
     """
     first, is_of_scores = nodes[0].steps, nodes[0].scores is not None
     found: Steps | None = None
@@ -58,24 +58,24 @@ def steps_after(
 
 
 def _subtracted(source: Tensor, other: Steps) -> Steps | None:
-    """What is left of a tensor without the maximum, or the logarithm of the sum, of its own rows."""
+    """Returns the progress after a subtraction of the maximum, or of the log-sum-exp, of the same rows."""
     if other.stage not in ("logsumexp", "maximum") or other.before is not source:
         return None
     return replace(other, stage="log" if other.stage == "logsumexp" else "shifted")
 
 
 def _divided(powers: Steps | None, divisor: Steps | None) -> Steps | None:
-    """A softmax, where powers are divided by their own sum."""
+    """Returns a finished softmax if exponentials are divided by their own sum."""
     if powers is None or divisor is None or powers.before is not divisor.before or divisor.axis is None:
         return None
     return replace(divisor, stage="softmax") if (powers.stage, divisor.stage) == ("powers", "sum") else None
 
 
 def _is_sum(node: Node, source: Tensor, result: Tensor) -> bool:
-    """True for the sum of powers, to which the share that goes to no key is added."""
+    """True if a share that goes to no key is added to the sum of exponentials."""
     return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
 
 
 def _only_moves(steps: Steps, source: Tensor, result: Tensor) -> bool:
-    """Whether a function changes numbers in their places alone, as one that makes a sum safe to divide by."""
+    """True if a function is element-wise, such as one that makes a sum safe to divide by."""
     return result.shape == source.shape and steps.stage in ("maximum", "powers", "sum")

@@ -1,7 +1,7 @@
-"""TokenPlaces: where the tokens of a tensor stood when its features were first computed, however they were moved since.
+"""Tracks where the tokens of a tensor stood when its features were first computed, however they were moved since.
 
-A model that attends in windows cuts its tokens into windows, and puts them together again. Beside each tensor that such
-steps make, the same steps are taken with a tensor that holds the number of each token instead of its features.
+A model that attends in windows cuts its tokens into windows, and joins them again. Each such function is repeated on a
+tensor that holds the number of each token instead of its features.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,24 +19,24 @@ MOVING = {
     "clone", "chunk", "unbind", "split", "tensor_split", "__getitem__", "narrow", "select", "movedim", "moveaxis",
     "swapaxes", "swapdims", "expand", "flip", "cat", "concat", "concatenate", "stack", "unfold", "index_select",
     "tile", "repeat", "adjoint",
-}  # fmt: skip  # functions that put numbers elsewhere
+}  # fmt: skip  # functions that move elements
 KEEPING = {
     "add", "sub", "mul", "div", "true_divide", "rsub", "neg", "__add__", "__radd__", "__mul__", "__rmul__", "__sub__",
     "__truediv__", "__iadd__", "__imul__", "add_", "mul_", "layer_norm", "rms_norm", "batch_norm", "dropout", "gelu",
     "relu", "silu", "normalize", "to", "float", "half", "bfloat16", "double", "type", "clamp", "detach",
-}  # fmt: skip  # functions that compute each number where it stands, or from those of its token
+}  # fmt: skip  # functions that are element-wise, or work on the features of each token
 WRITING = {"__setitem__", "copy_", "index_put_", "masked_fill_", *RESHAPING}  # functions that change a tensor in place
-MIN_AXES = 3  # of texts, tokens and features
-IMAGE_AXES = 4  # of texts, features, rows and columns
+MIN_AXES = 3  # texts, tokens and features
+IMAGE_AXES = 4  # texts, features, rows and columns
 
 
 class Origin(NamedTuple):
-    """Which token each number of a tensor belongs to.
+    """The token that each element of a tensor belongs to.
 
     Attributes:
-        numbers: of the tensor's shape: the token, counted through all texts; -1 for padding.
-        texts: how many texts there were.
-        tokens: how many tokens each had.
+        numbers: the index of the token, counted through all texts; -1 for padding. Same shape as the tensor.
+        texts: the number of texts.
+        tokens: the number of tokens of each text.
     """
 
     numbers: Tensor
@@ -44,38 +44,46 @@ class Origin(NamedTuple):
     tokens: int
 
     def transposed(self) -> "Origin":
-        """The origin of the tensor with its last two axes exchanged."""
+        """Returns the origin of the tensor with its last two axes exchanged."""
         return self._replace(numbers=self.numbers.transpose(-1, -2))
 
 
 class TokenPlaces:
-    """Follows tokens through the functions of torch that are called, while it is active."""
+    """Follows tokens through the calls of torch functions while it is active."""
 
     def __init__(self) -> None:
         self.is_active = True
         self._origins: Any = WeakIdKeyDictionary()
 
     def stop(self) -> None:
-        """Forgets everything, and follows nothing more."""
+        """Forgets all origins and stops to follow calls."""
         self.is_active = False
         self._origins = WeakIdKeyDictionary()
 
     def of(self, tensor: Tensor) -> Origin | None:
-        """The origin of a tensor's numbers; ``None`` where it is not known."""
+        """Returns the origin of a tensor; ``None`` if it is unknown."""
         origin: Origin | None = self._origins.get(tensor)
         return origin
 
     def follows(self, name: str) -> bool:
-        """Whether it looks at a function of this name now."""
+        """True if a call of this function is to be followed now."""
         return self.is_active and name in FOLLOWED
 
     def follow(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of what a function returned."""
+        """Notes the origin of a function's result.
+
+        Args:
+            name: the name of the function.
+            func: the function, which is repeated on the numbers of the tokens.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
+        """
         try:
             self._note(name, func, args, kwargs, result)
-        except Exception:  # an argument that no number of a token can take: the model runs on, and places are unknown
+        except Exception:  # an argument that fits no tensor of token numbers: the model must run on
             self.stop()
 
     def _note(
@@ -100,7 +108,7 @@ class TokenPlaces:
                 self._set(each, origins[0]._replace(numbers=numbers))
 
     def _numbers(self, argument: Any) -> Any:
-        """The argument with each followed tensor replaced by the numbers of its tokens."""
+        """Returns the argument with each followed tensor replaced by its token numbers."""
         if isinstance(argument, Tensor):
             origin = self.of(argument)
             return argument if origin is None else origin.numbers
@@ -112,7 +120,7 @@ class TokenPlaces:
 
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
-    """The tensors among arguments, and in lists of them."""
+    """Yields the tensors among arguments, and in lists of them."""
     for arg in args:
         if isinstance(arg, Tensor):
             yield arg
@@ -125,7 +133,7 @@ def _padded(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Ten
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """A projection of each token keeps its place; of several tokens together, or of unknown ones, it makes new ones."""
+    """Returns the same tokens for a projection of each token; new ones if tokens are joined or unknown."""
     if result.dim() < MIN_AXES:
         return None
     if not origins or not bool((origins[0].numbers[..., 0] == origins[0].numbers[..., -1]).all()):
@@ -140,7 +148,7 @@ def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], re
 
 
 def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Of patches or of a neighbourhood new tokens are made; of single ones each keeps its place."""
+    """Returns new tokens for patches or neighbourhoods; the same tokens for a kernel of size 1."""
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     if result.dim() != IMAGE_AXES:
         return None
@@ -150,7 +158,7 @@ def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Orig
 
 
 def _first(result: Tensor, tokens: Sequence[int], features: int) -> Origin:
-    """The origin of a tensor whose tokens stand in their first order."""
+    """Returns the origin of a tensor whose tokens stand in their first order."""
     texts, count = result.shape[0], 1
     for size in tokens:
         count *= size
