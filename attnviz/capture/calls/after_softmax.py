@@ -1,20 +1,20 @@
-"""What a model does to its weights between the softmax and the values: nothing, dropout, or something that is said."""
+"""Recognises what a model does to its weights between the softmax and the values: nothing, dropout, or a change."""
 
 import torch
 from torch import Tensor
 
-RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of what dropout multiplies weights by
+RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of the factor by which dropout scales weights
 EXACT_DTYPES = (torch.float32, torch.float64)
 MIXED = "softmaxes are added up before they multiply the values; the maps are those of one of them"
 CHANGED = "the weights are changed between the softmax and the values; the maps are those of the softmax"
 
 
 def dropout_factor(after: Tensor, operand: Tensor) -> float | None:
-    """What dropout multiplied the weights by that it kept; ``None`` where something else happened to them.
+    """Returns the factor by which dropout scaled the weights it kept; ``None`` if they were changed in another way.
 
     Args:
         after: the weights, ``(batch, heads, queries, keys)``.
-        operand: what multiplied the values, of the same shape.
+        operand: the weights that multiplied the values, of the same shape.
     """
     if operand.shape != after.shape or after.dtype != operand.dtype:
         return None

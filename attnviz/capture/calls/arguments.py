@@ -1,4 +1,4 @@
-"""The arguments of torch's attention functions, by name, and the attention calls that they describe."""
+"""Binds the arguments of torch's attention functions by name, and builds calls from those of fused kernels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ FUSED_COMMON = (
     "proj_bias",
     "mask",
     "mask_type",
-)  # what is read of the arguments of fused operators
+)  # the arguments of fused kernels that are read
 LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1", "norm_weight_2", "norm_bias_2")
 FEED_FORWARD = ("use_gelu", "ffn_weight_1", "ffn_bias_1", "ffn_weight_2", "ffn_bias_2")
 FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
@@ -27,7 +27,7 @@ FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
 def fused_layer_call(given: dict[str, Any], result: Tensor) -> FactoredCall:
-    """The attention of a whole encoder layer in one kernel, its projections computed again."""
+    """Returns the attention of an encoder layer that one fused kernel computes; its projections are computed again."""
     source = given["src"]
     norm = (given["eps"], given["norm_weight_1"], given["norm_bias_1"]) if given["norm_first"] else None
     call = _fused_call((source,) * 3, given["num_heads"], given, norm)
@@ -40,18 +40,18 @@ def fused_layer_call(given: dict[str, Any], result: Tensor) -> FactoredCall:
 
 
 def fused_attention_call(given: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
-    """The attention of ``nn.MultiheadAttention`` in one kernel, its projections computed again."""
+    """Returns the attention of a fused ``nn.MultiheadAttention``; its projections are computed again."""
     call = _fused_call((given["query"], given["key"], given["value"]), given["num_head"], given, None)
     return replace(call, output=_padded(result[0])[0], carried_on=lambda mixed, rows: _projected(given, mixed))
 
 
 def _projected(given: dict[str, Any], mixed: Tensor) -> Tensor:
-    """The mixed values of all heads after the kernel's projection, ``(batch, queries, width)``."""
+    """Returns the mixed values of all heads after the output projection, ``(batch, queries, width)``."""
     return functional.linear(mixed.transpose(1, 2).flatten(2), given["proj_weight"], given["proj_bias"])
 
 
 def _rest_of_layer(given: dict[str, Any], tokens: Tensor, attended: Tensor) -> Tensor:
-    """What an encoder layer gives for these tokens and their attention."""
+    """Returns the output of an encoder layer, given its input tokens and their attention."""
 
     def normed(values: Tensor, number: int) -> Tensor:
         weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
@@ -75,13 +75,13 @@ def _fused_call(
     given: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
 ) -> FactoredCall:
-    """The attention of a fused kernel.
+    """Returns the attention of a fused kernel.
 
     Args:
-        tokens: what queries, keys and values are projected from.
-        heads: how many there are.
-        given: the other arguments of the kernel by name.
-        norm: epsilon, weight and bias of a layer norm before the projections.
+        tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)``.
+        heads: the number of heads.
+        given: the arguments of the kernel by name.
+        norm: the epsilon, weight and bias of a layer norm before the projections.
     """
     padded, real = _padded(tokens[0])
     sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
@@ -100,13 +100,13 @@ def _fused_call(
 
 
 def _split_heads(features: Tensor, heads: int) -> Tensor:
-    """``(batch, tokens, features)`` to ``(batch, heads, tokens, features of a head)``."""
+    """Returns ``(batch, tokens, features)`` as ``(batch, heads, tokens, features of a head)``."""
     batch, tokens, _ = features.shape
     return features.reshape(batch, tokens, heads, -1).transpose(1, 2)
 
 
 def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """What is visible under the mask of a fused kernel, ``(batch, heads, queries, keys)``; anything but 0 hides."""
+    """Returns the cells that a fused kernel's mask leaves visible, ``(batch, heads, queries, keys)``; 0 is visible."""
     if mask is None:
         return None
     visible = mask == 0
@@ -116,7 +116,7 @@ def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
 
 
 def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-    """A nested batch as one tensor and which of its tokens are real, ``(batch, tokens)``; others as they are."""
+    """Returns a nested batch as a padded tensor, and which of its tokens are real, ``(batch, tokens)``."""
     if not tokens.is_nested:
         return tokens, None
     lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
@@ -125,7 +125,13 @@ def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of one of torch's fused operators by the names of its schema, defaults included.
+    """Returns the arguments of a fused operator by the names of its schema, with defaults.
+
+    Args:
+        operator: the name of the operator in ``torch.ops.aten``.
+        names: the arguments that the caller reads.
+        args: the positional arguments of the call.
+        kwargs: its keyword arguments.
 
     Raises:
         AttnvizError: if this version of torch has no argument of one of these names.
@@ -143,7 +149,7 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
 
 @cache
 def _operator_schema(operator: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of an operator's arguments in their order, and the defaults of those that have one."""
+    """Returns the names of an operator's arguments in order, and the defaults."""
     arguments = getattr(torch.ops.aten, operator).default._schema.arguments
     return (
         tuple(argument.name for argument in arguments),
@@ -162,12 +168,12 @@ def bind_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> dict[str, Any]:
-    """The arguments of ``scaled_dot_product_attention`` by name."""
+    """Returns the arguments of ``scaled_dot_product_attention`` by name."""
     given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
-    gqa = {"enable_gqa": True} if enable_gqa else {}  # an argument that older versions of torch do not have
+    gqa = {"enable_gqa": True} if enable_gqa else {}  # older versions of torch lack this argument
     return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
 
 
 def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    """Queries and keys of ``multi_head_attention_forward``."""
+    """Returns the queries and keys of ``multi_head_attention_forward``."""
     return query, key

@@ -1,7 +1,7 @@
-"""One attention call of a running model, in torch, and the maps of its chosen heads.
+"""Represents one attention call of a running model in torch, and computes the maps of its chosen heads.
 
-A call is known either by its factors (queries, keys and a mask, as a kernel is given them) or by its softmax
-(the input and output of attention written by hand). Both give scores, weights and visible cells in float32.
+A call is known either by its factors (the queries, keys and mask of a kernel) or by its softmax (the input and output
+of attention written by hand). Both give scores, weights and visible cells in float32.
 """
 
 from abc import ABC, abstractmethod
@@ -13,18 +13,18 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-MASK_THRESHOLD = -9000.0  # a mask written with finite numbers uses -1e4, -1e9, ...: no score is that low
+MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...: no score is that low
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
-MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spread
+MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
 
 class AttentionMaps(NamedTuple):
     """The maps of the chosen heads of one call.
 
     Attributes:
-        scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where hidden and not known.
-        weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where hidden.
-        visible: ``(batch, 1 or heads, queries, keys)``, whether a head may look: all the same, or each its own.
+        scores: ``(batch, heads, queries, keys)``, scaled, before the mask; NaN where masked and unknown.
+        weights: ``(batch, heads, queries, keys)``, after the softmax; 0 where masked.
+        visible: ``(batch, 1 or heads, queries, keys)``, bool; one head if all heads see the same cells.
     """
 
     scores: Tensor
@@ -33,11 +33,11 @@ class AttentionMaps(NamedTuple):
 
 
 class CheckedRows(NamedTuple):
-    """What some queries of a call take from their keys, computed again to be compared with the model's own.
+    """Some rows of an attention output, computed again to be compared with the model's.
 
     Attributes:
-        mixed: ``(batch, heads, rows, features)``, the values, summed by their weights.
-        seen: ``(batch, heads, rows, 1)``, whether a query sees any key.
+        mixed: ``(batch, heads, rows, features)``, the values summed by their weights.
+        seen: ``(batch, heads, rows, 1)``, bool; False if a query sees no key.
     """
 
     mixed: Tensor
@@ -45,7 +45,7 @@ class CheckedRows(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The operands of the last product before a softmax: its queries and keys, if the scores were computed from it.
+    """The queries and keys whose product is the input of a softmax.
 
     Attributes:
         queries: ``(batch, heads, queries, features)``.
@@ -57,11 +57,11 @@ class Product(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """What dropout made of weights.
+    """The result of dropout on weights.
 
     Attributes:
-        weights: ``(batch, heads, queries, keys)``, 0 where they were dropped.
-        factor: what it multiplied the others by.
+        weights: ``(batch, heads, queries, keys)``, 0 where dropped.
+        factor: the factor that scales the others.
     """
 
     weights: Tensor
@@ -69,26 +69,35 @@ class Dropout(NamedTuple):
 
 
 class PositionBias(NamedTuple):
-    """What positions add to the scores of a call.
+    """A bias that depends on positions, added to the scores of a call.
 
     Attributes:
         numbers: ``(batch, heads, places)``.
-        by_distance: whether a place is a distance key − query, from ``1 − queries`` on; else it is a key.
+        by_distance: True if a place is a distance key − query, from ``1 − queries`` on; else it is a key.
     """
 
     numbers: Tensor
     by_distance: bool
 
     def of(self, heads: Sequence[int]) -> "PositionBias":
-        """The numbers of these heads."""
+        """Returns the bias of these heads."""
         return self._replace(numbers=self.numbers[:, list(heads)])
 
     def of_texts(self, texts: slice) -> "PositionBias":
-        """The numbers of these texts."""
+        """Returns the bias of these texts."""
         return self if len(self.numbers) == 1 else self._replace(numbers=self.numbers[texts])
 
     def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
-        """The bias of each cell in some rows of a map, ``(batch, heads, rows or 1, keys)``."""
+        """Returns the bias of each cell in some rows of a map.
+
+        Args:
+            rows: the queries, ``(rows,)``.
+            queries: the number of queries of the map.
+            keys: the number of keys of the map.
+
+        Returns:
+            ``(batch, heads, rows or 1, keys)``.
+        """
         return self.numbers[:, :, places_of(rows, queries, keys, self.by_distance)]
 
 
@@ -99,9 +108,9 @@ class AttentionCall(ABC):
     Attributes:
         values: ``(batch, key heads, keys, features)``, if known.
         output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
-        carried_on: what the model's kernel did with the mixed values before it gave its output, if that is no longer
-            theirs: takes ``(batch, heads, queries, features)`` and the queries, gives ``(batch, queries, width)``.
-        note: what a reader of its maps must know, as the rest of a sentence that begins with its layer.
+        carried_on: the last steps of a fused kernel whose output is not the mixed values themselves: takes mixed values
+            ``(batch, heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``.
+        note: a remark for readers of the maps; completes a sentence that begins with the layer.
     """
 
     values: Tensor | None = None
@@ -112,29 +121,29 @@ class AttentionCall(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int, int, int]:
-        """Batch, heads, queries, keys."""
+        """The numbers of texts, heads, queries and keys."""
 
     @abstractmethod
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """The maps of these heads, of all or some queries."""
+        """Returns the maps of these heads, of all or some queries."""
 
     @abstractmethod
     def of_texts(self, texts: slice) -> "AttentionCall":
-        """The same call of some texts of the batch, without what was made of it."""
+        """Returns this call restricted to some texts of the batch; cached results are dropped."""
 
     @abstractmethod
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """The weights of these heads and queries, ``(batch, heads, queries, keys)``."""
+        """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
 
     def multiplied(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """The weights by which the values are summed: after dropout, where that is known."""
+        """Returns the weights that multiply the values: after dropout, if that is known."""
         return self.weights(heads, queries)
 
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
-        """The largest difference between weights @ values and the output, one a text of the batch.
+        """Returns the largest difference between weights @ values and the output, for each text of the batch.
 
-        Measured over at most 32 queries that see any key; ``None`` where values or output are not known. Where the
-        kernel carried them on, the weights of all heads are carried on as well and compared with what it gave.
+        It is measured on at most 32 queries that see any key; ``None`` if values or output are unknown. If a kernel did
+        more than mix values, the mixed values of all heads go through the same steps and are compared with its output.
         """
         batch, count, queries, _ = self.shape
         if self.values is None or self.output is None:
@@ -152,7 +161,7 @@ class AttentionCall(ABC):
         return list(difference.flatten(1).amax(1).tolist())
 
     def checked(self, heads: Sequence[int]) -> CheckedRows:
-        """What these heads mix of the values in the queries that are checked, computed once."""
+        """Returns the values mixed by these heads in the queries that are checked; cached."""
         known = self._checked.get(tuple(heads))
         if known is None:
             assert self.values is not None
@@ -169,7 +178,7 @@ class AttentionCall(ABC):
 
     @cached_property
     def _computed(self) -> dict[tuple[int, ...], Tensor]:
-        """The rows of weights that are checked, of heads whose maps were computed."""
+        """Checked rows of weights, by heads; filled when maps are computed."""
         return {}
 
 
@@ -180,15 +189,15 @@ class FactoredCall(AttentionCall):
 
     Attributes:
         queries: ``(batch, heads, queries, features)``.
-        keys: ``(batch, key heads, keys, features)``; as many key heads as divide the heads.
-        scale: what q·k is multiplied by.
-        mask: broadcast to ``(batch, heads, queries, keys)``: bool, true where visible, or numbers added to the scores.
-        causal: whether a query sees only keys up to its own position.
+        keys: ``(batch, key heads, keys, features)``; the key heads divide the heads.
+        scale: the factor of q·k.
+        mask: broadcast to ``(batch, heads, queries, keys)``: bool, True where visible, or numbers added to the scores.
+        causal: True if a query sees only keys up to its own position.
         window: a query sees keys less than this many tokens away.
         softcap: scores become ``softcap * tanh(scores / softcap)``.
-        sinks: ``(heads,)``, the score of an extra key that takes its share of each row and has no value.
-        position_biases: what positions add to the scores of visible cells, where the mask does not hold it.
-        logsumexp: ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see nothing.
+        sinks: ``(heads,)``, the score of an extra key that takes a share of each row and has no value.
+        position_biases: biases by position that are added to visible scores and not part of the mask.
+        logsumexp: ``(batch, heads, queries)``, as the kernel returned it; undefined in rows that see no key.
     """
 
     queries: Tensor
@@ -204,18 +213,18 @@ class FactoredCall(AttentionCall):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Batch, heads, queries, keys."""
+        """The numbers of texts, heads, queries and keys."""
         batch, heads, queries, _ = self.queries.shape
         return batch, heads, queries, self.keys.shape[-2]
 
     def visible_cells(self) -> Tensor:
-        """Which cells the mask leaves visible, broadcast to ``(batch, heads, queries, keys)``."""
+        """Returns the cells that the mask leaves visible, broadcast to ``(batch, heads, queries, keys)``."""
         if self.mask is None:
             return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device)
         return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
 
     def whole_mask(self) -> Tensor:
-        """The mask with every row and column, and what the position of a key hides from a query."""
+        """Returns the mask with all rows and columns, including the causal mask and the window."""
         _, _, queries, keys = self.shape
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device) if self.mask is None else self.mask
         mask = mask.expand(*mask.shape[:2], queries, keys)
@@ -225,12 +234,12 @@ class FactoredCall(AttentionCall):
         return mask & by_position if mask.dtype == torch.bool else mask.masked_fill(~by_position, float("-inf"))
 
     def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
-        """The scores of these heads and queries, -inf where hidden."""
+        """Returns the scores of these heads and queries, -inf where masked."""
         scores, visible = self.scored(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """The maps of these heads, computed as the kernel does."""
+        """Returns the maps of these heads, computed as the kernel does."""
         scores, visible = self.scored(heads, queries)
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):
@@ -239,7 +248,7 @@ class FactoredCall(AttentionCall):
         return AttentionMaps(scores, weights, seen.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
-        """The same call of some texts of the batch."""
+        """Returns this call restricted to some texts of the batch; cached results are dropped."""
         return replace(
             self,
             queries=self.queries[texts],
@@ -253,11 +262,11 @@ class FactoredCall(AttentionCall):
         )
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """The weights of these heads and queries."""
+        """Returns the weights of these heads and queries."""
         return self._softmax(*self.scored(heads, queries), heads)
 
     def scored(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
-        """Scores before the mask and, broadcast to them, whether each cell is visible (``None``: all are)."""
+        """Returns the scores before the mask, and the visible cells broadcast to them (``None`` if all are visible)."""
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])
         exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
@@ -291,20 +300,20 @@ class FactoredCall(AttentionCall):
         return visible[None, None]
 
     def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
-        """Weights over the visible keys; what goes to a sink is left out of the rows.
+        """Returns weights over the visible keys; rows leave out the share of a sink.
 
-        The mask is added, as kernels do: filling the scores by a mask that is broadcast takes longer than the softmax.
+        The mask is added, as kernels do: filling scores by a broadcast mask takes longer than the softmax.
         """
         if visible is None:
             return self._normalized(scores, heads)
         hidden = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
         weights = self._normalized(scores + hidden, heads)
-        if weights[..., :1].isnan().any():  # a query sees nothing, or what is hidden is no number: its row has none
+        if weights[..., :1].isnan().any():  # a row without visible keys, or a masked NaN
             weights = self._normalized(scores.masked_fill(~visible, float("-inf")), heads).masked_fill_(~visible, 0)
         return weights
 
     def _normalized(self, scores: Tensor, heads: Sequence[int]) -> Tensor:
-        """The softmax over the keys and, where there is one, the sink."""
+        """Returns the softmax over the keys and the sink, if there is one, without the sink's column."""
         if self.sinks is None:
             return scores.softmax(-1)
         sinks = self.sinks[list(heads)].to(scores.dtype)[None, :, None, None].expand(*scores.shape[:-1], 1)
@@ -317,11 +326,11 @@ class SoftmaxCall(AttentionCall):
     """A call known by its softmax.
 
     Attributes:
-        before: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask already in them.
+        before: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added.
         after: ``(batch, heads, queries, keys)``, its output.
-        factors: what it may have been computed from, where the caller passed that along.
-        product: the last product before it.
-        dropout: what dropout made of its output before that multiplied the values.
+        factors: the factors that may have given it, if the caller passed them along.
+        product: the queries and keys whose product gave the scores, if known.
+        dropout: the dropout between the softmax and the values, if any.
     """
 
     before: Tensor
@@ -332,31 +341,31 @@ class SoftmaxCall(AttentionCall):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Batch, heads, queries, keys."""
+        """The numbers of texts, heads, queries and keys."""
         batch, heads, queries, keys = self.after.shape
         return batch, heads, queries, keys
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """The maps of these heads, as the model computed them; the scores of hidden cells are lost in the mask."""
+        """Returns the maps of these heads as the model computed them; the scores of masked cells are lost."""
         scores = self.before[:, list(heads), queries]
         hidden = hidden_cells(scores)
-        weights = self.after[:, list(heads), queries]  # indexing copies, so that filling changes nothing of the model's
+        weights = self.after[:, list(heads), queries]  # a copy: the model keeps its tensor
         if not hidden.any():
             return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])
         scores = scores.float().masked_fill_(hidden, float("nan"))
         return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), one_or_each(~hidden))
 
     def of_texts(self, texts: slice) -> "SoftmaxCall":
-        """The same call of some texts of the batch."""
+        """Returns this call restricted to some texts of the batch."""
         return SoftmaxCall(before=self.before[texts], after=self.after[texts], note=self.note)
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """The weights of these heads and queries."""
+        """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
         hidden = hidden_cells(self.before[:, list(heads), queries])
         return self.after[:, list(heads), queries].masked_fill(hidden, 0)
 
     def multiplied(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """The weights by which the values are summed."""
+        """Returns the weights that multiply the values, after dropout."""
         weights = self.weights(heads, queries)
         if self.dropout is None:
             return weights
@@ -364,27 +373,37 @@ class SoftmaxCall(AttentionCall):
 
 
 def checked_rows(queries: int) -> slice:
-    """The queries on which fidelity is measured, evenly spread."""
+    """Returns the queries on which fidelity is measured, evenly spaced."""
     return slice(None, None, -(-queries // MAX_CHECKED_QUERIES))
 
 
 def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
-    """The place of each cell among keys, ``(1, keys)``, or distances key − query from ``1 − queries`` on."""
+    """Returns the place of each cell in a `PositionBias`.
+
+    Args:
+        rows: the queries, ``(rows,)``.
+        queries: the number of queries of the map.
+        keys: the number of keys of the map.
+        by_distance: True for distances key − query from ``1 − queries`` on, else the key.
+
+    Returns:
+        ``(rows, keys)`` for distances, else ``(1, keys)``.
+    """
     columns = torch.arange(keys, device=rows.device)[None]
     return columns - rows[:, None] + queries - 1 if by_distance else columns
 
 
 def one_or_each(visible: Tensor) -> Tensor:
-    """The cells of the first head where those of all are the same, else of each, ``(batch, heads, queries, keys)``."""
+    """Returns one head's cells if all heads see the same, else all, ``(batch, 1 or heads, queries, keys)``."""
     first = visible[:, :1]
     return first if visible.shape[1] == 1 or bool((visible == first).all()) else visible
 
 
 def hidden_cells(scores: Tensor) -> Tensor:
-    """Which numbers of a mask, or of masked scores, mean “not allowed to look”.
+    """Returns which numbers of a mask, or of masked scores, mean “masked”.
 
-    They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that
-    falls steadily with distance (ALiBi) has numbers in between, so that none of its own are taken for a mask.
+    They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that falls
+    steadily with distance (ALiBi) has numbers in between, so that none of its own count as a mask.
     """
     hidden = scores <= MASK_THRESHOLD
     if ((scores < STEEP_BIAS) & ~hidden).any():
@@ -393,7 +412,16 @@ def hidden_cells(scores: Tensor) -> Tensor:
 
 
 def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
-    """The features of some of ``count`` heads, each from the group that it shares, ``(batch, heads, tokens, ...)``."""
+    """Returns the features of some of ``count`` heads; heads of a group share those of its key head.
+
+    Args:
+        features: ``(batch, key heads, tokens, ...)``.
+        heads: the numbers of the heads.
+        count: the number of all heads, a multiple of the key heads.
+
+    Returns:
+        ``(batch, heads, tokens, ...)``.
+    """
     group = count // features.shape[1]
     if group == 1 and list(heads) == list(range(count)):
         return features

@@ -1,7 +1,7 @@
-"""Which axes of an attention call are texts, heads, queries, keys and features, and the tensors folded to that order.
+"""Finds the axes of texts, heads, queries, keys and features in an attention call, and folds tensors to that order.
 
-Whatever order and number of axes a model uses, its maps are ``(batch, heads, queries, keys)``: axes split off from
-features are heads, those that weights and values share are texts, those of the weights alone are queries.
+Whatever the order and number of a model's axes, its maps are ``(batch, heads, queries, keys)``: axes split off from
+features are heads, axes that weights and values share are texts, axes of the weights alone are queries.
 """
 
 from collections.abc import Sequence
@@ -27,22 +27,22 @@ from attnviz.capture.flow.axes import (
 from attnviz.capture.flow.nodes import Use
 
 Role = Literal["batch", "heads", "queries", "keys", "features"]
-Roles = tuple[tuple[int, Role], ...]  # of an axis: how long each of its parts is, and what it is
+Roles = tuple[tuple[int, Role], ...]  # of one axis: the size and role of each part
 Layout = tuple[Roles, ...]
-HEADS_FROM_END = 3  # where heads stand when nothing is known: before queries and keys
+HEADS_FROM_END = 3  # the default place of heads, before queries and keys
 FOLDED_AXES = 4
 
 
 @dataclass(frozen=True)
 class PartPlace:
-    """A part of an axis of the weights, and what is known of it.
+    """A part of an axis of the weights.
 
     Attributes:
-        axis: which axis.
-        size: how long it is.
-        label: what is known of it.
-        mark: its mark.
-        shared: whether the values have it too.
+        axis: the number of the axis.
+        size: the size of the part.
+        label: its label: tokens, features or unknown.
+        mark: its mark, which names it in one product.
+        shared: True if the values have it too.
     """
 
     axis: int
@@ -53,11 +53,11 @@ class PartPlace:
 
 
 def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
-    """The tensor as ``(batch, heads, tokens, ...)``.
+    """Returns the tensor as ``(batch, heads, tokens, ...)``.
 
     Args:
-        tensor: any number of axes.
-        layout: what its axes are.
+        tensor: a tensor with any number of axes.
+        layout: the roles of its axes.
         last: the roles of the last two axes of the result.
     """
     sizes, order, groups = _folding(layout, last)
@@ -67,7 +67,7 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
 
 @lru_cache(MAX_REMEMBERED)
 def _folding(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
-    """The size of each part, their order, and the sizes that they are folded to, if that joins or adds any."""
+    """Returns the size of each part, their order, and the folded shape, ``None`` if it joins or adds no axes."""
     roles = [part for axis in layout for part in axis]
     groups = [[at for at, (_, role) in enumerate(roles) if role == wanted] for wanted in ("batch", "heads", *last)]
     order = [at for group in groups for at in group]
@@ -77,12 +77,12 @@ def _folding(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], 
 
 
 def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[int, Roles] | None:
-    """What each part of the weights but the keys is, by its mark; ``None`` where the module says something else.
+    """Returns the roles of all parts of the weights but the keys, by mark; ``None`` if the module's heads do not fit.
 
     Args:
         places: the parts.
-        dims: how many axes the weights have.
-        heads: how many heads the module says it has.
+        dims: the number of axes of the weights.
+        heads: the number of heads that the module states, if it does.
     """
     roles: dict[int, Roles] = {place.mark: ((place.size, _first_role(place)),) for place in places}
     if any(place.label == FEATURES for place in places):
@@ -94,7 +94,7 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
         return roles | {named[-1].mark: ((named[-1].size, "heads"),)}
     pairs = [pair for pair in pairwise(places) if all(place.label == UNKNOWN for place in pair)]
     grouped = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
-    if grouped:  # key heads, and the heads of each
+    if grouped:  # an axis of key heads and one of the heads in each group
         return roles | {place.mark: ((place.size, "heads"),) for place in grouped[-1]}
     if before_queries and before_queries[-1].label == UNKNOWN:
         place = before_queries[-1]
@@ -113,14 +113,14 @@ def _first_role(place: PartPlace) -> Role:
 
 @dataclass(frozen=True, eq=False)
 class UseLayout:
-    """The layouts of the tensors of a product of weights and values.
+    """The layouts of the tensors in a product of weights and values.
 
     Attributes:
-        weights: of what was normalised and its result.
-        operand: of the weights as they were multiplied; ``None`` where that is not known, as after heads were mixed.
-        values: of the values; the same.
-        output: of the result; the same.
-        scores: what the parts of the product that gave the scores are, by their marks.
+        weights: the layout of the normalised tensor, before and after.
+        operand: the layout of the weights in the product; ``None`` if unknown, as after heads were mixed.
+        values: the layout of the values, or ``None``.
+        output: the layout of the result, or ``None``.
+        scores: the roles of the parts of the product that gave the scores, by mark.
     """
 
     weights: Layout
@@ -131,21 +131,21 @@ class UseLayout:
 
     @property
     def heads(self) -> int:
-        """How many heads there are."""
+        """The number of heads."""
         return prod(size for axis in self.weights for size, role in axis if role == "heads")
 
     @property
     def is_single(self) -> bool:
-        """Whether there is no axis of heads."""
+        """True if there is no axis of heads."""
         return not any(role == "heads" for axis in self.weights for _, role in axis) and len(self.weights) < FOLDED_AXES
 
 
 def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
-    """The layouts of a use; ``None`` where it does not agree with the heads that the module says it has.
+    """Returns the layouts of a product of weights and values; ``None`` if the module's number of heads does not fit.
 
     Args:
-        use: the product of weights and values.
-        heads: how many heads the module says it has.
+        use: the product.
+        heads: the number of heads that the module states, if it does.
     """
     candidate, product = use.candidate, use.product
     lonely = {
@@ -187,7 +187,7 @@ def _has(letters: str, shape: Sequence[int], letter: str) -> bool:
 
 
 def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = None) -> Layout | None:
-    """The layout of axes whose parts are known by their marks, the keys at one axis; ``None`` where some are not."""
+    """Returns the layout of axes by the marks of their parts, the keys at one axis; ``None`` if a part has no role."""
     layout: list[Roles] = []
     for at, axis in enumerate(axes):
         if at == keys:
@@ -200,12 +200,12 @@ def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = 
 
 
 def sized(roles: Roles, size: int) -> Roles:
-    """The roles of a part; where it has another size than it had, of one role alone."""
+    """Returns the roles of a part; a part whose size has changed has its first role alone."""
     return roles if prod(each for each, _ in roles) == size else ((size, roles[0][1]),)
 
 
 def _lettered(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | None) -> Layout | None:
-    """The layout of an operand by the letters that it shares with the weights; its other axes are features."""
+    """Returns the layout of an operand by the letters that it shares with the weights; other axes are features."""
     if by_letter is None:
         return None
     layout: list[Roles] = []
@@ -218,7 +218,14 @@ def _lettered(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | 
 
 
 def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Values as ``(batch, key heads, keys, features)``; ``None`` where their heads do not divide."""
+    """Returns values as ``(batch, key heads, keys, features)``; ``None`` if their heads do not divide the heads.
+
+    Args:
+        values: the values, with any number of axes.
+        layout: the roles of their axes.
+        batch: the number of texts.
+        heads: the number of heads.
+    """
     folded = fold(values, layout, ("keys", "features"))
     if len(folded) not in (1, batch) or heads % folded.shape[1]:
         return None
@@ -226,12 +233,12 @@ def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tenso
 
 
 def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Layout, Layout]:
-    """The layouts of the queries and keys of a kernel, ``(..., tokens, features)``.
+    """Returns the layouts of a kernel's queries and keys, ``(..., tokens, features)``.
 
     Args:
-        queries: what the axes of the queries stand for.
-        keys: the same of the keys.
-        heads: how many heads the module says it has.
+        queries: the axes of the queries.
+        keys: the axes of the keys.
+        heads: the number of heads that the module states, if it does.
     """
     queries = _with_heads_whole(queries, keys, heads)
     marked = tuple(
@@ -260,11 +267,11 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
 
 @lru_cache(MAX_REMEMBERED)
 def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
-    """Returns the axes of the queries with their second axis as one part, where it is the kernel's axis of heads.
+    """Returns the axes of the queries; the second is one part if it is the kernel's axis of heads.
 
-    The kernel defines ``(batch, heads, tokens, features)``, so parts of its second axis of which no more is known, as
-    after rows were gathered by index, are heads together. Tokens are known to be none; nor is an axis of which a part
-    alone has the length that the module gives.
+    The kernel defines ``(batch, heads, tokens, features)``, so unlabelled parts of the second axis, as after rows were
+    gathered by index, are heads together. Two exceptions: tokens are never heads, nor is an axis of which a single
+    part has the size that the module states.
     """
     if len(queries) != FOLDED_AXES:
         return queries
@@ -278,7 +285,7 @@ def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
 
 
 def _key_heads(size: int, roles: Roles) -> Roles:
-    """The roles of an axis that has another size for keys: fewer heads, or one for all texts."""
+    """Returns the roles of an axis whose size differs for keys: fewer heads, or one for all texts."""
     if size == 1:
         return ()
     return ((size, "heads"),) if any(role == "heads" for _, role in roles) else ((size, "batch"),)

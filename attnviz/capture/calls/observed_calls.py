@@ -1,4 +1,4 @@
-"""The attention call that a kernel was given, or that a product of normalised scores and values is."""
+"""Builds attention calls from the arguments of a kernel, or from a product of normalised scores and values."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from attnviz.capture.flow.picked_rows import OperandPicks
 from attnviz.capture.flow.products import Contraction
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
-HALF_SUM_TOLERANCE = 0.1  # of its rows in half precision, whose powers are each off by a few hundredths
-PARTIAL_SHARE = 1e-3  # of a row that goes to no key, from which on it is said: less is added so that no sum is 0
+HALF_SUM_TOLERANCE = 0.1  # of row sums in half precision, where each exponential is off by a few hundredths
+PARTIAL_SHARE = 1e-3  # smaller shares that go to no key are not reported: models add them so that no sum is 0
 PARTIAL = "a share of each row goes to no key, so that its weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 EXACT_DTYPES = (torch.float32, torch.float64)
@@ -35,17 +35,18 @@ def kernel_call(
     layouts: tuple[Layout, Layout],
     picks: OperandPicks | None = None,
 ) -> AttentionCall | None:
-    """The call of ``scaled_dot_product_attention``; ``None`` where its keys and queries do not agree.
+    """Returns the call of ``scaled_dot_product_attention``; ``None`` if the shapes of queries and keys do not fit.
 
     Args:
-        given: its arguments by name.
-        output: what it gave.
-        logsumexp: of each row, where the kernel gives it.
-        layouts: of queries and keys.
-        picks: which rows they are, where these were picked from more.
+        given: the arguments by name.
+        output: the result of the kernel.
+        logsumexp: the log-sum-exp of each row, if the kernel returns it.
+        layouts: the layouts of queries and keys.
+        picks: the rows of queries and keys, if they were gathered from longer tensors.
     """
     query_layout, key_layout = layouts
-    queries = fold(given["query"].to(output.dtype), query_layout, ("queries", "features"))  # as autocast rounds it
+    # Autocast rounds queries and keys to the dtype of the output before the kernel multiplies them.
+    queries = fold(given["query"].to(output.dtype), query_layout, ("queries", "features"))
     keys = fold(given["key"].to(output.dtype), key_layout, ("keys", "features"))
     batch, heads = queries.shape[:2]
     if len(keys) not in (1, batch) or heads % keys.shape[1]:
@@ -75,7 +76,7 @@ def kernel_call(
 def _with_all_rows(
     call: AttentionCall, picks: OperandPicks | None, fold_queries: FoldOperand, fold_keys: FoldOperand
 ) -> AttentionCall:
-    """The call with picked queries and keys at their places."""
+    """Returns the call with gathered queries and keys at their places."""
     if picks is None:
         return call
     _, _, rows, columns = call.shape
@@ -85,7 +86,7 @@ def _with_all_rows(
 
 
 def _values_of(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Values laid out as the keys are; they may have another number of heads, in an axis of their own."""
+    """Returns the values, laid out as the keys are; their number of heads may differ, in an axis of their own."""
     sized = tuple(
         ((size, axis[0][1]),) if len(axis) == 1 else axis for size, axis in zip(values.shape, layout, strict=False)
     )
@@ -95,12 +96,12 @@ def _values_of(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor
 
 
 def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
-    """A mask, broadcast to ``(..., queries, keys)``, as one that is broadcast to ``(batch, heads, queries, keys)``.
+    """Returns a mask, broadcast to ``(..., queries, keys)``, as one broadcast to ``(batch, heads, queries, keys)``.
 
     Args:
         mask: the mask.
-        shape: of the queries without their features.
-        layout: what these axes are.
+        shape: the shape of the queries without their features.
+        layout: the roles of these axes.
     """
     mask = mask[(None,) * (len(shape) + 1 - mask.dim())]
     given = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
@@ -112,12 +113,12 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
 
 
 def use_call(use: Use, layout: UseLayout, picks: OperandPicks | None = None) -> AttentionCall | None:
-    """The call that a use is; ``None`` where several functions together turn out to be no softmax.
+    """Returns the call that a product with values is; ``None`` if several functions turn out to be no softmax.
 
     Args:
         use: the product of weights and values.
-        layout: what their axes are.
-        picks: which rows queries and keys are, where these were picked from more.
+        layout: the roles of its axes.
+        picks: the rows of queries and keys, if they were gathered from longer tensors.
     """
     candidate, product = use.candidate, use.product
     if candidate.before is None or candidate.after is None:
@@ -159,7 +160,7 @@ def _features(tensor: Tensor) -> Roles:
 
 
 def _multiplied_part(before: Tensor, after: Tensor, keys: int, operand: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The keys that have values: the first ones, or the last ones where these are what was multiplied."""
+    """Returns the keys that have values: the first ones, or the last ones if those were multiplied."""
     if keys == after.shape[-1]:
         return before, after
     last = operand is not None and not _is_same(operand, after[..., :keys]) and _is_same(operand, after[..., -keys:])
@@ -168,12 +169,12 @@ def _multiplied_part(before: Tensor, after: Tensor, keys: int, operand: Tensor |
 
 
 def _is_same(operand: Tensor, after: Tensor) -> bool:
-    """Whether weights were multiplied as they were, but for their number type."""
+    """True if the softmax's output multiplied the values unchanged, number type aside."""
     return operand.shape == after.shape and torch.equal(operand, after.to(operand.dtype))
 
 
 def _has_same_numbers(operand: Tensor, after: Tensor) -> bool:
-    """Whether weights whose axes are no longer known may be those of the softmax in another order."""
+    """True if weights with unknown axes may be a permutation of the softmax's output: four statistics agree."""
     if operand.numel() != after.numel():
         return False
     one, other = (each.float() for each in (operand, after))
@@ -181,13 +182,13 @@ def _has_same_numbers(operand: Tensor, after: Tensor) -> bool:
 
 
 def _is_softmax(before: Tensor, after: Tensor) -> bool:
-    """True if the weights are a softmax of the scores, of which a share of each row may go to no key."""
+    """True if the weights are a softmax of the scores; a share of each row may go to no key."""
     exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
     scores, weights = before.float(), after.float()
     sums = weights.sum(-1, keepdim=True)
     expected = scores.softmax(-1).nan_to_num() * sums
     tolerance: float | Tensor = WEIGHT_TOLERANCE
-    if not exact:  # a power is off by what its score was rounded by
+    if not exact:  # an exponential's relative error is the rounding error of its score
         rounding = torch.finfo(torch.bfloat16).eps * scores.nan_to_num(0, 0, 0).abs().amax(-1, keepdim=True)
         tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected
     most = 1 + (WEIGHT_TOLERANCE if exact else HALF_SUM_TOLERANCE)
@@ -203,26 +204,26 @@ def _has_partial_rows(after: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Operands:
-    """The operands of the product that gave scores.
+    """The queries and keys whose product gave the scores.
 
     Attributes:
         contraction: the product.
-        by_letter: what its axes are.
+        by_letter: the roles of its axes.
     """
 
     contraction: Contraction
     by_letter: dict[str, Roles]
 
     def fold_queries(self, tensor: Tensor) -> Tensor | None:
-        """A tensor of the shape of the queries as ``(batch, heads, queries, features)``."""
+        """Returns a tensor of the shape of the queries as ``(batch, heads, queries, features)``."""
         return _operand(tensor, self.contraction.left_letters, self.by_letter, "queries")
 
     def fold_keys(self, tensor: Tensor) -> Tensor | None:
-        """A tensor of the shape of the keys as ``(batch, key heads, keys, features)``."""
+        """Returns a tensor of the shape of the keys as ``(batch, key heads, keys, features)``."""
         return _operand(tensor, self.contraction.right_letters, self.by_letter, "keys")
 
     def product(self, shape: torch.Size) -> Product | None:
-        """Queries and keys, if their product has this shape."""
+        """Returns queries and keys if their product has this shape."""
         queries, keys = self.fold_queries(self.contraction.left), self.fold_keys(self.contraction.right)
         if queries is None or keys is None or not _agree(queries, keys, shape):
             return None
@@ -230,7 +231,7 @@ class _Operands:
 
 
 def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
-    """The operands of a product whose parts are known by their marks; ``None`` where it is not held."""
+    """Returns the operands of a product by the marks of its parts; ``None`` if they are not kept."""
     product = scores.product
     if product is None:
         return None
@@ -241,12 +242,12 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
 
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
-    """The roles of a part of the scores; of keys it has fewer where others, such as a sink, were joined to them."""
+    """Returns the roles of a part of the scores; an unmarked part, as after a sink was joined, is queries."""
     return sized(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
 def _operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
-    """An operand of the product of queries and keys, folded; ``None`` where its axes are not those of the scores."""
+    """Returns a folded operand of the product of queries and keys; ``None`` if its axes are not those of the scores."""
     layout: list[Roles] = []
     for letter, size in zip(letters, tensor.shape, strict=True):
         roles = by_letter.get(letter, ())
@@ -267,13 +268,19 @@ def _agree(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
 
 
 def kernel_layouts(flow: DataFlow, given: dict[str, Any], heads: int | None) -> tuple[Layout, Layout]:
-    """The layouts of the queries and keys of ``scaled_dot_product_attention``."""
+    """Returns the layouts of the queries and keys of ``scaled_dot_product_attention``.
+
+    Args:
+        flow: the nodes of the tensors.
+        given: the arguments of the kernel by name.
+        heads: the number of heads that the module states, if it does.
+    """
     queries, keys = (flow.node(given[name]).axes for name in ("query", "key"))
     return layout_of_queries(queries, keys, heads)
 
 
 def comes_from_elsewhere(queries: Node, keys: Node) -> bool:
-    """Whether keys are projected from inputs that the queries were not computed from."""
+    """True if the keys are projected from inputs that the queries were not computed from."""
     projected = all(_ends_in_features(node.axes) for node in (queries, keys))
     left, right = queries.lineage.roots, keys.lineage.roots
     return projected and bool(left and right) and not left & right

@@ -1,4 +1,4 @@
-"""What a run writes over tensors that are held until it is known what they are: copied first, or found out later."""
+"""Keeps tensors intact that a model overwrites in place before they are read, or finds out that it did."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -10,21 +10,21 @@ from torch import Tensor
 from attnviz.capture.calls.attention_call import MAX_CHECKED_QUERIES
 from attnviz.capture.calls.readable import apart_from_the_run, why_unreadable
 
-SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # of a weight, in float32 and in half precision
+SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # for one weight, in float32 and in half precision
 EXACT_DTYPES = (torch.float32, torch.float64)
 SCORES_LOST = "the scores were overwritten in place after the softmax, so that they are not known"
 WEIGHTS_LOST = "the weights were overwritten in place after the softmax, and are computed again from the scores"
 
 
 class Holder(Protocol):
-    """Holds the input and the output of a softmax."""
+    """An object that holds the input and the output of a softmax."""
 
     before: Any
     after: Any
 
 
 def written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The tensor that a function of torch writes its result over, ``None`` where it makes a new one."""
+    """Returns the tensor that a torch function writes its result over; ``None`` if it allocates a new one."""
     is_in_place = bool(args) and (_is_in_place(name, len(args) > 1) or kwargs.get("inplace") is True)
     target = kwargs.get("out", args[0] if is_in_place else None)
     return target if isinstance(target, Tensor) else None
@@ -32,21 +32,21 @@ def written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor 
 
 @cache
 def _is_in_place(name: str, has_operand: bool) -> bool:
-    """Whether a function writes over its first argument, as ``add_`` and ``__iadd__`` do."""
+    """True if a function writes over its first argument, as ``add_`` and ``__iadd__`` do."""
     if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and has_operand)
     return name.endswith("_")
 
 
 def share_memory(one: object, other: object) -> bool:
-    """Whether two tensors lie in the same storage; false where one of them cannot be read."""
+    """True if two tensors share storage; False if one of them cannot be read."""
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or why_unreadable(one, other) is not None:
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() != 0
 
 
 def keep_copies(holders: Iterable[Holder], target: Tensor) -> None:
-    """Lets holders hold copies of what is about to be written over."""
+    """Replaces tensors that are about to be overwritten with copies."""
     for holder in holders:
         if share_memory(holder.before, target):
             holder.before = holder.before.clone()
@@ -55,7 +55,7 @@ def keep_copies(holders: Iterable[Holder], target: Tensor) -> None:
 
 
 def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
-    """A copy of the input of a softmax whose output is written over it."""
+    """Returns a copy of a softmax's input if its output is written over it."""
     if "softmax" not in name or not args or not share_memory(args[0], target):
         return None
     with apart_from_the_run():
@@ -64,13 +64,17 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
 
 
 def intact(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
-    """Scores and weights of a softmax over the last axis as they were, and what of them had been overwritten unseen.
+    """Returns scores and weights of a softmax over the last axis as they were, and a remark on what is lost.
 
-    Some rows are compared: weights that no longer sum to 1 are computed again, other scores than theirs are not known.
+    Some rows are compared: weights that no longer sum to 1 are computed again; scores that do not give the weights are
+    lost.
 
     Args:
         before: the input of the softmax, ``(..., queries, keys)``.
-        after: its output.
+        after: its output, of the same shape.
+
+        Returns:
+            The scores, the weights, and the remark, empty if nothing is lost.
     """
     if _is_softmax(before, after):
         return before, after, ""
@@ -82,7 +86,7 @@ def intact(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
 
 
 def _is_softmax(before: Tensor, after: Tensor) -> bool:
-    """Whether the weights are those of the scores, on at most 32 queries of each map; rows that see nothing aside."""
+    """True if the weights are a softmax of the scores, on at most 32 queries of each map; fully masked rows aside."""
     scores, weights = _some_rows(before), _some_rows(after)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
     seen = scores.isfinite().any(-1) & difference.isfinite()
@@ -95,6 +99,6 @@ def _tolerance(before: Tensor, after: Tensor) -> float:
 
 
 def _some_rows(tensor: Tensor) -> Tensor:
-    """At most 32 evenly spread rows of each map, in float32 at least."""
+    """Returns at most 32 evenly spaced rows of each map, in float32 or finer."""
     rows = tensor[..., :: -(-tensor.shape[-2] // MAX_CHECKED_QUERIES), :]
     return rows if rows.dtype in EXACT_DTYPES else rows.float()

@@ -1,4 +1,4 @@
-"""Which tensors can be read while a model runs, and why others cannot."""
+"""Tells which tensors can be read while a model runs, and shields our own computations from its modes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,10 +13,10 @@ PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
 class _Traced(local):
-    """What belongs to the running thread alone.
+    """The state of the running thread.
 
     Attributes:
-        now: whether torch.jit.trace follows it, but for what is computed here.
+        now: True if torch.jit.trace follows the thread, even while `untraced` suspends it.
     """
 
     now = False
@@ -40,7 +40,7 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
 
 
 def why_unreadable(*values: object) -> str | None:
-    """What one of the tensors among the values is that its numbers cannot be read; ``None`` where all can be."""
+    """Returns why one of the tensors among the values cannot be read; ``None`` if all can be."""
     with torch._C.DisableTorchFunction():
         for value in values:
             if isinstance(value, Tensor):
@@ -51,14 +51,14 @@ def why_unreadable(*values: object) -> str | None:
 
 
 def apart_from_the_run() -> AbstractContextManager[None]:
-    """What is computed in the block is seen by no mode, subclass or autograd graph of the run that is observed."""
+    """Hides the block's computations from all modes, subclasses and autograd graphs of the observed run."""
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
         return _apart_from_modes()
     return _Apart()
 
 
 class _Apart(AbstractContextManager[None]):
-    """The same where nobody traces the run or dispatches its functions, which costs a tenth."""
+    """Like `_apart_from_modes`, for runs without tracing and dispatch modes: it costs a tenth of the time."""
 
     def __enter__(self) -> None:
         self.functions = torch._C.DisableTorchFunction()
@@ -87,7 +87,7 @@ def _apart_from_modes() -> Iterator[None]:
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """What is computed in the block, shapes included, is not in the graph that torch.jit.trace makes of the run."""
+    """Keeps the block's computations, shapes included, out of the graph of torch.jit.trace."""
     state = torch._C._get_tracing_state()
     if state is None:
         yield

@@ -1,4 +1,4 @@
-"""Calls over queries or keys that a module picked from more, with these at their own places among all."""
+"""Places queries or keys that a module gathered by index at their positions among all."""
 
 from dataclasses import replace
 from math import inf
@@ -16,11 +16,11 @@ SPREAD = "{} of {} {} were picked; they stand at their places, and the {} of oth
 
 
 class PlacedRows(NamedTuple):
-    """The places of picked rows.
+    """The places of gathered rows.
 
     Attributes:
-        places: ``(batch or 1, heads, rows)``; ``None`` where they are not known.
-        total: how many there are in all.
+        places: ``(batch or 1, heads, rows)``; ``None`` if unknown.
+        total: the number of rows before the gather.
     """
 
     places: Tensor | None
@@ -28,13 +28,13 @@ class PlacedRows(NamedTuple):
 
 
 def places_of(picks: Picks, folded: Tensor | None, attends: nn.Module, rows: int) -> PlacedRows:
-    """The places of picked queries or keys, if the module that attends picked them itself, or put all in another order.
+    """Returns the places of gathered queries or keys, if the attention module gathered them, or reordered all.
 
     Args:
-        picks: which rows they are.
-        folded: their numbers as ``(batch, heads, rows, features)``; ``None`` where these have other axes.
+        picks: the numbers of the rows.
+        folded: these numbers as ``(batch, heads, rows, features)``; ``None`` if they cannot be folded.
         attends: the module that attends.
-        rows: how many there are.
+        rows: the number of gathered rows.
     """
     unknown = PlacedRows(None, picks.total)
     if folded is None or (picks.picker is not attends and rows != picks.total):
@@ -48,7 +48,13 @@ def places_of(picks: Picks, folded: Tensor | None, attends: nn.Module, rows: int
 
 
 def spread(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
-    """The call with picked queries and keys at their places, and a note of what was picked."""
+    """Returns the call with gathered queries and keys at their places, and a remark on it.
+
+    Args:
+        call: the call of the gathered rows.
+        queries: the places of the queries; ``None`` if they were not gathered.
+        keys: the places of the keys; ``None`` if they were not gathered.
+    """
     batch, heads, rows, columns = call.shape
     height, width = (rows if queries is None else queries.total), (columns if keys is None else keys.total)
     placed = all(each is None or each.places is not None for each in (queries, keys))
@@ -66,19 +72,19 @@ def _noted(call: AttentionCall, *notes: str) -> AttentionCall:
 
 
 class _Spread:
-    """Puts rows of tensors at their places.
+    """Scatters rows of tensors to their places.
 
     Args:
-        leading: batch and heads.
-        queries: the places of queries; ``None`` where all are there.
-        keys: the same of keys.
+        leading: the numbers of texts and heads.
+        queries: the places of the queries; ``None`` if they were not gathered.
+        keys: the places of the keys; ``None`` if they were not gathered.
     """
 
     def __init__(self, leading: tuple[int, int], queries: PlacedRows | None, keys: PlacedRows | None) -> None:
         self.leading, self.queries, self.keys = leading, queries, keys
 
     def of(self, call: AttentionCall) -> AttentionCall:
-        """The call of all queries and keys."""
+        """Returns the call with all queries and keys."""
         values = None if call.values is None else _put(call.values, self.keys, 2, 0.0)
         output = None if call.output is None else _put(call.output, self.queries, 2, 0.0)
         if isinstance(call, FactoredCall):
@@ -108,7 +114,7 @@ class _Spread:
         )
 
     def _cells(self, cells: Tensor, filling: float) -> Tensor:
-        """Cells ``(batch, heads, queries, keys)``, the others filled with a number."""
+        """Returns cells ``(batch, heads, queries, keys)`` at their places, the others filled with a number."""
         whole = cells.expand(*self.leading, *cells.shape[2:])
         return _put(_put(whole, self.queries, 2, filling), self.keys, 3, filling)
 
@@ -117,12 +123,12 @@ class _Spread:
 
 
 def _put(tensor: Tensor, rows: PlacedRows | None, axis: int, filling: float) -> Tensor:
-    """The tensor with the numbers along an axis at their places."""
+    """Returns the tensor with its rows along an axis scattered to their places."""
     if rows is None or rows.places is None:
         return tensor
     shape = [*tensor.shape]
     heads = rows.places
-    if heads.shape[1] not in (1, shape[1]):  # of groups, which share their keys
+    if heads.shape[1] not in (1, shape[1]):  # key heads, each shared by a group of heads
         heads = heads.repeat_interleave(shape[1] // heads.shape[1], 1)
     index = heads[..., None] if axis == 2 else heads[:, :, None]
     shape_of_index = [*shape]
