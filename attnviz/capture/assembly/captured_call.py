@@ -1,4 +1,4 @@
-"""What is kept of a call until the recording is made, in numpy: whole maps, or of long texts factors or blocks."""
+"""Keeps calls as numpy arrays until the recording is made: whole maps, or factors or blocks of long ones."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,13 +29,13 @@ from attnviz.metrics.metrics import hold_numbers
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
-MAX_DENSE_CELLS = 256 * 256  # queries x keys of a map that is held whole; the factors of a longer one are smaller
-MIN_CHECKED_BYTES = 2**24  # asking for free memory takes longer than maps of this size
+MAX_DENSE_CELLS = 256 * 256  # queries x keys of a whole map; the factors of a longer one are smaller
+MIN_CHECKED_BYTES = 2**24  # below this size, asking for free memory takes longer than the maps
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
-SEEN_ARRAYS = ("visible", "counts")  # which are the same for all heads, or have such an axis
+SEEN_ARRAYS = ("visible", "counts")  # visibility: shared by all heads, or with an axis of heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
-MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once
+MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once, to bound memory
 
 
 TextTokens = Callable[[int], tuple[Tokens, Tokens]]
@@ -47,18 +47,18 @@ class CapturedCall:
     """A recorded call.
 
     Attributes:
-        site: where it was made.
-        heads: the kept heads' numbers.
-        shape: batch, heads, queries, keys.
-        scale: what q·k was multiplied by, if known.
-        fidelity: one a text of the batch.
-        held_as: as which maps.
-        fields: one a text of the batch: what these maps are made of.
-        marks: of its keys.
-        note: what a reader of its maps must know.
+        site: its place in the model.
+        heads: the numbers of the recorded heads.
+        shape: texts, heads, queries, keys.
+        scale: the factor of q·k, if known.
+        fidelity: the largest difference from the model's output, for each text of the batch.
+        held_as: the kind of its maps.
+        fields: the arrays of these maps, for each text of the batch.
+        marks: the marks of its keys.
+        note: a remark for readers of its maps.
         first_item: the number of its first text in the recording.
-        passes: how many forward passes its rows come from.
-        windows: how many windows of a text were put together.
+        passes: the number of forward passes that its rows come from.
+        windows: the number of windows of a text that were joined.
     """
 
     site: CallSite
@@ -83,15 +83,15 @@ def capture_call(
     first_head: int = 0,
     tokens_of: TokensOf | None = None,
 ) -> CapturedCall:
-    """The maps of these heads of a call: whole, or of a long call as factors, or pooled where these are not known.
+    """Returns these heads of a call as whole maps, or of a long call as factors, or pooled if it has no factors.
 
     Args:
-        site: where the call was made.
-        heads: their numbers in the layer.
+        site: the place of the call in the model.
+        heads: the numbers of the heads in the layer.
         call: the call.
-        dense: keep whole maps (true), or factors where there are any (false); ``None`` decides by the length.
+        dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
         first_head: the number of the call's first head.
-        tokens_of: gives the tokens of queries and keys, as far as they are known now; ``None`` for numbered ones.
+        tokens_of: returns the tokens of queries and keys known so far; ``None`` for numbered ones.
 
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
@@ -129,14 +129,21 @@ def _numbered(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
 
 
 def _held_as(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
-    """Which maps hold a call of so many queries and keys."""
+    """Returns the kind of maps for a call of this size."""
     if rules is not None:
         return FactoredMaps
     return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
 
 
 def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tokens) -> LayerMaps:
-    """The maps of one text; of several calls where each head of a layer is a module of its own."""
+    """Returns the maps of one text, joined from several calls if each head of a layer is a module of its own.
+
+    Args:
+        calls: the calls of one layer.
+        item: the number of the text in the batch.
+        queries: the tokens of the queries.
+        keys: the tokens of the keys.
+    """
     first = calls[0]
     fidelities = [call.fidelity[item] for call in calls]
     measured = [fidelity for fidelity in fidelities if fidelity is not None]
@@ -165,7 +172,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
 
 
 def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """What ``DenseMaps`` hold, one a text."""
+    """Returns the fields of ``DenseMaps``, for each text."""
     maps = call.maps(heads)
     scores, weights = _numbers(maps.scores), _numbers(maps.weights)
     _refuse_infinite(weights.sum(), site)
@@ -177,7 +184,7 @@ def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[s
 
 
 def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
-    """What ``PooledMaps`` hold, one a text; single cells are in memory for one head at a time, and measured there."""
+    """Returns the fields of ``PooledMaps``, for each text; one head's cells at a time are in memory, and measured."""
     numbers: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
@@ -198,7 +205,7 @@ def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextT
 def _measured(
     scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
 ) -> CapturedMetrics:
-    """The metrics of one head's cells."""
+    """Returns the metrics of one head's cells."""
     maps = DenseMaps(
         layer=site.layer,
         module=site.module,
@@ -214,12 +221,13 @@ def _measured(
 
 
 def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]) -> list[dict[str, Any]]:
-    """What ``FactoredMaps`` hold, one a text."""
+    """Returns the fields of ``FactoredMaps``, for each text."""
     count = call.shape[1]
     group = count // call.keys.shape[1]
     shared = sorted({head // group for head in heads})
     exact = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
-    own = replace(  # contiguous copies of the chosen heads alone, which products and the recording share
+    # Contiguous copies of the chosen heads alone, shared by the products below and the recording.
+    own = replace(
         call,
         queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
@@ -254,7 +262,7 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
 
 
 def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
-    """The kernel's log-sum-exp of each row, ``(batch, heads, queries)``, −inf where nothing is seen, if known."""
+    """Returns the kernel's log-sum-exp, ``(batch, heads, queries)``, −inf in rows without keys; ``None`` if unknown."""
     if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         return None
     logsumexp = call.logsumexp[:, heads]
@@ -265,7 +273,7 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
 
 
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
-    """The logarithm of each row's sum for a held head, the sink included, ``(batch, queries)``, a band at a time."""
+    """Returns one head's log-sum-exp, the sink included, ``(batch, queries)``, computed in bands of queries."""
     alone = _alone(call, head, key_head)
     rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
     whole = torch.cat([alone.masked_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
@@ -273,7 +281,7 @@ def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
 
 
 def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """The same, ``(batch, heads, queries)``, computed again in float64 where float32 is too coarse for 1e-5."""
+    """Returns the log-sum-exp, ``(batch, heads, queries)``, in float64 where float32 is coarser than 1e-5."""
     coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
     refined = logsumexp.clone() if coarse.any() else logsumexp
     for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
@@ -287,7 +295,7 @@ def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) 
 
 
 def _in_float64(call: FactoredCall) -> FactoredCall:
-    """The call in float64; on the CPU where its device has no such numbers."""
+    """Returns the call in float64, on the CPU if its device lacks that dtype."""
     device = torch.device("cpu") if call.queries.device.type in DEVICES_WITHOUT_FLOAT64 else call.queries.device
     return replace(
         call,
@@ -299,7 +307,7 @@ def _in_float64(call: FactoredCall) -> FactoredCall:
 
 
 def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
-    """One held head of the call, without its sink."""
+    """Returns one head of the call, without its sink."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
     added = tuple(each.of([head]) for each in call.position_biases)
@@ -307,7 +315,7 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
 
 
 def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError where the maps of one more layer do not fit into memory."""
+    """Raises AttnvizError if the maps of one more layer do not fit into memory."""
     batch, _, queries, keys = call.shape
     cells = queries * keys
     if held_as is FactoredMaps and isinstance(call, FactoredCall):
@@ -332,7 +340,7 @@ def _numbers(values: Tensor) -> FloatArray:
 
 
 def _joined_seen(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
-    """What the heads of several calls see of one text."""
+    """Returns the cells that the heads of several calls see in one text."""
     return shared_or_per_head(
         [visible_to_heads(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]
     )

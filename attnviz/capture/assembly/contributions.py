@@ -1,4 +1,4 @@
-"""What each key would move into a query of full weight: the norm of its value after the output projection.
+"""Computes the norm of what each key would move into a query of full weight: its value after the output projection.
 
 A contribution is ‖α f(x)‖ with f(x) = (x W_V + b_V) W_O of one head (Kobayashi et al. 2020, "Attention is Not Only a
 Weight", equation 4). The weight α is a number, so that only ‖f(x)‖ of each head and key has to be kept.
@@ -15,13 +15,13 @@ from attnviz.capture.assembly.output_projection import OperandPlace, OutputProje
 from attnviz.capture.assembly.windows import Windows, placed_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
 
-SEVERAL = "several maps"  # a field of calls whose output enters more than one linear map: they are refused
-MAX_PROJECTED_QUERIES = 8  # of those on which fidelity is measured, whose contributions are added up
-MIN_SQUARE = 0.01  # of the largest square that a value could have, below which it is not taken from products
+SEVERAL = "several maps"  # a flag in the fields of calls whose output enters more than one linear map: they are refused
+MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
+MIN_SQUARE = 0.01  # relative to the largest possible square: smaller ones suffer from cancellation
 
 
 class MovedValues:
-    """Adds to the recorded calls what their keys move, once the projection of each is found."""
+    """Adds the norms of moved values to recorded calls once their output projections are found."""
 
     def __init__(self) -> None:
         self.search = ProjectionSearch()
@@ -29,7 +29,14 @@ class MovedValues:
     def expect(
         self, call: AttentionCall, captured: CapturedCall, first_head: int, windows: Windows | None = None
     ) -> None:
-        """Begins to look for the projection of a call that is recorded, whose windows may have been put together."""
+        """Begins to search the output projection of a recorded call.
+
+        Args:
+            call: the call, with values and output.
+            captured: its recorded form, which receives the norms.
+            first_head: the number of the call's first head in its layer.
+            windows: the windows that were joined to whole maps, if any.
+        """
         if call.output is None or call.values is None or call.carried_on is not None:
             return
         held = [head - first_head for head in captured.heads]
@@ -52,7 +59,7 @@ class MovedValues:
 
 
 def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
-    """‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``."""
+    """Returns ‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``."""
     assert call.values is not None
     values = pick_heads(call.values, heads, call.shape[1]).float()
     found: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
@@ -60,18 +67,18 @@ def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequen
 
 
 def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a matrix in float32, ``(*rows, features)``, as a view where they follow each other."""
+    """Returns rows of a matrix in float32, ``(*rows.shape, features)``, as a view if they are consecutive."""
     first = int(rows[0, 0])
     follow = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
     return (weight[first : first + rows.numel()].reshape(*rows.shape, -1) if follow else weight[rows]).float()
 
 
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:
-    """The norms of values after a map of each head, ``(batch, heads, keys)``, without gradients.
+    """Returns the norms of values after a linear map of each head, ``(batch, heads, keys)``.
 
     Args:
-        values: of the heads, ``(batch, heads, keys, features of a head)``.
-        weights: ``(heads, features of a head, features)``.
+        values: ``(batch, heads, keys, features of a head)``.
+        weights: the maps, ``(heads, features of a head, features)``.
     """
     features, wide = weights.shape[1:]
     if len(values) * values.shape[2] <= features or wide <= features:
@@ -83,15 +90,15 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
-    """The norms of values after a map."""
+    """Returns the norms of values after a linear map, without the Gram matrix."""
     norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
     return norms
 
 
 def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The norms as √(v G vᵀ) with G = W Wᵀ of each head, which is small, and of which heads they are exact.
+    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and which heads they are exact for.
 
-    A square that is far below what G could make of a value is the difference of larger numbers.
+    A square far below the largest that G allows is a small difference of large terms, and has lost its digits.
     """
     products = weights @ weights.mT
     squares = (values @ products).mul_(values).sum(-1)
@@ -101,10 +108,10 @@ def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]
 
 
 def difference(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
-    """The largest difference of all contributions and the bias from what the projection gave, one a text.
+    """Returns the largest difference between all contributions plus bias and the projection's result, for each text.
 
-    The sum over heads and keys of α f(x) is computed for at most 8 of the queries that are checked; where some heads
-    alone are recorded, the others are taken as the model computed them.
+    The sum over heads and keys of α f(x) is computed for at most 8 of the checked queries; heads that are not
+    recorded enter as the model computed them.
     """
     batch, _, queries, _ = call.shape
     mixed, seen = call.checked(heads)
@@ -124,7 +131,7 @@ def difference(call: AttentionCall, projection: OutputProjection, heads: Sequenc
 
 
 def _by_text(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
-    """Some queries of a matrix ``(rows, features)`` as ``(batch, rows, features)``, a copy in float32 or finer."""
+    """Returns queries of a matrix ``(rows, features)`` as ``(batch, rows, features)``, copied to float32 or finer."""
     exact = torch.float64 if matrix.dtype == torch.float64 else torch.float32
     if queries_first:
         return matrix.view(-1, batch, matrix.shape[1])[rows].transpose(0, 1).to(exact, copy=True)

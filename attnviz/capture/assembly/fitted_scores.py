@@ -1,4 +1,4 @@
-"""How scores come of products, by least squares: a scale a head, and what is added for each key and each distance."""
+"""Fits scores to products of queries and keys by least squares: a scale a head, and biases by key and distance."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,18 +8,19 @@ from torch import Tensor
 
 from attnviz.capture.calls.attention_call import PositionBias, places_of
 
-SOLVED, MAX_STEPS = 1e-18, 200  # of conjugate gradients: squared residual that is none; steps, of which few are taken
+# Conjugate gradients: the squared residual, relative, at which they stop, and a bound that they rarely come near.
+SOLVED, MAX_STEPS = 1e-18, 200
 
 
 class Sample(NamedTuple):
-    """Some queries of the chosen heads, in float64 on the CPU.
+    """Some rows of the chosen heads, in float64 on the CPU.
 
     Attributes:
-        rows: ``(rows,)``, which queries.
-        scores: ``(batch, heads, rows, keys)``, the input of the softmax, 0 where hidden.
-        products: ``(batch, heads, rows, keys)``, queries · keys, 0 where hidden.
-        visible: ``(batch, 1, rows, keys)``.
-        queries: how many queries there are in all.
+        rows: ``(rows,)``, the numbers of the queries.
+        scores: ``(batch, heads, rows, keys)``, the input of the softmax, 0 where masked.
+        products: ``(batch, heads, rows, keys)``, queries · keys, 0 where masked.
+        visible: ``(batch, 1, rows, keys)``, bool.
+        queries: the number of all queries.
     """
 
     rows: Tensor
@@ -29,7 +30,7 @@ class Sample(NamedTuple):
     queries: int
 
     def last_of_first(self, rows: int) -> "Sample":
-        """The last rows of the first head of the first text alone."""
+        """Returns the last rows of the first head of the first text."""
         scores, products = (each[:1, :1, -rows:] for each in (self.scores, self.products))
         return self._replace(
             rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
@@ -37,12 +38,12 @@ class Sample(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What explains the scores of a sample.
+    """A fit of the scores of a sample.
 
     Attributes:
-        scales: ``(heads,)``.
-        biases: what positions add.
-        rest: ``(batch, heads, rows, keys)``, what is left unexplained.
+        scales: ``(heads,)``, the factors of q·k.
+        biases: the biases by position.
+        rest: ``(batch, heads, rows, keys)``, the residuals.
     """
 
     scales: Tensor
@@ -51,13 +52,14 @@ class Fit(NamedTuple):
 
 
 def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
-    """The scale of each head and the biases that leave the least squares of the scores.
+    """Returns the scale of each head and the biases with the least squared residuals.
 
-    What the biases explain of the products is taken out of both first, so that the scale is of what is left.
+    The part of the products that biases explain is first removed from products and scores, so that the scale fits the
+    rest alone.
 
     Args:
         sample: the scores to fit.
-        by_distance: of each bias, whether it is of a distance or of a key; none for no bias.
+        by_distance: for each bias, True if it depends on the distance, False if on the key; empty for no bias.
     """
     terms = _Terms.of(sample, by_distance)
     of_scores, of_products = (terms.solve(each) for each in (sample.scores, sample.products))
@@ -69,12 +71,12 @@ def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
 
 
 class _Terms(NamedTuple):
-    """One number for each place of some axes, which add up to a map: the unknowns of the least squares.
+    """Biases along some axes, whose sum is a map: the unknowns of the least squares.
 
     Attributes:
         visible: ``(batch, 1, rows, keys)``, 1 or 0.
-        places: of each axis ``(rows or 1, keys)``, the place of each cell.
-        sizes: of each axis, how many places there are.
+        places: for each axis the place of each cell, ``(rows or 1, keys)``.
+        sizes: for each axis the number of places.
     """
 
     visible: Tensor
@@ -89,14 +91,14 @@ class _Terms(NamedTuple):
         return cls(sample.visible.double(), places, sizes)
 
     def cells(self, numbers: Sequence[Tensor]) -> Tensor:
-        """The sum of the numbers of each visible cell's places, ``(batch, heads, rows, keys)``."""
+        """Returns the sum of the biases of each visible cell, ``(batch, heads, rows, keys)``."""
         total = torch.zeros((), dtype=torch.float64)
         for each, place in zip(numbers, self.places, strict=True):
             total = total + each[..., place]
         return total * self.visible
 
     def sums(self, cells: Tensor) -> list[Tensor]:
-        """The sum over the visible cells of each place, ``(batch, heads, places)`` of each axis."""
+        """Returns the sum of each place's visible cells, ``(batch, heads, places)`` an axis: `cells` transposed."""
         shown = (cells * self.visible).flatten(-2)
         rows, keys = cells.shape[-2:]
         return [
@@ -107,7 +109,7 @@ class _Terms(NamedTuple):
         ]
 
     def solve(self, cells: Tensor) -> list[Tensor]:
-        """The numbers that fit the cells, by conjugate gradients: means where there is one axis."""
+        """Returns the biases that fit the cells, by preconditioned conjugate gradients; of one axis these are means."""
         counts = [each.clamp_min(1) for each in self.sums(torch.ones_like(cells))]
         numbers = [torch.zeros_like(each) for each in counts]
         rest = self.sums(cells)
@@ -128,7 +130,7 @@ class _Terms(NamedTuple):
 
 
 def _dot(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
-    """The products of all numbers of each head summed up, ``(batch, heads, 1)``."""
+    """Returns the dot product of each head, ``(batch, heads, 1)``."""
     total = torch.zeros((), dtype=torch.float64)
     for each, beside in zip(one, other, strict=True):
         total = total + (each * beside).sum(-1, keepdim=True)

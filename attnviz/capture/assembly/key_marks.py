@@ -1,4 +1,4 @@
-"""KeyMarks: one number for each key of a call, by which it is known again in another forward pass."""
+"""Computes one number for each key of a call, which identifies the key in another forward pass."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,37 +10,41 @@ from torch import Tensor
 from attnviz.base.arrays import FloatArray
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, SoftmaxCall
 
-TOLERANCE, HALF_TOLERANCE = (
-    1e-3,
-    5e-2,
-)  # of the largest: a key that is computed again is rounded
+# Relative to the largest mark: a key that is computed again is rounded differently.
+TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
 MAX_REMEMBERED = 16
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class KeyMarks:
-    """The marks of a call's keys, or of its values where the keys are not known.
+    """The marks of a call's keys, or of its values if the keys are unknown.
 
     Attributes:
         numbers: ``(batch, key heads, keys)``.
-        tolerance: how far they may differ from those of the same keys, as a share of the largest.
+        tolerance: the largest difference between marks of one key, as a share of the largest mark.
     """
 
     numbers: FloatArray
     tolerance: float
 
     def first(self, count: int) -> "KeyMarks":
-        """The marks of the first keys."""
+        """Returns the marks of the first keys."""
         return KeyMarks(self.numbers[..., :count], self.tolerance)
 
     def followed_by(self, other: "KeyMarks") -> "KeyMarks":
-        """These marks and then others."""
+        """Returns these marks, followed by others."""
         numbers = np.concatenate(_of_shared_heads(self.numbers, other.numbers), axis=-1)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
     def equal(self, start: int, other: "KeyMarks", count: int) -> bool:
-        """Whether the keys from a place on are the first ones of another call."""
+        """True if the keys from a place on equal the first keys of another call.
+
+        Args:
+            start: the place of the first compared key.
+            other: the marks of the other call.
+            count: the number of compared keys.
+        """
         ours, theirs = _of_shared_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
         if ours.shape != theirs.shape:
             return False
@@ -49,13 +53,13 @@ class KeyMarks:
 
 
 def _of_shared_heads(ours: FloatArray, theirs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The marks of the heads that both have: one pass may repeat a key for each query of its group, another not."""
+    """Returns the marks of common heads: one pass may repeat a key head for each head of its group, another not."""
     heads = min(ours.shape[1], theirs.shape[1])
     return ours[:, :: ours.shape[1] // heads], theirs[:, :: theirs.shape[1] // heads]
 
 
 def key_marks(call: AttentionCall) -> KeyMarks | None:
-    """The marks of a call's keys; ``None`` where neither keys nor values are known."""
+    """Returns the marks of a call's keys; ``None`` if neither keys nor values are known."""
     tensor = _keys_of(call)
     if tensor is None:
         return None
@@ -65,13 +69,13 @@ def key_marks(call: AttentionCall) -> KeyMarks | None:
 
 @lru_cache(MAX_REMEMBERED)
 def _directions(features: int, device: torch.device) -> Tensor:
-    """What each feature of a key is multiplied by."""
-    with torch.inference_mode(False):  # it is used by other runs as well
+    """Returns fixed coefficients of the features, whose sum is a mark."""
+    with torch.inference_mode(False):  # the cached tensor must not be an inference tensor: other runs use it too
         return torch.cos(1.7 * torch.arange(features, device=device, dtype=torch.float32) + 0.3)
 
 
 def _keys_of(call: AttentionCall) -> Tensor | None:
-    """The keys, or the values, ``(batch, key heads, keys, features)``."""
+    """Returns the keys, else the values, ``(batch, key heads, keys, features)``."""
     if isinstance(call, FactoredCall):
         return call.keys
     if isinstance(call, SoftmaxCall) and call.product is not None:

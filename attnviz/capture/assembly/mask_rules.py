@@ -1,7 +1,7 @@
-"""A call's mask as rules of positions, so that the memory of a long text's maps does not grow with its square.
+"""Describes a call's mask by rules of positions, so that memory does not grow with the square of a text's length.
 
-A mask is split into what it hides (causal, window, chunk, prefix, padding) and what it adds (a number for each key, or
-for each distance, as linear and relative biases do); what no rule describes is kept cell by cell.
+A mask is split into what it hides (causal, window, chunk, prefix, padding) and what it adds (a bias for each key, or
+for each distance, as linear and relative biases do); cells that no rule describes are kept one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,19 +16,19 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.capture.calls.attention_call import FactoredCall, one_or_each
 
-MAX_BAND_QUERIES = 256  # queries that are compared at once
-SAMPLED_QUERIES = 64  # from which the number of each distance is read, the first and the last among them
+MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
+SAMPLED_QUERIES = 64  # queries from which the bias of each distance is read, the first and the last among them
 
 
 class PositionRules(NamedTuple):
-    """One text's mask: which cells are visible, and what positions add to their scores."""
+    """The mask of one text: the visible cells, and the bias added to their scores."""
 
     mask: Mask
     bias: Bias
 
 
 def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
-    """The rules of each text's mask for these heads; ``None`` where heads see different cells."""
+    """Returns the rules of each text's mask for these heads; ``None`` if heads see different cells."""
     batch, _, queries, keys = call.shape
     if call.mask is None:
         rule = Mask(causal=call.causal, window=call.window)
@@ -46,7 +46,7 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
 
 
 def _shared_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
-    """Which cells these heads see, ``(batch, queries, keys)``; ``None`` where they see different cells."""
+    """Returns the cells that these heads see, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
     batch, _, queries, keys = call.shape
     cells = call.visible_cells()
     cells = one_or_each(cells if cells.shape[1] == 1 else cells[:, list(heads)])
@@ -60,7 +60,7 @@ def _shared_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
-    """What positions add to the scores of these heads, beside a mask that adds nothing."""
+    """Returns the biases by position of these heads in one text, for a mask that is not a bias itself."""
     numbers: dict[bool, FloatArray] = {
         each.by_distance: each.of(heads).numbers[item].float().cpu().numpy() for each in call.position_biases
     }
@@ -69,7 +69,7 @@ def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
 
 
 def mask_of(cells: BoolArray) -> Mask:
-    """The rule that shows these cells, ``(queries, keys)``; cell by cell where there is none."""
+    """Returns the rule that gives these visible cells, ``(queries, keys)``; an explicit mask if there is none."""
     padding: BoolArray = np.asarray(cells.any(axis=0))
     for rule in _candidates(cells):
         whole = replace(rule, padding=None if padding.all() else padding)
@@ -79,7 +79,7 @@ def mask_of(cells: BoolArray) -> Mask:
 
 
 def _candidates(cells: BoolArray) -> Iterator[Mask]:
-    """Rules that may show these cells, read from the first and last visible key of each query."""
+    """Yields rules that may give these cells, guessed from the first and last visible key of each query."""
     queries, keys = cells.shape
     yield Mask()
     rows = np.arange(queries)[cells.any(axis=1)]
@@ -98,19 +98,19 @@ def _candidates(cells: BoolArray) -> Iterator[Mask]:
 
 
 def _chunks(causal: bool, offset: int, first: IntArray) -> Iterator[Mask]:
-    """The rule of chunks as long as the first one, where there is a second."""
+    """Yields the rule of chunks as long as the first one, if there is a second."""
     later = first[first > 0]
     if len(later):
         yield Mask(causal=causal, chunk=int(later[0]), offset=offset)
 
 
 def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
-    """What a mask adds to the scores of visible cells, as the shortest rule that describes it.
+    """Returns the bias that a mask adds to the scores of visible cells, as the shortest rule.
 
     Args:
-        numbers: ``(heads or 1, queries, keys)``.
-        cells: ``(queries, keys)``, true where visible.
-        heads: how many heads the bias is for.
+        numbers: the mask, ``(heads or 1, queries, keys)``.
+        cells: ``(queries, keys)``, True where visible.
+        heads: the number of heads of the bias.
     """
     by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]
     by_key[:, ~cells.any(axis=0)] = 0
@@ -123,7 +123,7 @@ def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
 
 
 def _by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """The number of each distance key − query from ``1 − queries`` on, read from sampled queries; 0 where unknown."""
+    """Returns the bias of each distance key − query from ``1 − queries`` on, by sampled queries; 0 if unknown."""
     count, keys = cells.shape
     found = np.zeros((len(numbers), count + keys - 1), dtype=np.float32)
     rows = np.flatnonzero(cells.any(axis=1))
@@ -135,13 +135,13 @@ def _by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
 
 
 def _agrees(numbers: FloatArray, cells: BoolArray, rule: FloatArray) -> bool:
-    """Whether every visible cell has the number of the rule, ``(heads, queries or 1, keys)``, to the bit."""
+    """True if every visible cell equals the rule, ``(heads, queries or 1, keys)``, to the bit."""
     everywhere = np.broadcast_to(rule, numbers.shape)
     return all(((numbers[:, band] == everywhere[:, band]) | ~cells[band]).all() for band in _bands(cells))
 
 
 def _for_heads(array: FloatArray, heads: int) -> FloatArray:
-    """The array repeated for every head."""
+    """Returns the array repeated for every head."""
     return np.ascontiguousarray(np.broadcast_to(array, (heads, *array.shape[1:])))
 
 

@@ -1,7 +1,7 @@
-"""The output projection of attention: the linear map that consumes what the heads gave, found in the run itself.
+"""Finds the output projection of attention: the linear map whose operand the heads' outputs enter.
 
-What a head gave is looked for, number by number, among the operands of the products with constant weights that follow.
-So it does not matter by which functions it got there, whether by views, copies, permutations or a concatenation.
+The columns of each head's output are searched by value among the operands of later products with constant weights. So
+it does not matter which views, copies, permutations or concatenations lie between.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ from torch import Tensor
 
 from attnviz.capture.flow.products import Contraction, contraction
 
-MAX_COMPARED_ROWS = 16  # of a column, before all of them are
-MAX_PENDING = 64  # calls whose projection is looked for at once: heads may be modules of their own
+MAX_COMPARED_ROWS = 16  # rows of a column that are compared before all rows are
+MAX_PENDING = 64  # calls whose projection is searched at once: each head may be a module of its own
 
 
 @dataclass(frozen=True, eq=False)
 class OutputProjection:
-    """The linear map that takes what attention gave.
+    """The linear map that projects the outputs of the heads.
 
     Attributes:
         weight: ``(columns, features)``.
-        bias: ``(features,)``, added by the same function; ``None`` where it adds none.
-        columns: ``(heads, features of a head)``, where in the operand each number of a head stands.
+        bias: ``(features,)``, added by the same function; ``None`` if it adds none.
+        columns: ``(heads, features of a head)``, the operand's column of each feature.
         matrix: ``(rows, columns)``, the operand.
-        result: ``(rows, features)``, what the map gave.
-        queries_first: whether rows are ordered by queries and then by texts, and not by texts first.
+        result: ``(rows, features)``, the result of the map.
+        queries_first: True if rows are ordered by queries and then by texts; else by texts first.
     """
 
     weight: Tensor
@@ -41,11 +41,11 @@ class OutputProjection:
 
 @dataclass(frozen=True, eq=False)
 class OperandPlace:
-    """Where in a product the operand stands that attention gave.
+    """An operand of a product, which may be the output of attention.
 
     Attributes:
-        product: the product, the operand first.
-        operand: the tensor as the function was given it.
+        product: the product, this operand first.
+        operand: the tensor as it was passed to the function.
     """
 
     product: Contraction
@@ -53,26 +53,26 @@ class OperandPlace:
 
     @property
     def order(self) -> tuple[list[int], list[int]]:
-        """The axes of the operand that are rows, and those that are summed over, which are columns."""
+        """The axes of the operand that are rows, and the summed axes, which are columns."""
         letters = self.product.left_letters
         kept = [at for at, letter in enumerate(letters) if letter not in self.product.summed]
         return kept, [letters.index(letter) for letter in self.product.summed]
 
     def matrix(self) -> Tensor:
-        """The operand as ``(rows, columns)``."""
+        """Returns the operand as ``(rows, columns)``."""
         rows, columns = self.order
         wide = prod(self.operand.shape[at] for at in columns)
         return self.operand.permute(*rows, *columns).reshape(-1, wide)
 
     def restored(self, matrix: Tensor) -> Tensor:
-        """A matrix of this shape as the operand was given."""
+        """Returns a matrix ``(rows, columns)`` in the shape of the operand."""
         rows, columns = self.order
         order = [*rows, *columns]
         back = [order.index(at) for at in range(len(order))]
         return matrix.reshape([self.operand.shape[at] for at in order]).permute(back)
 
     def weight(self) -> Tensor:
-        """The other operand as ``(columns, features)``."""
+        """Returns the other operand as ``(columns, features)``."""
         letters = self.product.right_letters
         summed = [letters.index(letter) for letter in self.product.summed]
         own = [at for at in range(len(letters)) if at not in summed]
@@ -80,7 +80,7 @@ class OperandPlace:
         return self.product.right.permute(*summed, *own).reshape(wide, -1)
 
     def result(self, result: Tensor) -> Tensor:
-        """What the product gave as ``(rows, features)``."""
+        """Returns the result of the product as ``(rows, features)``."""
         own = [letter for letter in self.product.right_letters if letter not in self.product.summed]
         rows = [letter for letter in self.product.left_letters if letter not in self.product.summed]
         order = [self.product.letters.index(letter) for letter in (*rows, *own)]
@@ -88,7 +88,13 @@ class OperandPlace:
 
 
 def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[OperandPlace]:
-    """Both operands of a function that computes a product of two tensors, each with the other as its weights."""
+    """Returns both operands of a function that multiplies two tensors, each with the other as its weights.
+
+    Args:
+        name: the name of the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+    """
     product = contraction(name, args, kwargs)
     if product is None or not product.summed:
         return []
@@ -97,12 +103,18 @@ def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> li
 
 
 def _shares_more(product: Contraction) -> bool:
-    """Whether the operands share letters that are not summed: then each row has weights of its own."""
+    """True if the operands share letters that are not summed, so that each row has weights of its own."""
     return bool(set(product.left_letters) & set(product.right_letters) - set(product.summed))
 
 
 def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
-    """What a function of torch adds to its product, ``None`` where that is nothing."""
+    """Returns the bias that a torch function adds to its product; ``None`` if it adds none.
+
+    Args:
+        name: the name of the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+    """
     if name == "linear":
         return kwargs.get("bias", args[2] if len(args) > 2 else None)
     if name in ("addmm", "baddbmm"):
@@ -112,11 +124,14 @@ def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | 
 
 
 def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Where in a matrix what attention gave stands, ``(heads, features)``, and whether its rows go by queries first.
+    """Returns the columns of a matrix that hold an attention output, and True if its rows go by queries first.
 
     Args:
         output: ``(batch, heads, queries, features)``.
         matrix: ``(rows, columns)``.
+
+    Returns:
+        The columns, ``(heads, features)``, and the order of rows; ``None`` if a column is missing.
     """
     batch, heads, queries, features = output.shape
     if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
@@ -131,7 +146,7 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
 
 
 def _columns(wanted: Tensor, matrix: Tensor) -> Tensor | None:
-    """Which columns of a matrix hold these, in their order; ``None`` where one is not there."""
+    """Returns the numbers of the columns that equal the wanted ones, in their order; ``None`` if one is missing."""
     count = wanted.shape[1]
     if wanted.shape == matrix.shape and torch.equal(wanted, matrix):
         return torch.arange(count, device=matrix.device)
@@ -149,8 +164,8 @@ def _columns(wanted: Tensor, matrix: Tensor) -> Tensor | None:
 
 
 def _as_bytes(matrix: Tensor) -> list[bytes]:
-    """Each column of a matrix, as bytes."""
-    columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # with one zero, not two
+    """Returns each column of a matrix as bytes."""
+    columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # + 0.0 turns -0.0 into 0.0, whose bytes differ
     return [column.tobytes() for column in columns]
 
 
@@ -158,14 +173,14 @@ Found = Callable[[OutputProjection, OperandPlace], None]
 
 
 class ProjectionSearch:
-    """Looks for the projections of attention calls among the products that a thread computes.
+    """Searches the output projections of attention calls among the products that a thread computes.
 
-    What the heads gave may enter several maps, as where an adapter (LoRA) adds its own: each of them is received.
+    An output may enter several maps, as when an adapter (LoRA) adds its own: each of them is reported.
 
     Attributes:
-        pending: what the calls gave, ``(batch, heads, queries, features)``, and what receives their projection.
+        pending: outputs of calls, ``(batch, heads, queries, features)``, and the functions that receive projections.
         entered: the operand of the last projection, until the next call is expected.
-        received: what was told of it, with the columns and whether its rows go by queries first.
+        received: the functions that received it, with the columns and the order of rows.
     """
 
     def __init__(self) -> None:
@@ -175,11 +190,11 @@ class ProjectionSearch:
 
     @property
     def is_looking(self) -> bool:
-        """Whether a product may be one that is looked for."""
+        """True if the next product may be a projection that is searched."""
         return bool(self.pending) or self.entered is not None
 
     def expect(self, output: Tensor, found: Found) -> None:
-        """Begins to look for the projection of an attention call."""
+        """Begins to search the projection of an attention output."""
         self.entered, self.received = None, []
         self.pending = [*self.pending[1 - MAX_PENDING :], (output, found)]
 
@@ -191,7 +206,15 @@ class ProjectionSearch:
         result: Any,
         is_constant: Callable[[Tensor], bool],
     ) -> bool:
-        """Looks at a function that has returned, and tells whether it was the projection of a call."""
+        """Compares a function that has returned with the searched projections; True if it is one of them.
+
+        Args:
+            name: the name of the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
+            is_constant: returns True for parameters and what is computed from them alone.
+        """
         if not self.is_looking or not isinstance(result, Tensor):
             return False
         for place in operand_places(name, args, kwargs):
@@ -204,7 +227,7 @@ class ProjectionSearch:
         return False
 
     def _enters_again(self, place: OperandPlace) -> bool:
-        """Whether the operand is that of the last projection."""
+        """True if the operand is that of the last projection."""
         if self.entered is None or place.operand.data_ptr() != self.entered.data_ptr():
             return False
         matrix = place.matrix()
@@ -217,7 +240,7 @@ class ProjectionSearch:
         return True
 
     def _looks(self, place: OperandPlace) -> bool:
-        """Whether the operand is as large as what a call gave, or as several calls together."""
+        """True if the operand is as large as a call's output, or as several together."""
         return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:

@@ -1,8 +1,8 @@
-"""The factors of a call: the arguments of its kernel, or recovered from a softmax and the product before it.
+"""Recovers the factors of a call, queries, keys and mask, from a softmax and the product before it.
 
-Of attention written by hand the input and output of its softmax are known. Where the input is the product of queries
-and keys, times a scale of all heads or of each, plus what a mask and positions add, the maps can be computed from these
-alone. The factors are used only after every visible score that they give has been compared with the model's.
+For attention written by hand, the input and output of the softmax are known. If the input is the product of queries and
+keys, times one scale or one for each head, plus a mask and biases by position, the maps can be computed from these
+alone. Factors are used only after every visible score that they give has been compared with the model's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,17 +23,17 @@ from attnviz.capture.calls.attention_call import (
     pick_heads,
 )
 
-WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # what rounding explains, in float32 and in half precision
-SCORE_TOLERANCE = 1e-5  # in float32, times 1 + |score|
+WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # errors that rounding explains, absolute
+SCORE_TOLERANCE = 1e-5  # in float32, relative to 1 + |score|
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
-SPACED_QUERIES, LAST_QUERIES = 48, 16  # from which scale and biases are fitted
-MAX_BAND_QUERIES = 256  # queries that are compared at once
+SPACED_QUERIES, LAST_QUERIES = 48, 16  # queries to which scale and biases are fitted
+MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 OWN_SCALES = "each head multiplies q·k by a scale of its own, which its queries hold"
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Queries, keys and mask from which the maps of these heads can be computed; ``None`` where they are not known."""
+    """Returns factors from which the maps of these heads can be computed; ``None`` if there are none."""
     if isinstance(call, FactoredCall):
         return call
     assert isinstance(call, SoftmaxCall)
@@ -44,14 +44,14 @@ def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None
 
 
 def _gives_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> bool:
-    """Whether the factors give the model's own weights, compared on at most 32 queries."""
+    """True if the factors give the model's weights, compared on at most 32 queries."""
     rows = slice(None, None, -(-call.shape[2] // MAX_CHECKED_QUERIES))
     ours, real = (each.weights(heads, rows).float() for each in (factors, call))
     return bool(((ours - real).abs() < _weight_tolerance(call, factors.masked_scores(heads, rows))).all())
 
 
 def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
-    """How far rounding may move a weight: the more, the larger the scores (steep slopes reach thousands)."""
+    """Returns how far rounding may move a weight, which grows with the scores (steep slopes reach thousands)."""
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
     largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
@@ -59,16 +59,16 @@ def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
 
 
 def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
-    """The factors that give every visible score of these heads; positions may add to keys, to distances, or to both."""
+    """Returns factors that give every visible score of these heads, with biases by key, by distance, both or none."""
     visible = _shared_visible(call.before, heads)
     if visible is None:
         return None
-    if call.before.dtype not in EXACT_DTYPES:  # under autocast they were rounded before they were multiplied
+    if call.before.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
         product = Product(*(each.to(call.before.dtype) for each in product))
     sample = _sample(call, product, visible, heads)
     small = sample.last_of_first(LAST_QUERIES)
     for by_distance in ((), (False,), (True,), (False, True)):
-        if not _explains(small, by_distance, call):  # which is soon known
+        if not _explains(small, by_distance, call):  # a small sample rejects most models at low cost
             continue
         for found in _candidates(call, product, visible, fit(sample, by_distance), heads):
             if _largest_if_equal(found, call, heads, sample.rows) is not None:
@@ -77,7 +77,7 @@ def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> Fac
 
 
 def _explains(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) -> bool:
-    """Whether what these biases leave of a sample is rounding."""
+    """True if the residuals of a sample under these biases are explained by rounding."""
     allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     return bool((fit(sample, by_distance).rest.abs() <= allowed * (1 + sample.scores.abs())).all())
 
@@ -85,7 +85,7 @@ def _explains(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) ->
 def _candidates(
     call: SoftmaxCall, product: Product, visible: Tensor, found: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
-    """The factors of a fit: with one scale, then, where heads differ, with their own multiplied into queries."""
+    """Yields the factors of a fit: with one scale; if heads differ, with their scales multiplied into queries."""
     count, features = call.shape[1], product.queries.shape[-1]
     rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
     mean = float(found.scales.mean())
@@ -107,20 +107,20 @@ def _candidates(
 
 
 def _of_all(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
-    """The bias of the chosen heads among zeros for the others."""
+    """Returns a bias of all heads, 0 for those that were not chosen."""
     numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
     numbers[:, list(heads)] = bias.numbers.to(device)
     return bias._replace(numbers=numbers)
 
 
 def _likely(scale: float, features: int, rounding: float) -> float:
-    """The likely number next to a fitted scale: 1 / √features, or one of four digits; else itself."""
+    """Returns a round number near a fitted scale: 1 / √features, or one of four digits; else the scale."""
     likely = (features**-0.5, float(f"{scale:.4g}"))
     return next((number for number in likely if abs(scale - number) < rounding * abs(scale)), scale)
 
 
 def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
-    """The factors with the log-sum-exp that follows from the model's weights, if they give all of its scores."""
+    """Returns the factors with the log-sum-exp that the model's weights imply, if they give all of its scores."""
     batch, count, queries, _ = call.shape
     logsumexp = torch.zeros(batch, count, queries, device=call.after.device)
     for head in heads:
@@ -134,14 +134,14 @@ def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> 
 
 
 def _shared_visible(before: Tensor, heads: Sequence[int]) -> Tensor | None:
-    """Which cells are visible, ``(batch, 1, queries, keys)``, ``None`` where heads see different ones."""
+    """Returns the visible cells, ``(batch, 1, queries, keys)``; ``None`` if heads see different ones."""
     first = ~hidden_cells(before[:, heads[0], None])
     same = all(torch.equal(~hidden_cells(before[:, head, None]), first) for head in heads[1:])
     return first if same else None
 
 
 def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
-    """Queries from all of the text and its last ones: evenly spaced ones alone do not tell a key from a distance."""
+    """Returns spaced queries and the last ones: spaced ones alone cannot tell a bias by key from one by distance."""
     count = call.shape[2]
     spaced = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
     rows = torch.unique(torch.cat([spaced, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
@@ -156,7 +156,7 @@ def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequenc
 def _largest_if_equal(
     found: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
-    """The largest visible score of each query, ``(batch, heads, rows)``, if all equal the model's but for rounding."""
+    """Returns each query's largest score, ``(batch, heads, rows)``, if all visible scores match the model's."""
     ours = found.masked_scores(heads, rows)
     theirs = call.before[:, :, rows][:, list(heads)].to(ours.dtype)
     largest = ours.amax(-1)
@@ -167,7 +167,7 @@ def _largest_if_equal(
 
 
 def _is_exact(call: SoftmaxCall) -> bool:
-    """Whether scores and weights are in float32 at least: under autocast the scores alone may be rounded."""
+    """True if scores and weights are in float32 or finer: under autocast scores alone may be rounded."""
     return call.before.dtype in EXACT_DTYPES and call.after.dtype in EXACT_DTYPES
 
 

@@ -1,4 +1,4 @@
-"""StepRows: the rows that the calls of one module add to its map, forward pass by forward pass."""
+"""Joins the rows that the calls of one module add to its map in several forward passes."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,19 +15,19 @@ from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.visibility import joint_shape
 from attnviz.text.tokens import Tokens
 
-SAME = 1e-2  # how far weights of a row may differ that is computed again
+SAME = 1e-2  # the largest difference between weights of a row that is computed twice
 
 
 @dataclass(frozen=True, eq=False)
 class MapPlace:
-    """Where the map of a call stands in the map of its text.
+    """The place of a call's map in the map of its text.
 
     Attributes:
         row: the row of its first query.
         column: the column of its first key.
-        keys: how many of its keys are of the text; after them are the unused places of a cache.
-        whole: whether the call computed the whole map, without a cache.
-        proven: whether its keys were compared with those before.
+        keys: the number of its keys that belong to the text; unused places of a cache follow them.
+        whole: True if the call computed the whole map, without a cache.
+        proven: True if its keys were compared with the earlier ones.
     """
 
     row: int
@@ -39,11 +39,11 @@ class MapPlace:
 
 @dataclass(eq=False)
 class StepRows:
-    """The calls of one module over the forward passes that read one text.
+    """The calls of one module in the forward passes that read one text.
 
     Attributes:
-        calls: those that the map is made of, each with its place.
-        marks: of all keys so far; ``None`` where they are not known.
+        calls: the calls whose rows make up the map, each with its place.
+        marks: the marks of all keys so far; ``None`` if unknown.
     """
 
     calls: list[tuple[CapturedCall, MapPlace]]
@@ -51,7 +51,7 @@ class StepRows:
 
     @classmethod
     def of(cls, call: CapturedCall) -> "StepRows":
-        """The call of the first pass."""
+        """Returns the rows of the first pass."""
         keys = used_keys(call)
         return cls([(call, MapPlace(0, 0, keys, whole=True))], call.marks and call.marks.first(keys))
 
@@ -62,33 +62,33 @@ class StepRows:
 
     @property
     def rows(self) -> int:
-        """How many queries there are so far."""
+        """The number of queries so far."""
         call, place = self.calls[-1]
         return place.row + call.shape[2]
 
     @property
     def keys(self) -> int:
-        """How many keys there are so far."""
+        """The number of keys so far."""
         place = self.calls[-1][1]
         return place.column + place.keys
 
     @property
     def is_pooled(self) -> bool:
-        """Whether single cells of a call were not kept."""
+        """True if single cells of a call were not kept."""
         return any(call.held_as is PooledMaps for call, _ in self.calls)
 
     @property
     def preceding(self) -> int:
-        """How many keys come before the first query: of a cache from outside, or of the module itself."""
+        """The number of keys before the first query: from a cache made outside, or of the module itself."""
         call, place = self.calls[0]
         return max(place.keys - call.shape[2], 0)
 
     def is_fresh(self, call: CapturedCall) -> bool:
-        """Whether a call may be the first of another text: it reads as many keys beside its queries, or no new ones."""
+        """True if a call may begin another text: it has no more past keys than the first call, or no new ones."""
         return call.site.kind == "cross" or past_keys(call) <= self.preceding or self._reads_the_same(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
-        """Where the call may stand, by its shape and keys; nowhere where it is of another text."""
+        """Returns the possible places of a call, by its shape and keys; empty if it belongs to another text."""
         if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
             return []
         if call.site.kind == "cross":
@@ -107,7 +107,7 @@ class StepRows:
         return found + self._agreeing(call, within, past)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
-        """Adds a call; rows from its first on were taken back, or are computed again."""
+        """Adds a call; it replaces rows from its first one on, which were rolled back or are computed again."""
         if place.whole:
             self.calls.clear()
         self.calls = [each for each in self.calls if each[1].row < place.row] + [(call, place)]
@@ -115,7 +115,7 @@ class StepRows:
             self.marks = self.marks.first(place.column).followed_by(call.marks.first(place.keys))
 
     def joined(self) -> CapturedCall:
-        """One call that holds all rows.
+        """Returns one call with all rows.
 
         Raises:
             AttnvizError: if the map is too long to be held whole.
@@ -136,19 +136,19 @@ class StepRows:
         )
 
     def _is_extended_by(self, call: CapturedCall, used: int) -> bool:
-        """Whether the call's map is this one, or this one with further rows that the ones before do not look at."""
+        """True if the call's map is this one, or extends it by keys that the earlier rows do not see."""
         if used == self.keys:
             return True
         visible = cells_of(call, 0).visible
         return used > self.keys and not visible[..., : self.rows, self.keys :].any()
 
     def _reads_the_same(self, call: CapturedCall) -> bool:
-        """Whether a call computed no key that is new."""
+        """True if a call computed no new key."""
         known = self.marks is not None and call.marks is not None
         return known and used_keys(call) == self.keys and bool(self._agreeing(call, MapPlace(0, 0, 0), self.keys))
 
     def _stands_at(self, call: CapturedCall, row: int) -> bool:
-        """Whether the rows of a call are those that stand there: if not, they are of other queries."""
+        """True if a call's rows equal those at that place; if not, its queries are others."""
         if self.is_pooled or call.held_as is PooledMaps:
             return True
         rows = slice(row, row + call.shape[2])
@@ -160,7 +160,7 @@ class StepRows:
         )
 
     def _agreeing(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
-        """The place, if so many first keys of the call are those that stand there already."""
+        """Returns ``[place]`` if the first ``count`` keys of the call equal the keys there, else an empty list."""
         if self.marks is None or call.marks is None:
             return [replace(place, proven=False)]
         return [place] if self.marks.equal(place.column, call.marks, count) else []
@@ -173,7 +173,7 @@ class StepRows:
             )
 
     def _fields(self, item: int) -> dict[str, Any]:
-        """What ``DenseMaps`` hold of one text."""
+        """Returns the fields of ``DenseMaps`` of one text."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         seen = [call.fields[item]["visible"] for call, _ in self.calls if call.held_as is DenseMaps]
@@ -188,7 +188,7 @@ class StepRows:
         return {"scores": scores, "weights": weights, "visible": visible} | self._moved(item)
 
     def _moved(self, item: int) -> dict[str, Any]:
-        """What the keys of one text move, where every call tells it."""
+        """Returns the norms of one text's moved values, if every call has them."""
         if not all("moved" in call.fields[item] for call, _ in self.calls):
             return {}
         moved = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
@@ -201,7 +201,7 @@ class StepRows:
 
 
 def cells_of(call: CapturedCall, item: int) -> Window:
-    """The cells of one text of a call."""
+    """Returns the cells of one text of a call."""
     fields = call.fields[item]
     if call.held_as is not FactoredMaps:
         return Window(fields["scores"], fields["weights"], fields["visible"])
@@ -218,7 +218,7 @@ def cells_of(call: CapturedCall, item: int) -> Window:
 
 
 def used_keys(call: CapturedCall) -> int:
-    """The keys of a call that are of its text so far: all up to the last that is visible, or as many as queries."""
+    """Returns the number of keys that belong to the text so far: up to the last visible one, at least the queries."""
     _, _, queries, keys = call.shape
     if call.held_as is not DenseMaps:
         return keys
@@ -228,7 +228,7 @@ def used_keys(call: CapturedCall) -> int:
 
 
 def past_keys(call: CapturedCall) -> int:
-    """The keys of a call that are none of its own queries."""
+    """Returns the number of keys that come before the call's own queries."""
     return max(used_keys(call) - call.shape[2], 0)
 
 

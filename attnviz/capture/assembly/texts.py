@@ -1,8 +1,8 @@
-"""The texts of a recording of several forward passes: each pass its own batch, or a step that goes on with a text.
+"""Collects the texts of several forward passes: a pass is a new batch, or a step that continues the last one.
 
-A pass goes on with a text where the keys that it did not compute itself are those that the passes before it computed,
-which is seen from their numbers: so it is with any cache, and with none. Its rows are then appended to the maps. Every
-other pass brings texts of its own.
+A pass continues a text if the keys that it did not compute equal keys that earlier passes computed; marks of keys are
+compared. This holds for any cache, and without one. The rows of such a pass are appended to the maps; any other pass
+brings new texts.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.assembly.step_rows import MapPlace, StepRows
 from attnviz.capture.flow.sites import CallSite
 
-Key = tuple[CallSite, int]  # of a call: its site, and how many calls of the site came before it in the pass
+Key = tuple[CallSite, int]  # a call in a pass: its site, and the number of earlier calls of that site
 
 
 @dataclass(eq=False)
 class _Batch:
-    """The passes over the texts of one batch.
+    """The forward passes over the texts of one batch.
 
     Attributes:
-        rows: of each module, what all passes added.
-        passes: how many there were.
+        rows: the rows that all passes added, for each module.
+        passes: the number of passes.
     """
 
     rows: dict[Key, StepRows]
@@ -30,11 +30,11 @@ class _Batch:
 
     @property
     def size(self) -> int:
-        """How many texts a pass reads at once."""
+        """The number of texts that a pass reads at once."""
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
     def takes(self, calls: dict[Key, CapturedCall]) -> bool:
-        """Adds the calls of another pass, if it goes on with these texts."""
+        """Adds the calls of another pass if it continues these texts; True if it does."""
         if not calls.keys() <= self.rows.keys():
             return False
         choices = {key: self.rows[key].places(call) for key, call in calls.items()}
@@ -48,7 +48,7 @@ class _Batch:
 
 
 class TextCollector:
-    """Takes the calls of one pass after the other, and puts together what belongs to one text."""
+    """Collects the calls of forward passes, and joins those of one text."""
 
     def __init__(self) -> None:
         self.batches: list[_Batch] = []
@@ -56,7 +56,7 @@ class TextCollector:
         self.refusal: AttnvizError | None = None
 
     def add(self, calls: Sequence[CapturedCall]) -> None:
-        """Takes the calls of a pass."""
+        """Adds the calls of a pass."""
         if not calls or self.refusal is not None:
             return
         self.passes += 1
@@ -67,11 +67,11 @@ class TextCollector:
         self.batches.append(_Batch({key: StepRows.of(call) for key, call in keyed.items()}))
 
     def calls(self) -> list[CapturedCall]:
-        """One call of each module and batch, with the number of the batch's first text.
+        """Returns one call for each module and batch, with the number of the batch's first text.
 
         Raises:
-            AttnvizError: if a pass reads keys from a cache that no pass before it computed, or if a map that is made
-                of several passes is too long.
+            AttnvizError: if a pass reads keys from a cache that no earlier pass computed, or if a map of several passes
+                is too long to be joined.
         """
         if self.refusal is not None:
             raise self.refusal
@@ -84,7 +84,7 @@ class TextCollector:
         return joined
 
     def remarks(self) -> tuple[str, ...]:
-        """Sentences on what was put together."""
+        """Returns sentences on what was joined."""
         if self.passes < 2:
             return ()
         texts = sum(batch.size for batch in self.batches)
@@ -96,7 +96,7 @@ class TextCollector:
         return (f"{texts} texts of {self.passes} forward passes: each step of a decoding adds its rows to its text.",)
 
     def _unknown_cache(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
-        """The refusal of a pass that is neither a step nor the first of other texts."""
+        """Returns the refusal of a pass that neither continues a text nor begins one."""
         first = self.batches[0].rows if self.batches else {}
         if all(first[key].is_fresh(call) for key, call in calls.items() if key in first):
             return None
@@ -117,7 +117,7 @@ def _keyed(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
 def _consistent(
     choices: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """One place for each call so that all start at one row; ``None`` where there is none, or where nothing is new."""
+    """Returns one place for each call, such that all begin at one row; ``None`` if there is none, or nothing is new."""
     if not all(choices.values()) or not any(place.proven for places in choices.values() for place in places):
         return None
     own = {key: places for key, places in choices.items() if key[0].kind == "self"}
@@ -140,5 +140,5 @@ def _consistent(
 
 
 def _start_alone(rows: StepRows, call: CapturedCall, computed_again: bool) -> int:
-    """The first row of cross-attention where self-attention is not cached, or was not recorded."""
+    """Returns the first row of cross-attention if self-attention is not cached, or was not recorded."""
     return 0 if computed_again or call.shape[2] > rows.rows else rows.rows

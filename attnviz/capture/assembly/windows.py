@@ -1,4 +1,4 @@
-"""Windows: the maps of attention within windows, put back into the whole map of each text."""
+"""Joins the maps of attention within windows to the whole map of each text."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +15,18 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 from attnviz.maps.visibility import joint_shape
 
-NOT_A_TOKEN = -1  # padding that a window was filled up with
+NOT_A_TOKEN = -1  # padding that fills up a window
 FILLED_UP = "windows were filled up with padding, whose share of a row is not shown, so that it sums to less than 1"
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Which tokens of its text each window holds.
+    """The tokens in each window.
 
     Attributes:
-        texts: ``(windows,)``, the text of each; -1 where it holds padding alone.
+        texts: ``(windows,)``, the number of the window's text; -1 if it is all padding.
         queries: ``(windows, queries)``, their places in the text; -1 for padding.
-        keys: ``(windows, keys)``, likewise.
+        keys: ``(windows, keys)``, their places in the text; -1 for padding.
     """
 
     texts: IntArray
@@ -35,27 +35,27 @@ class Windows:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Texts, and the queries and keys of a whole map."""
+        """The numbers of texts, and of queries and keys of a whole map."""
         return int(self.texts.max()) + 1, int(self.queries.max()) + 1, int(self.keys.max()) + 1
 
     @property
     def overlap(self) -> bool:
-        """Whether a key stands in several windows of its text."""
+        """True if a key stands in several windows of its text."""
         texts = np.repeat(self.texts, self.keys.shape[1])
         places = np.stack([texts, self.keys.ravel()])[:, self.keys.ravel() >= 0]
         return bool(np.unique(places, axis=1).shape[1] < places.shape[1])
 
 
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
-    """The windows that queries and keys ``(..., tokens, features)`` stand in.
+    """Returns the windows of queries and keys, ``(..., tokens, features)``.
 
-    ``None`` where a text is one window, or each token is; where a token looks from several, or a window holds tokens of
-    several texts.
+    ``None`` if each text is one window, or each token is; if a query stands in several windows; or if a window has
+    tokens of several texts.
     """
     rows, columns = _by_window(queries.numbers), _by_window(keys.numbers)
     if rows is None or columns is None or (queries.texts, queries.tokens) != keys[1:]:
         return None
-    if columns.shape[1] == 1:  # which are tokens that look at themselves alone
+    if columns.shape[1] == 1:  # each token sees itself alone
         return None
     texts, places = _split(columns, keys.tokens)
     row_texts, row_places = _split(rows, queries.tokens)
@@ -68,7 +68,7 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
 
 
 def placed(call: CapturedCall, windows: Windows) -> CapturedCall | None:
-    """The call with its windows at their places in the maps of whole texts; ``None`` where these are too large."""
+    """Returns the call with its windows joined to maps of whole texts; ``None`` if these are too large."""
     texts, queries, keys = windows.shape
     fits = call.shape[0] == len(windows.texts) and call.shape[2:] == (windows.queries.shape[1], windows.keys.shape[1])
     if not fits or call.held_as is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
@@ -85,12 +85,12 @@ def placed(call: CapturedCall, windows: Windows) -> CapturedCall | None:
 
 
 def placed_norms(norms: FloatArray, worst: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
-    """Numbers of the keys of each window, ``(windows, heads, keys)``, as ``(heads, keys)`` of each text; and the worst.
+    """Returns the norms of each text's keys, ``(heads, keys)``, and its largest error, from those of windows.
 
     Args:
-        norms: of each key, which stands in one window.
-        worst: of each window.
-        windows: where their keys stand.
+        norms: ``(windows, heads, keys)``; each key stands in one window.
+        worst: the largest error of each window.
+        windows: the places of the keys.
     """
     texts, _, keys = windows.shape
     found = []
@@ -105,11 +105,11 @@ def placed_norms(norms: FloatArray, worst: Sequence[float], windows: Windows) ->
 
 
 def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int | None]) -> tuple[str, ...]:
-    """Sentences on maps that were put together from windows, and on windows that are shown as they are.
+    """Returns sentences on windows that were joined, and on windows that are shown as they are.
 
     Args:
-        calls: all that were recorded.
-        texts_of: how many texts the model read at once, for the path of a module; ``None`` where that is not known.
+        calls: all recorded calls.
+        texts_of: returns the number of texts that the model read at once, given a module's path; ``None`` if unknown.
     """
     together = [call for call in calls if call.windows > 1]
     groups = {call: call.shape[0] / (texts_of(call.site.module) or call.shape[0]) for call in calls}
@@ -130,7 +130,7 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
 
 
 def _why_apart(calls: Sequence[CapturedCall], groups: Mapping[CapturedCall, float]) -> str:
-    """Why windows are not put together."""
+    """Returns the reason why windows were not joined."""
     large = [call for call in calls if groups[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
     if len(large) == len(calls):
         return "whose whole map would be too large"
@@ -146,7 +146,7 @@ def _counts(numbers: Iterable[int]) -> str:
 
 
 def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    """What ``DenseMaps`` hold of one text."""
+    """Returns the fields of ``DenseMaps`` of one text."""
     _, queries, keys = windows.shape
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
@@ -165,7 +165,7 @@ def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
 
 
 def _is_padding_seen(call: CapturedCall, windows: Windows) -> bool:
-    """Whether a token gives weight to the padding of its window."""
+    """True if a token gives weight to the padding of its window."""
     return any(
         bool(fields["weights"][:, rows >= 0][..., columns < 0].any())
         for fields, rows, columns in zip(call.fields, windows.queries, windows.keys, strict=True)
@@ -178,20 +178,20 @@ def _worst(call: CapturedCall, windows: Windows, text: int) -> float | None:
 
 
 def _by_window(numbers: Tensor) -> IntArray | None:
-    """The tokens of each window, ``(windows, tokens)``, of ``(..., tokens, features)`` with heads among the axes."""
+    """Returns each window's tokens, ``(windows, tokens)``, given ``(..., tokens, features)`` with an axis of heads."""
     if not bool((numbers[..., 0] == numbers[..., -1]).all()):
         return None
     tokens: IntArray = numbers[..., 0].cpu().numpy().astype(np.int64)
-    for axis in range(tokens.ndim - 2, -1, -1):  # an axis of heads has the same tokens everywhere
+    for axis in range(tokens.ndim - 2, -1, -1):  # all heads have the same tokens
         if tokens.shape[axis] > 1 and bool((tokens == tokens.take([0], axis)).all()):
             tokens = tokens.take([0], axis)
     rows = tokens.reshape(-1, tokens.shape[-1])
-    changes = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))  # heads folded into the windows
+    changes = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))  # heads folded into windows
     return rows[changes]
 
 
 def _split(numbers: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
-    """The text of each window, ``None`` where it has several, and the places in it, -1 for padding."""
+    """Returns each window's text (``None`` if one has several) and its tokens' places in the text, -1 for padding."""
     real = numbers != NOT_A_TOKEN
     texts = np.where(real, numbers // tokens, -1)
     own = texts.max(axis=1)
@@ -200,6 +200,6 @@ def _split(numbers: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
 
 
 def _ranked(places: IntArray) -> IntArray:
-    """Places numbered without gaps, as after tokens were merged."""
+    """Returns places numbered without gaps, which remain after tokens were merged."""
     used = np.unique(places[places != NOT_A_TOKEN])
     return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used, places))

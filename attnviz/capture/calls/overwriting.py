@@ -73,8 +73,8 @@ def intact(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
         before: the input of the softmax, ``(..., queries, keys)``.
         after: its output, of the same shape.
 
-        Returns:
-            The scores, the weights, and the remark, empty if nothing is lost.
+    Returns:
+        The scores, the weights, and the remark, empty if nothing is lost.
     """
     if _is_softmax(before, after):
         return before, after, ""
