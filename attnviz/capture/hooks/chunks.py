@@ -1,4 +1,4 @@
-"""Chunks of the queries of one call: calls of a module over keys of one tensor, put together to the call they are."""
+"""Joins calls over chunks of queries, made by one module over one set of keys, to the attention call they form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ APART = "queries were taken in parts, each over keys of its own; cells between t
 
 @dataclass(eq=False)
 class Chunks:
-    """The chunks of a call so far.
+    """The chunks of an attention call so far.
 
     Attributes:
-        site: where the call was made.
-        shape: of the first, for messages.
-        calls: one a chunk.
-        queries: which of all queries the last one may hold.
-        keys: of each chunk, where its keys may begin among those of a longer tensor, by that.
-        is_over_same: whether all look at the same keys.
-        is_step: whether each may be the one query that a recurrent decoder makes of its state, step by step.
+        site: the place of the call in the model.
+        shape: the shape of the first chunk, for messages.
+        calls: the call of each chunk.
+        queries: the possible ranges of the last chunk among all queries.
+        keys: for each chunk, the possible starts of its keys, by the longer tensor that they are a piece of.
+        is_over_same: True if all chunks see the same keys.
+        is_step: True if each may be the query that a recurrent decoder computes from its state in one step.
     """
 
     site: CallSite
@@ -39,18 +39,24 @@ class Chunks:
 
     @classmethod
     def begun(cls, site: CallSite, call: AttentionCall, seen: SeenCall) -> "Chunks | None":
-        """The first chunk; ``None`` where the call's queries are not the first ones of more."""
+        """Returns the first chunk; ``None`` if the call's queries are not the first of more.
+
+        Args:
+            site: the place of the call in the model.
+            call: the call.
+            seen: the call as it was observed, with the lineage of queries and keys.
+        """
         first = tuple(piece for piece in seen.queries.pieces if piece.is_first and piece.rows == call.shape[2])
         step = seen.may_be_step and call.shape[2] == 1
         starts = [_starts(call, seen.keys.pieces)]
         return cls(site, seen.shape, [_held(call)], first, starts, is_step=step) if first or step else None
 
     def may_take_step(self, seen: SeenCall) -> bool:
-        """Whether a call may be the next step."""
+        """True if a call may be the next step."""
         return self.is_step and seen.may_be_step
 
     def take_step(self, call: AttentionCall) -> bool:
-        """Adds the next step, if it is one query over the same values; they are those of another text, then."""
+        """Adds the next step if it is one query over the same keys and values, which then belong to another text."""
         if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _has_same_keys(self.calls[0], call):
             return False
         self._is_cross()
@@ -61,11 +67,17 @@ class Chunks:
         self.site = replace(self.site, kind="cross", part="cross")
 
     def may_take(self, queries: Sequence[Piece]) -> bool:
-        """Whether one of some pieces goes on where the last chunk ended."""
+        """True if one of some pieces begins where the last chunk ended."""
         return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
 
     def take(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
-        """Adds the next chunk, if it looks at the same keys, or at others of the same longer tensor."""
+        """Adds the next chunk if it sees the same keys, or others of the same longer tensor; True if it was added.
+
+        Args:
+            call: the call of the chunk.
+            queries: the lineage of its queries.
+            keys: the lineage of its keys.
+        """
         following = tuple(piece for piece in queries.pieces if piece.rows == call.shape[2] and self.may_take([piece]))
         starts, same = _starts(call, keys.pieces), self.is_over_same and _has_same_keys(self.calls[0], call)
         if not following or not _is_alike(self.calls[0], call) or not (same or self._wholes([starts])):
@@ -79,11 +91,11 @@ class Chunks:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last chunk was the last of the queries."""
+        """True if the last chunk ends the queries."""
         return any(piece.is_last for piece in self.queries)
 
     def joined(self) -> AttentionCall:
-        """The call of all queries."""
+        """Returns the call of all queries."""
         count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
@@ -94,25 +106,25 @@ class Chunks:
         return replace(_joined(placed), note=note)
 
     def _wholes(self, further: list[dict[Whole, int]]) -> list[Whole]:
-        """The tensors of which all chunks, and further ones, have keys."""
+        """Returns the longer tensors that contain the keys of all chunks, and of further ones."""
         first, *others = (*self.keys, *further)
         return [whole for whole in first if all(whole in other for other in others)]
 
 
 def _starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[Whole, int]:
-    """Where the keys of a call begin in longer tensors; nothing where these may be texts."""
+    """Returns where the keys of a call begin in longer tensors; empty if the pieces may be texts instead."""
     batch, _, queries, count = call.shape
     may_be_texts = batch == queries == count
     return {} if may_be_texts else {piece.whole: piece.start for piece in keys if piece.rows == count}
 
 
 def _is_alike(one: AttentionCall, other: AttentionCall) -> bool:
-    """Whether two calls are known in the same way, of as many texts and heads."""
+    """True if two calls are of the same class, with as many texts and heads."""
     return type(one) is type(other) and one.shape[:2] == other.shape[:2]
 
 
 def _placed(call: AttentionCall, column: int, count: int) -> AttentionCall:
-    """The call with all keys, of which it sees its own alone."""
+    """Returns the call with all keys, of which it sees its own alone."""
     if (column, call.shape[3]) == (0, count):
         return call
     values = None if call.values is None else _among(call.values, column, count)
@@ -135,26 +147,28 @@ def _placed(call: AttentionCall, column: int, count: int) -> AttentionCall:
 
 
 def _joined(calls: Sequence[AttentionCall]) -> AttentionCall:
-    """Calls over as many keys as one, the queries of one after those of the other."""
+    """Returns calls over the same number of keys as one, with their queries concatenated."""
     output, values = _rows([call.output for call in calls]), _of_all([call.values for call in calls])
     factored = [call for call in calls if isinstance(call, FactoredCall)]
     if factored:
         return replace(_factored(factored), output=output, values=values)
     softmaxes = [call for call in calls if isinstance(call, SoftmaxCall)]
     whole = _softmax(softmaxes)
-    lost = whole.dropout is None and any(call.dropout is not None for call in softmaxes)  # as chunks differ in it
+    lost = whole.dropout is None and any(
+        call.dropout is not None for call in softmaxes
+    )  # chunks that differ in dropout
     return replace(whole, output=None if lost else output, values=values)
 
 
 def _held(call: AttentionCall) -> AttentionCall:
-    """The call, with copies of what the next chunk may be written over."""
+    """Returns the call with copies of tensors that the next chunk may overwrite."""
     if isinstance(call, SoftmaxCall):
         return replace(call, before=call.before.clone(), after=call.after.clone())
     return call
 
 
 def _has_same_keys(one: AttentionCall, other: AttentionCall) -> bool:
-    """Whether two calls look at the same keys and values, of which one may leave out the last ones."""
+    """True if two calls have the same keys and values; one may lack the last ones."""
     if not _is_alike(one, other):
         return False
     pairs = [pair for pair in ((_keys(one), _keys(other)), (one.values, other.values)) if None not in pair]
@@ -173,13 +187,13 @@ def _begin_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def _rows(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Tensors ``(batch, heads, queries, ...)`` one after the other; ``None`` where one is not known."""
+    """Returns tensors ``(batch, heads, queries, ...)`` concatenated; ``None`` if one is unknown."""
     known = [part for part in parts if part is not None]
     return torch.cat(known, dim=2) if len(known) == len(parts) else None
 
 
 def _of_all(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Keys or values, of which each part has some and zeros in the place of others."""
+    """Returns keys or values merged from parts that are 0 at the places of others."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
@@ -190,7 +204,7 @@ def _of_all(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _softmax(calls: Sequence[SoftmaxCall]) -> SoftmaxCall:
-    """The call of all queries, but for its output and values."""
+    """Returns the call of all queries, without output and values."""
     queries = _rows([None if call.product is None else call.product.queries for call in calls])
     keys = _of_all([None if call.product is None else call.product.keys for call in calls])
     return replace(
@@ -204,7 +218,7 @@ def _softmax(calls: Sequence[SoftmaxCall]) -> SoftmaxCall:
 
 
 def _dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
-    """What dropout made of all weights, if it multiplied those that it kept by one factor."""
+    """Returns the dropout of all weights, if its factor is the same in all chunks."""
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or len({part.factor for part in known}) > 1:
         return None
@@ -212,7 +226,7 @@ def _dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
 
 
 def _factored(calls: Sequence[FactoredCall]) -> FactoredCall:
-    """The call of all queries, but for its output and values."""
+    """Returns the call of all queries, without output and values."""
     keys = _of_all([call.keys for call in calls])
     return replace(
         calls[0],
@@ -225,7 +239,7 @@ def _factored(calls: Sequence[FactoredCall]) -> FactoredCall:
 
 
 def _mask(calls: Sequence[FactoredCall]) -> Tensor | None:
-    """The masks of all queries below each other; ``None`` where each query sees every key."""
+    """Returns the masks of all queries concatenated; ``None`` if each query sees every key."""
     if all(call.mask is None and not call.causal for call in calls):
         return None
     masks = [call.whole_mask() for call in calls]
@@ -243,10 +257,10 @@ def _in_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _wide(tensor: Tensor, column: int, count: int, filling: float) -> Tensor:
-    """The tensor with as many keys, its own from a column on; the others hold a number."""
+    """Returns cells padded to ``count`` keys, its own from ``column`` on."""
     return functional.pad(tensor, (column, count - column - tensor.shape[-1]), value=filling)
 
 
 def _among(features: Tensor, column: int, count: int) -> Tensor:
-    """Keys or values ``(batch, heads, keys, features)`` among as many, of which the others are 0."""
+    """Returns keys or values ``(batch, heads, keys, features)`` padded with zeros to ``count`` keys."""
     return functional.pad(features, (0, 0, column, count - column - features.shape[2]))

@@ -1,4 +1,4 @@
-"""Which modules of a model run as compiled code, in which no call of torch is seen."""
+"""Finds the modules of a model that run as compiled code, whose calls of torch functions cannot be observed."""
 
 import re
 import sys
@@ -15,14 +15,14 @@ ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 
 
 def unheard(modules: Mapping[str, nn.Module], heard: Collection[str]) -> list[str]:
-    """The modules that would have been heard if they were not compiled, or are in what is.
+    """Returns the modules whose attention was not observed because they, or modules around them, are compiled.
 
-    They are those of a class that attended elsewhere in the model, and compiled ones whose class is named for it; but
-    for what a compiler that calls torch function by function, as ``eager`` does, let be heard.
+    They are modules of a class that attended elsewhere in the model; if a compiled module has none of those, modules
+    whose class is named attention. Compilers that call torch function by function, such as ``eager``, hide none.
 
     Args:
-        modules: of the model, by their paths.
-        heard: the paths of those that attended.
+        modules: the modules of the model by path.
+        heard: the paths of the modules whose attention was observed.
     """
     kinds = {type(modules[path]) for path in heard if path in modules}
     found = []
@@ -38,12 +38,12 @@ def unheard(modules: Mapping[str, nn.Module], heard: Collection[str]) -> list[st
 def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
     """Raises AttnvizError for a further call of a module whose parts a compiler has merged into one function.
 
-    A compiler that calls torch function by function lets the calls be heard, but no part of the module runs as itself,
-    so that calls of several layers seem to be further calls of one.
+    A compiler that calls torch function by function lets calls be observed, but no part of the module runs as itself:
+    calls of several layers seem to be further calls of one.
 
     Args:
-        modules: of the model, by their paths.
-        path: of the module that made the call.
+        modules: the modules of the model by path.
+        path: the path of the module that made the call.
     """
     if not _is_compiled(modules[path]):
         return
@@ -58,7 +58,7 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
 
 
 def anything_compiled() -> bool:
-    """Whether this process has compiled anything by ``torch.compile``."""
+    """True if this process has compiled anything by ``torch.compile``."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     return dynamo is not None and bool(dynamo.counters["stats"]["unique_graphs"])
 

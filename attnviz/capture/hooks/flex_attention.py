@@ -10,16 +10,16 @@ from attnviz.capture.calls.readable import why_unreadable
 from attnviz.capture.hooks.observing_mode import observers
 from attnviz.capture.hooks.patches import Patch
 
-MODULE = "torch._higher_order_ops.flex_attention"  # where torch computes it by ordinary functions (2.5 to 2.13)
+MODULE = "torch._higher_order_ops.flex_attention"  # torch 2.5 to 2.13 compute it there by ordinary functions
 
 
 def _flex_attention() -> Any:
-    """Returns the module of the computation, ``None`` where it has not been imported."""
+    """Returns the module of the computation; ``None`` if it was not imported."""
     return sys.modules.get(MODULE)
 
 
 def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function that computes scores before and after score_mod and mask_mod, which tells observers."""
+    """Returns the function that computes scores before and after score_mod and mask_mod, wrapped to tell observers."""
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
         before, after = given = original(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Shows every function of torch that a thread calls to the observers of that thread, without changing what it computes.
+"""Shows every torch function that a thread calls to the observers of that thread, without changing the results.
 
-While a thread is observed torch hands each of its functions to one mode, which calls it as it was called. There is an
-observer for each recording block that hears the thread.
+While a thread is observed, torch hands each of its functions to one mode, which calls it unchanged. Each recording
+block of the thread has an observer.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,18 +24,18 @@ from attnviz.capture.hooks.torch_functions import Arguments, Keywords, Observer,
 ATTRIBUTE = "__get__"
 WITHOUT_TENSORS = frozenset(
     {"size", "stride", "dim", "numel", "is_contiguous", "is_floating_point", "is_complex", "__len__", "item"}
-)  # what these return holds no tensor, and they write none
+)  # their results hold no tensor, and they write to none
 _push: Callable[[Any], None] = torch.overrides._push_mode
 _pop: Callable[[], Any] = torch.overrides._pop_mode
 _stack: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
 
 
 class ObservingMode(TorchFunctionMode):
-    """Calls each function of its thread as it was called, and shows it to the observers of the thread.
+    """A torch function mode that calls each function of its thread, and shows the call to the thread's observers.
 
     Attributes:
-        observers: one for each block that hears the thread, the innermost last.
-        inside_multi_head: whether ``multi_head_attention_forward`` runs, whose functions are to be seen.
+        observers: the observers of the thread, one for each block, the innermost last.
+        inside_multi_head: True while ``multi_head_attention_forward`` runs, whose inner functions are observed.
     """
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class ObservingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Any:
-        """Calls the function, and follows what may be attention."""
-        if torch.compiler.is_compiling():  # a graph is traced, which is to be the one that it is without observers
+        """Calls the function, and shows the call to the observers."""
+        if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
         name, given = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
@@ -65,7 +65,7 @@ class ObservingMode(TorchFunctionMode):
         return call.result
 
     def _attribute(self, func: Callable[..., Any], args: Arguments) -> Any:
-        """An attribute of a tensor, which is shown where it is a tensor."""
+        """Returns an attribute of a tensor, and shows it to the observers if it is a tensor."""
         result = func(*args)
         if isinstance(result, Tensor):
             self._show(TorchCall(ATTRIBUTE, func, args, {}, result))
@@ -89,7 +89,7 @@ class ObservingMode(TorchFunctionMode):
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
-        """Lets observers copy what they hold of what is written over; returns a copy of a softmax's input, if it is."""
+        """Lets observers copy tensors that will be overwritten; returns a copy of a softmax's input if that is one."""
         kept = None
         for observer in observers():
             with observer.looking():
@@ -98,7 +98,7 @@ class ObservingMode(TorchFunctionMode):
         return kept
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """``scaled_dot_product_attention``, by the kernel that torch takes where that gives the log-sum-exp as well."""
+        """Calls ``scaled_dot_product_attention``, if possible by the same kernel's operator with the log-sum-exp."""
         if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
             return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
         if why_unreadable(*args, *kwargs.values()) is not None:
@@ -107,8 +107,8 @@ class ObservingMode(TorchFunctionMode):
         return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """``multi_head_attention_forward``: the mode stays active for the functions that it calls."""
-        if torch._C._len_torch_function_stack():  # modes of others are asked first, as they would be without this one
+        """Calls ``multi_head_attention_forward``, and keeps the mode active for the functions that it calls."""
+        if torch._C._len_torch_function_stack():  # modes entered later must still be asked first
             with self._below_others():
                 return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         query, key = bind_query_and_key(*args, **kwargs)
@@ -127,7 +127,7 @@ class ObservingMode(TorchFunctionMode):
 
     @contextmanager
     def _below_others(self) -> Iterator[None]:
-        """Puts the mode below all others of the thread."""
+        """Moves the mode below all others of the thread's stack."""
         others = [_pop() for _ in range(torch._C._len_torch_function_stack())]
         for mode in (self, *reversed(others)):
             _push(mode)
@@ -144,10 +144,10 @@ CALLERS: dict[str, Callable[[ObservingMode, Callable[..., Any], Arguments, Keywo
 
 
 class _Thread(local):
-    """What belongs to the running thread alone.
+    """The state of the running thread.
 
     Attributes:
-        mode: observes it, ``None`` while no block hears the thread.
+        mode: the mode that observes it; ``None`` while no block does.
     """
 
     mode: ObservingMode | None = None
@@ -157,7 +157,7 @@ _thread = _Thread()
 
 
 def observers() -> tuple[Observer, ...]:
-    """The observers of the running thread, the innermost block's last."""
+    """Returns the observers of the running thread, the innermost block's last."""
     mode = _thread.mode
     return () if mode is None else tuple(observer for observer in mode.observers if not observer.closed)
 
@@ -175,7 +175,7 @@ def add_observer(observer: Observer) -> None:
 
 
 def remove_observer(observer: Observer) -> None:
-    """Shows calls to this observer no longer; with the last one of the running thread its mode goes."""
+    """Ends the calls to this observer; the mode is removed with the thread's last observer."""
     observer.closed = True
     mode = _thread.mode
     if mode is not None and observer in mode.observers:
@@ -186,7 +186,7 @@ def remove_observer(observer: Observer) -> None:
 
 
 def _remove_mode(mode: ObservingMode) -> None:
-    """Takes a mode off the stack, also from below modes that were entered after it."""
+    """Removes a mode from the stack, also from below modes that were entered after it."""
     above: list[Any] = []
     try:
         while torch._C._len_torch_function_stack():
@@ -200,7 +200,7 @@ def _remove_mode(mode: ObservingMode) -> None:
 
 
 def _layers_may_fuse(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """``has_torch_function`` as torch's fused layers ask it: the observing mode alone overrides no function."""
+    """Returns ``has_torch_function`` for torch's fused layers, which must not see the observing mode as an override."""
 
     def has_torch_function(tensors: Any) -> bool:
         return original(tensors) if _thread.mode is None else _has_own_functions(tensors)
@@ -209,7 +209,7 @@ def _layers_may_fuse(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _multi_head_runs(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """``has_torch_function`` as ``multi_head_attention_forward`` asks it, while the mode has called that."""
+    """Returns ``has_torch_function`` for ``multi_head_attention_forward``, False while the mode itself calls that."""
 
     def has_torch_function(tensors: Any) -> bool:
         mode = _thread.mode
@@ -225,7 +225,7 @@ TORCH_PATCHES = (
 
 
 def _has_own_functions(tensors: Any) -> bool:
-    """What torch's ``has_torch_function`` says where the observing mode is not there."""
+    """Returns the result of torch's ``has_torch_function`` as if the observing mode did not exist."""
     inert = torch._C._disabled_torch_function_impl
     modes = _stack()
     return any(type(mode) is not ObservingMode for mode in modes) or any(
@@ -235,7 +235,7 @@ def _has_own_functions(tensors: Any) -> bool:
 
 
 def _is_overridden(tensor: object) -> bool:
-    """Whether the class of the tensor has written its own ``__torch_function__``."""
+    """True if the class of the tensor defines its own ``__torch_function__``."""
     default = (torch._C._disabled_torch_function_impl, getattr(Tensor.__torch_function__, "__func__", None))
     own = getattr(type(tensor), "__torch_function__", None)
     return isinstance(tensor, Tensor) and getattr(own, "__func__", own) not in default

@@ -1,4 +1,4 @@
-"""What is replaced in torch and transformers while any block records: from the first block in to the last one out."""
+"""Replaces functions of torch and transformers while any block records: from the first block in to the last one out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclass(eq=False)
 class Patch:
-    """A name that means something else while blocks record.
+    """An attribute that is replaced while blocks record.
 
     Attributes:
-        find: gives what the name is an attribute of, or ``None`` where that has not been imported.
-        name: the attribute.
-        replace: makes the replacement from the original. It behaves as the original in threads that no block hears.
-        owner: what the name has been replaced in, ``None`` while it is not.
-        original: what it was there.
-        replacement: what it is now.
+        find: returns the owner of the attribute; ``None`` if it was not imported.
+        name: the name of the attribute.
+        replace: returns the replacement of an original; it behaves alike in threads that no block observes.
+        owner: the owner, ``None`` while the attribute is not replaced.
+        original: the original.
+        replacement: the replacement.
     """
 
     find: Callable[[], Any]
@@ -27,7 +27,7 @@ class Patch:
     replacement: Any = None
 
     def install(self) -> None:
-        """Replaces the name, if that has not been done and its owner is there."""
+        """Replaces the attribute, if it is not replaced yet and its owner was imported."""
         owner = self.find() if self.owner is None else None
         if owner is None or self.name not in vars(owner):
             return
@@ -37,7 +37,7 @@ class Patch:
         setattr(owner, self.name, self.replacement)
 
     def restore(self) -> None:
-        """Puts the original back, unless somebody else has replaced the name meanwhile."""
+        """Puts the original back, unless other code has replaced the attribute meanwhile."""
         if self.owner is not None and vars(self.owner)[self.name] is self.replacement:
             setattr(self.owner, self.name, self.original)
         self.owner = self.original = self.replacement = None
@@ -48,15 +48,15 @@ class GlobalHook:
     """A hook on the calls of every module.
 
     Attributes:
-        register: puts the hook in place and returns its handle.
-        handle: removes it; ``None`` while there is none.
+        register: registers the hook and returns its handle.
+        handle: the handle that removes it; ``None`` while it is not registered.
     """
 
     register: Callable[[], Any]
     handle: Any = None
 
     def install(self) -> None:
-        """Registers the hook, if that has not been done."""
+        """Registers the hook, if it is not registered yet."""
         if self.handle is None:
             self.handle = self.register()
 
@@ -69,10 +69,10 @@ class GlobalHook:
 
 @dataclass(eq=False)
 class Patches:
-    """Patches and hooks that are in place while they are used, by however many blocks in however many threads.
+    """Patches and hooks that stay in place while any block in any thread uses them.
 
-    Attributes:
-        parts: what is put in place, in this order.
+    parts: the patches and hooks, in the order of installation.
+    users: the number of blocks that use them.
         users: how many blocks use it.
     """
 
@@ -81,7 +81,7 @@ class Patches:
     _lock: Any = field(default_factory=RLock)
 
     def enter(self) -> None:
-        """Puts everything in place, or nothing where that fails."""
+        """Installs all parts for a further user, or none if one fails."""
         with self._lock:
             try:
                 for part in self.parts:
@@ -92,12 +92,12 @@ class Patches:
                 raise
 
     def leave(self) -> None:
-        """Puts everything back where this was the last user."""
+        """Restores the originals if this was the last user."""
         with self._lock:
             self.users -= 1
             try:
                 self._restore_unused()
-            except BaseException:  # an interrupt in the middle
+            except BaseException:  # an interrupt may come in the middle: restore the rest
                 self._restore_unused()
                 raise
 

@@ -1,7 +1,7 @@
-"""Finds the attention calls among the functions of torch that a thread has called.
+"""Finds attention calls among the torch functions that a thread calls.
 
-The arguments of scaled dot-product attention and of torch's fused layers hold all of a call. Attention written by hand
-is found in the flow of data from one function to the next.
+Scaled dot-product attention and torch's fused layers have all of a call in their arguments. Attention written by hand
+is found in the dataflow from one function to the next.
 """
 
 from collections.abc import Callable
@@ -40,16 +40,16 @@ from attnviz.capture.flow.token_places import TokenPlaces
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
-MIN_AXES = 2  # of queries and features
+MIN_AXES = 2  # queries and features
 OTHER_HEADS = "weights whose axes do not fit the heads that the module says it has"
 UNUSED = "a softmax whose result multiplies no values that were seen"
 
 
 class StopForward(BaseException):
-    """Ends a forward pass from within, once all that was chosen is recorded; no model catches it as an error.
+    """Ends a forward pass from within, once all chosen calls are recorded; no model catches it as an error.
 
     Args:
-        listener: whose forward pass it ends.
+        listener: the owner of the forward pass that it ends.
     """
 
     def __init__(self, listener: object) -> None:
@@ -58,16 +58,16 @@ class StopForward(BaseException):
 
 
 class SeenCall(NamedTuple):
-    """An attention call of a running model, not looked at yet.
+    """An attention call of a running model whose maps are not computed yet.
 
     Attributes:
         caller: the module that made it.
-        build: computes the call, ``None`` where it is no softmax over queries x keys; used for chosen layers alone.
-        shape: of the queries or the weights, for messages.
-        single: whether it has no axis of heads.
-        queries: what its queries were computed from.
-        keys: the same of its keys.
-        is_additive: whether its scores are made of sums of queries and keys, and no products.
+        build: returns the call, ``None`` if it is no softmax over queries x keys; called for chosen layers alone.
+        shape: the shape of the queries or the weights, for messages.
+        single: True if it has no axis of heads.
+        queries: the lineage of its queries.
+        keys: the lineage of its keys.
+        is_additive: True if its scores are sums of queries and keys, not products.
     """
 
     caller: CallingModule
@@ -80,7 +80,7 @@ class SeenCall(NamedTuple):
 
     @property
     def may_be_step(self) -> bool:
-        """Whether a recurrent decoder may have made its queries of its state."""
+        """True if a recurrent decoder may have computed its queries from its state."""
         return self.is_additive or self.queries.recurrent
 
 
@@ -88,39 +88,39 @@ class AttentionListener(Protocol):
     """Receives the attention calls of a forward pass."""
 
     def on_attention(self, call: SeenCall) -> None:
-        """Receives one call."""
+        """Receives a call."""
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Receives what is no map of queries and keys.
+        """Receives a normalised tensor that is no map of queries and keys.
 
         Args:
             caller: the module that computed it.
-            shape: what it computed.
-            reason: what it is.
-            is_attention: whether it attends in another way.
+            shape: its shape.
+            reason: a noun phrase that describes it.
+            is_attention: True if it attends in another way.
         """
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
-        """Receives an attention call on tensors that cannot be read, and what they are."""
+        """Receives the kind of unreadable tensors that an attention call was computed on."""
 
     def on_further_product(self) -> None:
-        """Receives that a product was computed that what attention gave does not enter."""
+        """Called after each product that is not an output projection."""
 
     def on_failure(self, error: Exception) -> None:
-        """Receives what went wrong while a call was looked at, for the end of the block: the run goes on."""
+        """Receives an error raised while a call was observed, which must not interrupt the run."""
 
 
 class TorchCall(NamedTuple):
-    """A function of torch that was called and has returned.
+    """A call of a torch function that has returned.
 
     Attributes:
-        name: of the function, without that of an operator's overload: an exported module calls ``matmul.default``.
+        name: the name of the function without an operator's overload: an exported module calls ``matmul.default``.
         func: the function.
-        args: its arguments.
-        kwargs: those given by name.
-        result: what it returned.
-        logsumexp: of each row of an attention kernel, where it gives it.
-        overwritten: a copy of a softmax's input, where its output is written over that.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        result: its result.
+        logsumexp: the log-sum-exp of each row, if an attention kernel returns it.
+        overwritten: a copy of a softmax's input whose memory the output was written over.
     """
 
     name: str
@@ -133,10 +133,10 @@ class TorchCall(NamedTuple):
 
 
 class Looking(AbstractContextManager[None]):
-    """A look at a run, apart from it.
+    """A context manager for all observation: hides it from the run, and keeps its errors from it.
 
     Args:
-        listener: receives what goes wrong.
+        listener: receives the errors.
     """
 
     def __init__(self, listener: AttentionListener) -> None:
@@ -146,7 +146,7 @@ class Looking(AbstractContextManager[None]):
         self.apart.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
-        """Tells the listener of an error, and keeps it from the run."""
+        """Reports an error to the listener, and suppresses it."""
         self.apart.__exit__(kind, error, trace)
         if not isinstance(error, Exception):
             return False
@@ -155,10 +155,10 @@ class Looking(AbstractContextManager[None]):
 
 
 class Observer:
-    """Follows the functions that a thread calls, and reports every attention call of the modules in the index.
+    """Follows the functions that a thread calls, and reports every attention call of a model's modules.
 
     Args:
-        modules: the modules of a model.
+        modules: the modules of the model.
         listener: receives the calls.
     """
 
@@ -175,11 +175,11 @@ class Observer:
         self.closed = False
 
     def looking(self) -> "Looking":
-        """The one door to a run: what goes wrong in the block never reaches the run, and waits for its end."""
+        """Returns the context in which a run is observed: errors never reach the run, but are kept for its end."""
         return Looking(self.listener)
 
     def see(self, call: TorchCall) -> None:
-        """Looks at a call."""
+        """Observes a call of a torch function."""
         handler = HANDLERS.get(call.name)
         if handler is not None or (self.places.is_active and self.places.follows(call.name)):
             with self.looking():
@@ -195,7 +195,7 @@ class Observer:
             self._find_projection(self.search, call)
 
     def _follow(self, call: TorchCall) -> None:
-        """Follows the flow of data through a call; of tensors that cannot be read nothing is known."""
+        """Follows the dataflow through a call; errors on unreadable tensors are ignored."""
         try:
             with torch._C.DisableTorchFunction():
                 self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
@@ -204,7 +204,7 @@ class Observer:
                 self.listener.on_failure(error)
 
     def _rows_of(self, tensor: Tensor) -> list[int]:
-        """The axes of a tensor along which rows may be picked: of tokens or texts, and of what depends on the input."""
+        """Returns the axes of a tensor along which rows may be gathered: tokens or texts that depend on the input."""
         node = self.flow.node(tensor)
         if node.constant or tensor.dim() < MIN_AXES:
             return []
@@ -216,12 +216,12 @@ class Observer:
         return None if running is None else running.module
 
     def _picks_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandPicks | None:
-        """Which rows queries and keys are that were picked from more; ``None`` where none were."""
+        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
         picks = OperandPicks(caller.module, self.picked.of(queries), self.picked.of(keys))
         return picks if picks.queries is not None or picks.keys is not None else None
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
-        """Looks for the projection of what attention gave, and tells of a product that is none."""
+        """Searches a call for an output projection, and tells the listener if it is none."""
         with self.looking():
             if not search.see(
                 call.name, call.args, call.kwargs, call.result, lambda each: self.flow.node(each).constant
@@ -229,11 +229,11 @@ class Observer:
                 self.listener.on_further_product()
 
     def holders(self) -> list[Candidate]:
-        """What holds tensors of the run that may still be written over."""
+        """Returns the objects that hold tensors of the run, which it may still overwrite."""
         return list(self.flow.unused())
 
     def flush(self) -> None:
-        """Reports what was normalised and multiplied nothing that was seen."""
+        """Reports the normalised tensors that no product used."""
         self.flow.flush()
 
     def _on_unused(self, candidate: Candidate) -> None:
@@ -246,12 +246,12 @@ class Observer:
         return self.modules.running(self.cross)
 
     def _on_use(self, use: Use) -> None:
-        """Reports a product that sums over what was normalised, as attention or as what it is."""
+        """Reports a product that sums over a normalised axis, as attention or with the reason why it is none."""
         with self.looking():
             self._report_use(use)
 
     def _report_use(self, use: Use) -> None:
-        use = replace(use, candidate=replace(use.candidate))  # the flow lets go of its tensors once it is told
+        use = replace(use, candidate=replace(use.candidate))  # a copy: the dataflow drops its tensors after the report
         candidate = use.candidate
         caller = self._kind_by_flow(candidate)
         if use.refusal is not None:
@@ -278,7 +278,7 @@ class Observer:
         return self.modules.describe(candidate.caller.module, True) if elsewhere else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
-        """``scaled_dot_product_attention``."""
+        """Reports a call of ``scaled_dot_product_attention``."""
         given, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
         queries, caller = given["query"], self.modules.running(self.cross)
         if caller is None or self._is_unreadable(caller, *given.values()):
@@ -294,34 +294,34 @@ class Observer:
         self.listener.on_attention(SeenCall(caller, build, queries.shape, single, *lineages))
 
     def on_fused_layer(self, call: TorchCall) -> None:
-        """An encoder layer in one kernel: its attention is computed again from its input and weights."""
+        """Reports the attention of an encoder layer in one kernel, computed again from its input and weights."""
         given = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
         self._report_fused(
             self.modules.running(cross=False), partial(fused_layer_call, given, call.result), given, "src"
         )
 
     def on_fused_attention(self, call: TorchCall) -> None:
-        """``nn.MultiheadAttention`` in one kernel."""
+        """Reports a fused ``nn.MultiheadAttention``."""
         given = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
         caller = self.modules.running(cross=self.is_elsewhere(given["query"], given["key"]))
         self._report_fused(caller, partial(fused_attention_call, given, call.result), given, "query")
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords, queries: str) -> None:
-        """Reports a fused kernel; of nested tensors it takes, unlike others, those of texts one after the other."""
+        """Reports a fused kernel; nested tensors are readable here, as the call pads them itself."""
         plain = [value for value in given.values() if not (type(value) is Tensor and value.is_nested)]
         if caller is not None and not self._is_unreadable(caller, *plain):
             lineage = NOTHING if given[queries].is_nested else self.flow.node(given[queries]).lineage
             self.listener.on_attention(SeenCall(caller, build, given["qkv_weight"].shape, queries=lineage))
 
     def is_elsewhere(self, queries: Tensor, keys: Tensor) -> bool:
-        """Whether keys are of another text than queries, of which both are known before they are projected."""
+        """True if keys belong to another text than queries; both are known before their projections."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
         from_queries, from_keys = (self.flow.node(each).lineage.roots for each in (queries, keys))
         return not from_queries & from_keys
 
     def _find_windows_of(self, scores: Scores | None) -> None:
-        """Finds the windows of a call written by hand, whose keys are the second operand of the product before it."""
+        """Finds the windows of attention written by hand, from the operands of the product that gave its scores."""
         product = None if scores is None else scores.product
         if product is None or not product.left_letters.endswith(product.summed):
             return self._find_windows(None, None)
@@ -329,7 +329,7 @@ class Observer:
         return self._find_windows(product.left, product.right, transposed=transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
-        """Finds the windows of a call; a model whose first call has none is no longer followed."""
+        """Finds the windows of a call; tokens are no longer followed once a call has none."""
         self.windows = None
         if not self.places.is_active:
             return

@@ -1,4 +1,4 @@
-"""Observes kernels that bypass torch's functions, through the attention interface of transformers that calls them."""
+"""Observes kernels that bypass torch's functions, by way of the attention interface of transformers that calls them."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,28 +17,28 @@ from attnviz.capture.hooks.observing_mode import observers
 from attnviz.capture.hooks.patches import Patch
 from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, Observer, SeenCall
 
-VISIBLE_TO_TORCH = "sdpa"  # the implementation of which torch's mode sees all arguments
+VISIBLE_TO_TORCH = "sdpa"  # torch's function mode observes all arguments of this implementation
 
 
 def _interface() -> Any:
-    """The class through which models of transformers find their kernel, ``None`` where it has not been imported."""
+    """Returns the class that hands kernels to transformers models; ``None`` if it was not imported."""
     return getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
 
 
 def _handing_out() -> Any:
-    """The interface, where a function of it hands out the kernels."""
+    """Returns the interface, if it has a function that hands out kernels."""
     interface = _interface()
     return interface if interface is not None and hasattr(interface, "get_interface") else None
 
 
 def _table() -> Any:
-    """The class whose items are the kernels in versions of transformers where no function hands them out."""
+    """Returns the class whose items are kernels, in versions of transformers without such a function."""
     interface = None if _handing_out() is not None else _interface()
     return next((base for base in getattr(interface, "__mro__", ()) if "__getitem__" in vars(base)), None)
 
 
 def _observed_interface(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The interface, which in threads that are observed wraps each function that it hands out."""
+    """Returns the interface's function, which wraps each kernel that it hands out in observed threads."""
 
     def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
         return _observed(original(table, name, default), name)
@@ -47,7 +47,7 @@ def _observed_interface(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _observed_table(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a table whose items are called; other tables of its class hold no kernels."""
+    """Returns the table's ``__getitem__``, which wraps kernels alike; other tables of its class hold no kernels."""
 
     def __getitem__(table: Any, name: str) -> Any:
         item = original(table, name)
@@ -75,7 +75,17 @@ def _observed_call(
     mask: Any,
     **options: Any,
 ) -> Any:
-    """Calls the function as it was called, and reports one call: the one that torch saw in it, else the whole."""
+    """Calls the kernel, and reports one call: the only one observed inside, else the kernel itself.
+
+    Args:
+        function: the kernel.
+        module: the module that attends.
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, key heads, keys, features)``.
+        values: ``(batch, key heads, keys, features)``.
+        mask: a tensor, a block mask of flex attention, or ``None``.
+        options: further arguments of the kernel.
+    """
     with ExitStack() as stack:
         seen = [(observer, stack.enter_context(_collected(observer))) for observer in observers()]
         result = function(module, queries, keys, values, mask, **options)
@@ -95,7 +105,7 @@ def _observed_call(
 
 @contextmanager
 def _collected(observer: Observer) -> Iterator[list[SeenCall]]:
-    """The calls that the observer sees in the block, which are not reported yet."""
+    """Yields a list that receives the calls observed in the block, in place of the listener."""
     visible = _VisibleCalls(observer.listener)
     observer.listener = visible
     try:
@@ -105,7 +115,7 @@ def _collected(observer: Observer) -> Iterator[list[SeenCall]]:
 
 
 def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
-    """The call that torch saw, a softmax together with what may be its factors, or the whole where it saw none."""
+    """Returns the observed call, a softmax with its possible factors; the kernel's call if the softmax is none."""
     call = build_visible()
     if call is None:
         return build()
@@ -113,10 +123,10 @@ def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -
 
 
 class _VisibleCalls:
-    """The calls that torch sees while a kernel runs: one is the attention itself, several are steps towards it.
+    """A listener that collects the calls observed inside a kernel: one is the attention, several are steps towards it.
 
     Args:
-        listener: receives all else.
+        listener: the observer's own listener.
     """
 
     def __init__(self, listener: AttentionListener) -> None:
@@ -127,13 +137,13 @@ class _VisibleCalls:
         self.calls.append(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """What the kernel computes on its way is not told."""
+        """Ignores other softmaxes inside the kernel."""
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
-        """The whole call is reported where its own tensors cannot be read."""
+        """Ignores unreadable tensors inside the kernel: its own arguments decide."""
 
     def on_further_product(self) -> None:
-        """What attention gave enters nothing within the kernel."""
+        """Ignores products inside the kernel, which the output of attention does not enter."""
 
     def on_failure(self, error: Exception) -> None:
         self.listener.on_failure(error)
@@ -142,7 +152,17 @@ class _VisibleCalls:
 def _factored_call(
     module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, result: Any, options: dict[str, Any]
 ) -> FactoredCall:
-    """The call by its factors; causality and window count only where no mask already contains them."""
+    """Returns the call by its factors; causality and window count only if no mask already contains them.
+
+    Args:
+        module: the module that attends.
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, key heads, keys, features)``.
+        values: ``(batch, key heads, keys, features)``.
+        mask: the mask that the kernel was given.
+        result: the result of the kernel; the first item is the output.
+        options: further arguments of the kernel.
+    """
     visible, by_position = _mask_of(mask, queries, keys)
     if visible is not None:
         visible = visible[..., : keys.shape[2]]
@@ -164,7 +184,7 @@ def _factored_call(
 
 
 def _mask_of(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """The mask, broadcast to ``(batch, heads, queries, keys)``, and whether positions hide further cells."""
+    """Returns the mask, broadcast to ``(batch, heads, queries, keys)``, and True if positions hide further cells."""
     if mask is None:
         return None, True
     if isinstance(mask, Tensor):
