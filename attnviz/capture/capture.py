@@ -1,4 +1,4 @@
-"""Capture: what one thread's forward pass gives to a recording, kept call by call."""
+"""Captures the attention calls of one thread's forward passes, and keeps them for a recording."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -31,21 +31,21 @@ from attnviz.capture.text_loops import TextLoops
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
-MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
+MAX_MAP_SHAPES = 2  # a module with softmaxes of more shapes than this in one run computes no queries x keys map
 NO_SOFTMAX = "numbers that are no softmax of scores of its queries and keys"
 MANY_SHAPES = f"softmaxes of more than {MAX_MAP_SHAPES} shapes in one run, such as"
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
-AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # on which torch may lower the precision of what is computed
+AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # devices on which torch.autocast may lower the precision
 
 
 class Capture:
-    """Listens to the attention calls that one thread makes in a model, and keeps the maps of those that were chosen.
+    """Receives the attention calls that one thread makes in a model, and keeps the maps of the chosen ones.
 
     Args:
         model: the model.
         modules: its modules.
-        options: what is recorded.
-        can_stop: whether the forward pass may be ended from within; in a thread of somebody else it may not.
+        options: the choice of calls to record.
+        can_stop: True if the forward pass may be ended from within; False in threads that entered no block.
     """
 
     def __init__(self, model: nn.Module, modules: ModuleIndex, options: CaptureOptions, can_stop: bool = True) -> None:
@@ -70,12 +70,19 @@ class Capture:
         self.observer.search = None if self.moved is None else self.moved.search
 
     def on_attention(self, call: SeenCall) -> None:
-        """Numbers a call, and keeps its maps where it was chosen."""
+        """Numbers a call, and keeps its maps if it is chosen."""
         with self.lock:
             self._on_attention(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Keeps what is no map of queries and keys, once a module."""
+        """Keeps a description of attention that is no map of queries and keys, once a module.
+
+        Args:
+            caller: the module that computed it.
+            shape: its shape.
+            reason: a noun phrase that describes it.
+            is_attention: True if it attends in another way.
+        """
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
             called = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
@@ -86,16 +93,16 @@ class Capture:
         self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
 
     def on_further_product(self) -> None:
-        """Ends the forward pass after all maps that the chosen heads enter, where it waited for them alone."""
+        """Ends the forward pass if it waited only for further projections of the chosen heads' outputs."""
         if self.observer.ends_after_search and self.moved is not None and not self.moved.search.pending:
             raise StopForward(self)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
-        """Keeps what an attention call was computed on that nobody can read."""
+        """Keeps the reason why an attention call cannot be read."""
         self.unreadable.setdefault(caller.name, reason)
 
     def on_failure(self, error: Exception) -> None:
-        """Keeps the first error of ours, and ends the forward pass where that was allowed."""
+        """Keeps the first error of our own, and ends the forward pass if that is allowed."""
         self.failure = self.failure or error
         if self.options.stop and self.can_stop:
             raise StopForward(self)
@@ -108,13 +115,13 @@ class Capture:
             self.on_failure(error)
 
     def start(self, module: nn.Module) -> None:
-        """Tells the numbering of a module that is called."""
+        """Notes in the numbering of layers that a module is called."""
         with self.lock:
             self.numbering.start(module)
 
     @property
     def has_run(self) -> bool:
-        """Whether the model, or a part of it that attends, was called."""
+        """True if the model, or a part of it that attends, was called."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
     def _on_attention(self, seen: SeenCall) -> None:
@@ -132,7 +139,7 @@ class Capture:
                 self._begin(seen)
 
     def _begin(self, seen: SeenCall) -> None:
-        """Numbers a call, and keeps it, or waits for the further chunks of its queries."""
+        """Numbers a call, and keeps it or waits for further chunks of its queries."""
         site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module)
@@ -140,7 +147,7 @@ class Capture:
         call = seen.build() if chosen or seen.may_be_step or any(piece.is_first for piece in pieces) else None
         site = site if call is None else self.loops.placed(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
-        waits = self.moved is None  # else its projection would be over when all chunks are known
+        waits = self.moved is None  # else it would miss its projection, which runs before the last chunk is known
         self.chunks = Chunks.begun(site, call, seen) if call is not None and waits else None
         if self.chunks is None:
             if chosen:
@@ -148,7 +155,7 @@ class Capture:
             self._stop_after(site)
 
     def _goes_on(self, seen: SeenCall) -> bool:
-        """Adds a call to the chunks before it, if it is the next of them; else they are all that there are."""
+        """Adds a call to the chunks before it if it is the next one, else ends the chunks; True if it was added."""
         chunks, pieces = self.chunks, seen.queries.pieces
         if chunks is None:
             return False
@@ -160,7 +167,7 @@ class Capture:
         return goes_on
 
     def _end_chunks(self) -> None:
-        """Keeps what chunks of queries make together."""
+        """Keeps the call that chunks of queries form."""
         chunks, self.chunks = self.chunks, None
         if chunks is None:
             return
@@ -170,20 +177,20 @@ class Capture:
             self._stop_after(chunks.site)
 
     def finish(self) -> None:
-        """Hands on what still waits for further chunks of its queries, where calls are received and not kept.
+        """Delivers the call that still waits for chunks, if calls are received and not kept.
 
         Raises:
-            AttnvizError: if a call could not be looked at.
-            Exception: if that is the machine's or the user's fault.
+            AttnvizError: if a call could not be observed.
+            Exception: the error itself if it is the machine's or the user's fault.
         """
         self._conclude(lambda: None)
 
     def recording(self) -> Recording:
-        """All that was kept.
+        """Returns the recording of all calls that were kept.
 
         Raises:
-            AttnvizError: if that is nothing, or not what was chosen, or a call could not be looked at.
-            Exception: if that is the machine's or the user's fault.
+            AttnvizError: if there are none, or not the chosen ones, or a call could not be observed.
+            Exception: the error itself if it is the machine's or the user's fault.
         """
         self._conclude(lambda: self.texts.add(self.calls))
         with apart_from_the_run():
@@ -200,7 +207,7 @@ class Capture:
             ).recording()
 
     def _conclude(self, step: Callable[[], None]) -> None:
-        """Ends the chunks and takes the last step, where nothing went wrong; raises what did as the user is told it."""
+        """Ends the chunks and runs the last step, unless a call failed; raises errors in the form that users see."""
         try:
             if self.failure is not None:
                 raise self.failure
@@ -214,7 +221,7 @@ class Capture:
             raise told from error
 
     def _begin_pass(self) -> None:
-        """Puts away the calls of a forward pass where another begins, unless that may bring more of its queries."""
+        """Delivers the calls of a forward pass before the next begins, unless that may bring more of its chunks."""
         with apart_from_the_run():
             self.observer.flush()
             self.waits_for_chunk = self.chunks is not None
@@ -224,7 +231,7 @@ class Capture:
         self.loops = TextLoops(self.runs)
 
     def _put_away(self) -> None:
-        """Hands on the calls of a forward pass that is over."""
+        """Adds the calls of a forward pass that is over to the texts."""
         self._end_chunks()
         self.texts.add(self.calls)
         self.calls, self.waits_for_chunk = [], False
@@ -249,19 +256,19 @@ class Capture:
                 self.moved.expect(call, put_together or captured, first, windows if put_together else None)
 
     def _first_head(self, site: CallSite) -> int:
-        """The number of a call's first head: those of a module's further calls go on where the last one ended."""
+        """Returns the number of a call's first head: further calls of a module continue where the last one ended."""
         if site.head is not None or site.call == 0:
             return site.head or 0
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
-        """Whether the module has computed maps of so many shapes that none of them is all of its attention."""
+        """True if the module has computed maps of so many shapes that none of them is all of its attention."""
         shapes = self.map_shapes.setdefault((site.module, site.run), set())
         shapes.add(call.shape[2:])
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
-        """Ends the forward pass where all chosen layers have been recorded."""
+        """Ends the forward pass once all chosen layers are recorded."""
         chosen = self.options.selection.chosen_layers
         if not self.options.stop or not self.can_stop or not chosen or self.loops.go_on(site.module):
             return
@@ -274,7 +281,7 @@ class Capture:
 
 
 def _told(error: Exception, model: str) -> Exception:
-    """Returns a refusal in place of an error of ours; others, such as a lack of memory, as they are."""
+    """Returns a refusal in place of an error of our own; others, such as a lack of memory, unchanged."""
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)
@@ -287,7 +294,7 @@ def _told(error: Exception, model: str) -> Exception:
 
 @contextmanager
 def _without_autocast() -> Iterator[None]:
-    """Keeps the precision of what is computed in the block where the model runs under autocast."""
+    """Keeps the precision of computations in the block if the model runs under autocast."""
     with ExitStack() as undo:
         for device in AUTOCAST_DEVICES:
             if torch.is_autocast_enabled(device):

@@ -1,4 +1,4 @@
-"""ForwardPass: the attention calls of a model, refused where something is missing, else a recording."""
+"""Turns the attention calls of a model into a recording, or refuses if something is missing."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from attnviz.version import __version__
 
 @dataclass(frozen=True)
 class OtherCall:
-    """What a module computed that is no map of queries and keys.
+    """A module's result that is no map of queries and keys.
 
     Attributes:
-        layer: the number of its block, ``None`` where that has none.
-        module: its path.
-        shape: of what it computed.
-        reason: what that is, if more is known.
-        is_attention: whether it attends in another way.
-        is_called_attention: whether its class is called so, as one that attends at places it learned; what is neither
-            is mentioned only where nothing else was found.
+        layer: the number of its block; ``None`` if it has none.
+        module: the path of the module.
+        shape: the shape of the result.
+        reason: a noun phrase that describes it, if more is known.
+        is_attention: True if it attends in another way.
+        is_called_attention: True if its class is named attention, as one that attends at learned places; a module with
+            neither flag is mentioned only if nothing else was found.
     """
 
     layer: int | None
@@ -45,20 +45,20 @@ class OtherCall:
     is_called_attention: bool = False
 
     def is_beside(self, call: CapturedCall) -> bool:
-        """True if it may be the weights of a call that its module kept aside, which multiply nothing."""
+        """True if it may be the weights of a call that its module also computed, and that multiply nothing."""
         queries, keys = self.shape[-2:]
-        fits = keys == call.shape[3] and queries <= call.shape[2]  # fewer where it was computed chunk by chunk
+        fits = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
         return self.module == call.site.module and self.reason == UNUSED and fits
 
     @property
     def place(self) -> str:
-        """Its layer and module."""
+        """The layer and module, for messages."""
         name = self.module or "the model itself"
         return name if self.layer is None else f"layer {self.layer} ({name})"
 
     @property
     def computes(self) -> str:
-        """What it computes."""
+        """A description of the result, for messages."""
         return f"{self.reason} {self.shape}".strip()
 
 
@@ -68,14 +68,14 @@ class ForwardPass:
 
     Attributes:
         model: the model.
-        modules: of the model, by their paths.
-        options: what was to be recorded.
-        runs: the passes of the model.
-        head_counts: how many heads each layer has up to each call; 0 where they were not looked at.
+        modules: the modules of the model by path.
+        options: the choice of calls to record.
+        runs: the forward passes of the model.
+        head_counts: the number of heads of each layer up to each call; 0 if they were not looked at.
         texts: the chosen calls.
-        others: what is no map of queries and keys.
-        parts: which attention of an encoder-decoder the model has.
-        unreadable: the modules whose attention could not be read, and what it was computed on.
+        others: the results that are no maps of queries and keys.
+        parts: the attention of an encoder-decoder that the model has.
+        unreadable: the reasons why attention could not be read, by module.
     """
 
     model: nn.Module
@@ -89,10 +89,10 @@ class ForwardPass:
     unreadable: Mapping[str, str]
 
     def recording(self) -> Recording:
-        """The recording of the calls whose module computes nothing but softmaxes over queries x keys.
+        """Returns the recording of the modules that compute nothing but softmaxes over queries x keys.
 
         Raises:
-            AttnvizError: if there is none, or not what was chosen.
+            AttnvizError: if there are none, or not the chosen ones.
         """
         calls = self.calls
         self._refuse_other_softmaxes(calls)
@@ -127,7 +127,7 @@ class ForwardPass:
 
     @cached_property
     def calls(self) -> list[CapturedCall]:
-        """The calls, without those of modules that also compute other softmaxes."""
+        """The calls, without those of modules that also compute other attention."""
         others = {other.module for other in self._other_attention}
         return [call for call in self._all_calls if call.site.module not in others]
 
@@ -137,18 +137,18 @@ class ForwardPass:
 
     @cached_property
     def _beside(self) -> list[OtherCall]:
-        """The softmaxes that multiply nothing beside a call of their module with as many queries and keys."""
+        """The softmaxes that multiply nothing, and fit the queries and keys of a call of their module."""
         return [other for other in self.others if any(map(other.is_beside, self._all_calls))]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
-        """The maps of each text of the batch."""
+        """Yields the maps of each text of the batch."""
         return (maps_of(group, item, *self._labels(group[0], item)) for item in range(group[0].shape[0]))
 
     def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         return self.options.labels_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError where they are all there is, or were chosen by the number of their layer."""
+        """Raises AttnvizError if only other attention was found, or if it was chosen by the number of its layer."""
         chosen = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if chosen is None or other.layer in (None, *chosen)]
         if not others or (calls and (chosen is None or set(chosen) <= {call.site.layer for call in calls})):
@@ -188,7 +188,7 @@ class ForwardPass:
         )
 
     def _refuse_absent(self) -> None:
-        """Raises AttnvizError for a chosen layer or head that the model does not have."""
+        """Raises AttnvizError if the model lacks a chosen layer or head."""
         selection = self.options.selection
         refuse_missing(selection.chosen_layers, self._layers, "layer")
         for layer in selection.chosen_layers or self._layers:
@@ -196,7 +196,7 @@ class ForwardPass:
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
 
     def _refuse_unmoved(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError where contributions are wanted of a call whose output projection was not found."""
+        """Raises AttnvizError if contributions are wanted of a call without an output projection."""
         if not self.options.values:
             return
         for call in calls:
@@ -208,7 +208,7 @@ class ForwardPass:
                 )
 
     def _left_out(self) -> tuple[str, ...]:
-        """Sentences where attention that cannot be read, or softmaxes of other shapes, are not in the recording."""
+        """Returns sentences on attention left out of the recording: unreadable, compiled, or no queries x keys map."""
         return (*self._unreadable(), *self._compiled(), *self._other_softmaxes(), *self._unused_softmaxes())
 
     def _unreadable(self) -> tuple[str, ...]:
@@ -256,7 +256,7 @@ class ForwardPass:
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """The calls by their layers, of each batch those of one layer together where each of its heads is a module."""
+    """Yields the calls of each layer in one batch; they are several if each head is a module of its own."""
     layers: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
@@ -266,7 +266,7 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
 
 
 def _why_unmoved(call: CapturedCall) -> str:
-    """Why the output projection of a call is not known."""
+    """Returns the reason why the output projection of a call is not known."""
     if any(SEVERAL in text for text in call.fields):
         return "what its attention gave enters several linear maps, as with an adapter that is not merged"
     if call.windows > 1:
@@ -275,14 +275,14 @@ def _why_unmoved(call: CapturedCall) -> str:
 
 
 def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """A sentence for each module that ran more than once in the pass."""
+    """Returns a sentence for each module that ran more than once in the pass."""
     again = [call for call in calls if call.site.again]
     modules = dict.fromkeys(call.site.again for call in again)
     return tuple(_ran_as(module, [call for call in again if call.site.again == module]) for module in modules)
 
 
 def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """A sentence where modules attend several times in a layer."""
+    """Returns a sentence if modules attend several times in a layer."""
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if not modules:
         return ()
@@ -304,7 +304,7 @@ def _ran_as(module: str, calls: Sequence[CapturedCall]) -> str:
 
 
 def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """What calls have to say, once for all layers of which it is true."""
+    """Returns the notes of calls as sentences, each once with all its layers."""
     layers: dict[str, set[int]] = {}
     for call in calls:
         if call.note:
@@ -313,7 +313,7 @@ def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
-    """A sentence for each reason for which blocks of cells were kept and no single ones."""
+    """Returns a sentence for each reason why blocks of cells were kept instead of single ones."""
     reasons: dict[str, list[LayerMaps]] = {}
     for maps in recorded:
         if maps.block != (1, 1):

@@ -1,8 +1,8 @@
-"""Listening: which threads a recording block hears, and what it recorded of them.
+"""Decides which threads a recording block observes, and returns what it recorded of them.
 
-A block hears the thread that entered it. A thread that has entered no block is heard, while it runs a module of the
-model, by the blocks that hold that module: apart from the block's own run where it calls the model itself, as a part of
-it where the model's own forward pass hands modules to other threads.
+A block observes the thread that entered it. It also observes a thread that has entered no block, while that runs a
+module of the block's model: as a run of its own if the thread calls the model itself, as a part of the block's run if
+the model's forward pass hands modules to other threads.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from attnviz.maps.recording import Recording
 
 @dataclass(eq=False)
 class Guest:
-    """A thread that runs a module of a block's model, and has entered no block itself.
+    """A thread that runs a module of a block's model without a block of its own.
 
     Attributes:
-        capture: keeps what it runs.
-        observer: follows it while it is in the module.
+        capture: the capture that receives its calls.
+        observer: the observer of its calls, while it is in the module.
         module: the outermost module that it called.
-        apart: whether it runs apart from the block's own thread, and not as a part of a pass there.
-        depth: how often it is in that module.
+        apart: True if it is a run of its own, False if it is a part of a pass of the block's thread.
+        depth: the number of nested calls of that module.
     """
 
     capture: Capture
@@ -50,20 +50,20 @@ class Guest:
             self.capture.start(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned, or has raised."""
+        """Notes that a module has returned or raised."""
         if self.apart:
             self.capture.runs.leave(module)
 
 
 class Listening:
-    """Hears the forward pass of a model that is made while it is open.
+    """A recording block: observes the forward passes of a model while it is open.
 
     Args:
         model: the model, neither compiled nor scripted.
-        options: what is recorded.
+        options: the choice of calls to record.
 
     Raises:
-        AttnvizError: for what is no module, and for a compiled or scripted one, whose calls do not pass through Python.
+        AttnvizError: if ``model`` is no module, or a compiled or scripted one, whose calls do not pass through Python.
     """
 
     def __init__(self, model: nn.Module, options: CaptureOptions) -> None:
@@ -86,7 +86,8 @@ class Listening:
         try:
             if self.options.values:
                 self.fuses = torch.backends.mha.get_fastpath_enabled()
-                torch.backends.mha.set_fastpath_enabled(False)  # whose kernels have no projection to be seen
+                # Fused kernels would hide the output projections.
+                torch.backends.mha.set_fastpath_enabled(False)
             _blocks.append(self)
             add_observer(self.own.observer)
         except BaseException:
@@ -95,7 +96,7 @@ class Listening:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Ends the hearing, and what was put in place for it; suppresses the end of the pass that was asked for."""
+        """Ends the observation; suppresses the exception by which the block itself ended the pass."""
         try:
             if error is None:
                 self._flush()
@@ -104,10 +105,10 @@ class Listening:
         return isinstance(error, StopForward) and error.listener is self.own
 
     def recording(self) -> Recording:
-        """What was heard.
+        """Returns the recording of the block's thread, or of the only other thread that ran the model.
 
         Raises:
-            AttnvizError: if that is nothing, or not what was chosen, or a run of several threads.
+            AttnvizError: if there is none, or not the chosen calls, or if several threads ran the model.
         """
         heard = [capture for capture in self.guest_captures.values() if capture.has_run]
         if self.own.has_run or self.own.failure is not None or not (heard or self.unheard):
@@ -121,7 +122,14 @@ class Listening:
         return heard[0].recording()
 
     def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, alone: bool) -> None:
-        """Notes that another thread calls a module; ``alone`` says that no block of a further one has it as well."""
+        """Notes that another thread calls a module.
+
+        Args:
+            module: the module.
+            inputs: the positional arguments of the call.
+            thread: the identifier of the thread.
+            alone: True if no block of a third thread holds the module too.
+        """
         if thread in self.guests:
             guest = self.guests[thread]
             guest.depth += module is guest.module
@@ -132,7 +140,7 @@ class Listening:
             self.unheard = True
 
     def after(self, module: nn.Module, thread: int) -> None:
-        """Notes that a module has returned, or has raised, in another thread."""
+        """Notes that a module has returned or raised in another thread."""
         guest = self.guests.get(thread)
         if guest is None:
             return
@@ -148,7 +156,7 @@ class Listening:
             PATCHES.leave()
 
     def _admit(self, module: nn.Module, thread: int) -> None:
-        """Hears a thread while it runs this module."""
+        """Begins to observe a thread while it runs this module."""
         inside = self.own.runs.depth and module is not self.model
         capture = self.own if inside else self.guest_captures.get(thread)
         if capture is None:
@@ -177,17 +185,17 @@ class Listening:
             PATCHES.leave()
 
     def _forget(self) -> None:
-        """Takes a closed block off the list, once the last guest has left."""
+        """Removes a closed block from the list once no other thread is observed for it."""
         if self.closed and not self.guests and self in _blocks:
             _blocks.remove(self)
 
 
-_blocks: list[Listening] = []  # that are open in any thread, in the order in which they were entered
+_blocks: list[Listening] = []  # open in any thread, in the order of entry
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells the blocks that may hear it of a module that is called."""
-    if torch.compiler.is_dynamo_compiling():  # a graph is traced, which is to be the one that it is without blocks
+    """Tells the blocks that may observe it that a module is called."""
+    if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
     own = [block for block in _blocks if block.thread == thread and not block.closed]
@@ -203,7 +211,7 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
-    """Tells the blocks of a module that has returned or raised."""
+    """Tells the blocks that a module has returned or raised."""
     if torch.compiler.is_dynamo_compiling():
         return
     thread = get_ident()

@@ -1,4 +1,4 @@
-"""CaptureOptions: what of a forward pass is recorded, and how its tokens are labelled."""
+"""Defines which calls of a forward pass are recorded, and how their tokens are labelled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,21 +18,20 @@ TokenLabels = TextLabels | Sequence[TextLabels] | Callable[[], TextLabels | Sequ
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CaptureOptions:
-    """What of a forward pass is recorded.
+    """The choice of calls to record, and the labels of their tokens.
 
     Attributes:
-        selection: which layers and heads.
-        attention: of an encoder-decoder, only this attention; ``None`` for every one.
-        tokens: labels of the queries, or a function that gives them once the forward passes have run.
-        context: labels of the keys of cross-attention.
-        stop: whether to end the forward pass after the last chosen layer.
-        dense: whether to keep whole maps; ``None`` for the factors of long ones.
-        values: whether to keep what each key moves, of which contributions are made.
-        receive: takes each call as it is made, with its chosen heads and the number of its first, instead of its being
-            kept.
+        selection: the chosen layers and heads.
+        attention: the only attention of an encoder-decoder to record; ``None`` for all.
+        tokens: the labels of the queries, or a function that returns them after the forward passes.
+        context: the labels of the keys of cross-attention, likewise.
+        stop: True to end the forward pass after the last chosen layer.
+        dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
+        values: True to keep the norms of moved values, which contributions need.
+        receive: receives each call with its chosen heads and the number of its first head, instead of a recording.
 
     Raises:
-        AttnvizError: for an attention that is none of encoder, decoder and cross.
+        AttnvizError: if ``attention`` is not encoder, decoder or cross.
     """
 
     selection: Selection
@@ -49,16 +48,16 @@ class CaptureOptions:
             raise AttnvizError(f"unknown attention {self.attention!r}; {known_names(ATTENTION_PARTS)} works")
 
     def is_chosen(self, layer: int) -> bool:
-        """Whether any head of the layer is recorded."""
+        """True if any head of the layer is recorded."""
         return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
 
     def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
-        """Those of a layer's heads that are recorded."""
+        """Returns the heads of a layer that are recorded."""
         chosen = self.selection.heads_of(layer)
         return tuple(head for head in heads if chosen is None or head in chosen)
 
     def labels_now(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """The same while the forward pass runs: numbered where only a function gives the labels, when it has ended."""
+        """Like `labels_of`, but during the pass: tokens are numbered if only a function returns labels."""
         known = replace(
             self,
             tokens=None if callable(self.tokens) else self.tokens,
@@ -67,9 +66,9 @@ class CaptureOptions:
         return known.labels_of(call, call.site.run * call.shape[0] + item)
 
     def labels_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """The tokens of queries and keys in one text of a call: labelled where the count fits, else numbered.
+        """Returns the tokens of queries and keys in one text of a call: labelled if the number fits, else numbered.
 
-        Of a text that was written step by step the labels may be one more: no step reads the last token.
+        A text written step by step may have one label more than tokens: no step reads the last token.
         """
         _, _, queries, keys = call.shape
         spare, item = int(call.passes > 1), call.first_item + item
@@ -84,7 +83,7 @@ class CaptureOptions:
 
 
 def _labelled(labels: TokenLabels | None, count: int, item: int, spare: int = 0) -> Tokens:
-    """So many tokens with the labels of one text, or with numbers where these are not as many."""
+    """Returns tokens with the labels of one text; numbered ones if the labels do not match the count."""
     own = _labels_of_text(labels() if callable(labels) else labels, item)
     if own is not None and len(own) == count + spare:
         own = own.first(count) if isinstance(own, Tokens) else own[:count]
@@ -96,7 +95,7 @@ def _labelled(labels: TokenLabels | None, count: int, item: int, spare: int = 0)
 
 
 def _labels_of_text(labels: TextLabels | Sequence[TextLabels] | None, item: int) -> TextLabels | None:
-    """The labels of one text, where each has its own, or those of all."""
+    """Returns the labels of one text: its own if each text has labels, else those of all."""
     if labels is None or isinstance(labels, Tokens):
         return labels
     if not len(labels) or isinstance(labels[0], str) or not isinstance(labels[0], Tokens | Sequence):

@@ -1,4 +1,4 @@
-"""RunCounter: tells the forward passes of one recording apart by the module that each begins with."""
+"""Tells the forward passes of one recording apart by the module that each begins with."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,15 +8,15 @@ from attnviz.capture.calls.readable import apart_from_the_run
 
 
 class RunCounter:
-    """Notices where another forward pass of a model begins, in one thread.
+    """Counts the forward passes of a model in one thread.
 
-    That is where a module that no other module of the model called is called again after it attended: the model
-    itself, or a part of it that is called by itself, as generation calls the encoder before the model.
+    A pass begins when an outermost module is called again after it attended: the model itself, or a part of it that is
+    called by itself, as generation calls the encoder before the model.
 
     Args:
         model: the model.
-        modules: the names of all of its modules, by identity.
-        on_next: called where another pass begins, before any of its modules has run.
+        modules: the names of its modules, by identity.
+        on_next: called when another pass begins, before any of its modules has run.
         on_start: called with each module that begins to run.
     """
 
@@ -36,7 +36,7 @@ class RunCounter:
         self._attended: set[int | None] = set()
 
     def note_attention(self) -> None:
-        """Notes that the pass that runs now made an attention call."""
+        """Notes that the current pass made an attention call."""
         self._attended.add(self._outermost)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
@@ -48,7 +48,7 @@ class RunCounter:
         part = name.partition(".")[0]
         if part not in self.batches:
             self._note_batch(part, inputs)
-        if not self.depth or module is self.model:  # a pass that was interrupted left its depth behind
+        if not self.depth or module is self.model:  # an interrupted pass does not count its depth down
             if id(module) in self._attended:
                 self.on_next()
                 self._attended.clear()
@@ -57,12 +57,12 @@ class RunCounter:
         self.on_start(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned, or has raised."""
+        """Notes that a module has returned or raised."""
         if id(module) in self.modules:
             self.depth = max(self.depth - 1, 0)
 
     def texts_of(self, module: str) -> int | None:
-        """How many texts the model was given at once, or the part of it that the module is in, where that is known."""
+        """Returns the number of texts in the batch of the model, or of the part around a module, if known."""
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Loops of a module over the texts of its batch: each turn's calls are of texts of their own, and no further heads."""
+"""Finds loops of a module over the texts of its batch, whose turns are other texts rather than further heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from attnviz.capture.runs import RunCounter
 
 @dataclass(frozen=True)
 class _Turn:
-    """A turn of a loop.
+    """A turn of a loop over texts.
 
     Attributes:
-        pieces: which texts of longer tensors its queries may be.
-        site: of its first call.
-        calls: how many it has made.
+        pieces: the ranges of texts in longer tensors that its queries may be.
+        site: the site of its first call.
+        calls: the number of its calls.
     """
 
     pieces: tuple[Piece, ...]
@@ -25,10 +25,10 @@ class _Turn:
 
 
 class TextLoops:
-    """Finds the texts of calls whose queries are a piece of the batch, from which the last turn took the one before.
+    """Finds the texts of calls whose queries are the next piece of the batch after the last turn's.
 
     Args:
-        runs: tells how many texts the model was given.
+        runs: knows the number of texts in the batch.
     """
 
     def __init__(self, runs: RunCounter) -> None:
@@ -36,15 +36,15 @@ class TextLoops:
         self.turns: dict[str, _Turn] = {}
 
     def placed(self, site: CallSite, pieces: Sequence[Piece], shape: tuple[int, int, int, int]) -> CallSite:
-        """Returns the site of a call, its run the turn of the loop that made it; of others the site as it is.
+        """Returns the site of a call with its turn of the loop as the run; the site unchanged if there is no loop.
 
         Args:
-            site: as the module's calls were counted.
-            pieces: which rows of longer tensors the queries are.
-            shape: of the call: texts, heads, queries, keys.
+            site: the site, as the module's calls were counted.
+            pieces: the ranges of rows in longer tensors that the queries are.
+            shape: texts, heads, queries and keys of the call.
 
         Raises:
-            AttnvizError: if the turns are of different numbers of texts.
+            AttnvizError: if the turns have different numbers of texts.
         """
         found = tuple(piece for piece in pieces if self._is_of_texts(piece, site, shape))
         if not found or site.run or site.head is not None:
@@ -67,7 +67,7 @@ class TextLoops:
         return turn is not None and not any(piece.is_last for piece in turn.pieces)
 
     def _is_of_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
-        """True if the rows of a piece are the texts of a call, and not its queries."""
+        """True if the rows of a piece are the texts of a call, not its queries."""
         texts = self.runs.texts_of(site.module)
         if piece.rows != shape[0] or piece.rows == piece.whole[-1]:
             return False
