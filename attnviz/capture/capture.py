@@ -32,7 +32,7 @@ from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
 MAX_MAP_SHAPES = 2  # a module with softmaxes of more shapes than this in one run computes no queries x keys map
-NO_SOFTMAX = "numbers that are no softmax of scores of its queries and keys"
+NO_SOFTMAX = "numbers that are not a softmax of scores of its queries and keys"
 MANY_SHAPES = f"softmaxes of more than {MAX_MAP_SHAPES} shapes in one run, such as"
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # devices on which torch.autocast may lower the precision
@@ -287,8 +287,8 @@ def _told(error: Exception, model: str) -> Exception:
     *_, (frame, line) = walk_tb(error.__traceback__)
     said = (str(error).splitlines() or [""])[0]
     return AttnvizError(
-        f"the attention of {model} could not be read, by a fault of attnviz: {type(error).__name__}: {said} "
-        f"({Path(frame.f_code.co_filename).name}:{line}); the model itself ran as always: please report this"
+        f"the attention of {model} could not be read because of a fault in attnviz: {type(error).__name__}: {said} "
+        f"({Path(frame.f_code.co_filename).name}:{line}); the model itself ran normally; please report this"
     )
 
 

@@ -156,7 +156,7 @@ class ForwardPass:
         first = others[0]
         raise AttnvizError(
             f"{first.place} is no softmax over queries x keys: it computes {first.computes}; "
-            "layers with full attention work"
+            "choose layers with full attention"
         )
 
     @cached_property
@@ -170,10 +170,10 @@ class ForwardPass:
             module, reason = next(iter(self.unreadable.items()))
             raise AttnvizError(
                 f"the attention of {self._name} cannot be read: {module or 'the model'} computes it on {reason}; "
-                "a forward pass of plain tensors works"
+                "run the forward pass on plain tensors"
             )
         if not self.runs.was_called:
-            where = " itself, and not what torch.compile made of it" if anything_compiled() else ""
+            where = " itself, not its compiled form," if anything_compiled() else ""
             raise AttnvizError(f"{self._name} was not called in the with block; call model(...){where} there")
         if self.parts:
             raise AttnvizError(
@@ -181,10 +181,10 @@ class ForwardPass:
                 f"it has {known_names(sorted(self.parts))} attention"
             )
         seen = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
-        where = ", where torch.compile has not made other code of it" if anything_compiled() else ""
+        where = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
-            f"no attention call in the forward pass of {self._name}{seen}; a softmax of products of queries and keys, "
-            f"whose result multiplies values, or scaled_dot_product_attention works{where}"
+            f"no attention call in the forward pass of {self._name}{seen}; attnviz finds a softmax of products of "
+            f"queries and keys, whose result multiplies values, and scaled_dot_product_attention{where}"
         )
 
     def _refuse_absent(self) -> None:
@@ -203,8 +203,8 @@ class ForwardPass:
             if not all("moved" in text for text in call.fields):
                 place = call.site.module or "the model itself"
                 raise AttnvizError(
-                    f"layer {call.site.layer} ({place}) has no contributions: {_why_unmoved(call)}; its weights can be "
-                    "shown"
+                    f"layer {call.site.layer} ({place}) has no contributions: {_why_unmoved(call)}; show its "
+                    "weights instead"
                 )
 
     def _left_out(self) -> tuple[str, ...]:
@@ -228,7 +228,9 @@ class ForwardPass:
         if not modules:
             return ()
         others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""
-        return (f"Left out: what {modules[0] or 'the model'}{others} computes as compiled code, which is not seen.",)
+        return (
+            f"Left out: what {modules[0] or 'the model'}{others} computes as compiled code, which cannot be observed.",
+        )
 
     def _other_softmaxes(self) -> tuple[str, ...]:
         recorded = {site.module for site in self.head_counts}
@@ -252,7 +254,7 @@ class ForwardPass:
         count = len(modules) - 1
         others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
         place = f"the attention of {modules[0] or 'the model itself'}{others}"
-        return (f"Not shown: a softmax beside {place}, which multiplies no values that were seen.",)
+        return (f"Not shown: a softmax beside {place}, which multiplies no observed values.",)
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
@@ -268,10 +270,10 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
 def _why_unmoved(call: CapturedCall) -> str:
     """Returns the reason why the output projection of a call is not known."""
     if any(SEVERAL in text for text in call.fields):
-        return "what its attention gave enters several linear maps, as with an adapter that is not merged"
+        return "its attention output enters several linear maps, as with an adapter that is not merged"
     if call.windows > 1:
         return "it attends within windows, whose keys are projected window by window"
-    return "no linear map was seen that takes what its attention gave unchanged"
+    return "no observed linear map takes its attention output unchanged"
 
 
 def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
@@ -289,8 +291,8 @@ def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     times = 1 + max(call.site.call for call in calls)
     others = f" and {len(modules) - 1} other modules" if len(modules) > 1 else ""
     return (
-        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads go on counting from "
-        "call to call, which may be of other tokens.",
+        f"Up to {times} calls in one pass by {modules[0] or 'the model itself'}{others}: heads are numbered on from "
+        "call to call; each call may have other tokens.",
     )
 
 
@@ -322,7 +324,7 @@ def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
             reasons.setdefault(reason, []).append(maps)
     return tuple(
         f"In layer {number_ranges(sorted({maps.layer for maps in pooled}))} blocks of "
-        f"{' x '.join(str(tokens) for tokens in pooled[0].block)} tokens were captured and no single cells, since "
-        f"{reason}: edges of what is drawn are right to a block; a dense recording has every cell."
+        f"{' x '.join(str(tokens) for tokens in pooled[0].block)} tokens were captured instead of single cells, "
+        f"because {reason}: edges are exact to one block; use a dense recording for every cell."
         for reason, pooled in reasons.items()
     )

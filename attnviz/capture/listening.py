@@ -115,7 +115,9 @@ class Listening:
             return self.own.recording()
         name = type(self.model).__name__
         if len(heard) != 1:
-            ran = f"{len(heard)} other threads" if heard else "another thread, while blocks of several threads hear it"
+            ran = (
+                f"{len(heard)} other threads" if heard else "another thread, while blocks of several threads observe it"
+            )
             raise AttnvizError(f"{name} ran in {ran}; record in the thread that runs it")
         if self.guests:
             raise AttnvizError(f"{name} still runs in another thread at the end of the block; wait for it there")
@@ -237,11 +239,11 @@ def refuse_opaque(model: object) -> None:
     """Raises AttnvizError for what is no module, and a model whose calls do not pass through Python."""
     if not isinstance(model, nn.Module):
         given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
-        raise AttnvizError(f"record takes a torch.nn.Module and was given {given}; the module that is called works")
+        raise AttnvizError(f"record needs a torch.nn.Module, not {given}; give it the module that is called")
     if _is_flat_export(model):
         raise AttnvizError(
             "the model was exported by torch.export to one graph, in which its layers cannot be told apart; "
-            "torch.export.unflatten(exported) makes a module of it that works"
+            "record torch.export.unflatten(exported) instead"
         )
     if hasattr(model, "_orig_mod"):
         raise AttnvizError("the model is compiled; record (and call) model._orig_mod, the module that was compiled")
@@ -249,7 +251,9 @@ def refuse_opaque(model: object) -> None:
     scripted = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
         where = f"{scripted!r} of the model" if scripted else "the model"
-        raise AttnvizError(f"{where} is scripted, so that its calls cannot be seen; the module it was made from works")
+        raise AttnvizError(
+            f"{where} is scripted, so that its calls cannot be observed; record the module it was made from"
+        )
 
 
 def _is_flat_export(model: nn.Module) -> bool:

@@ -45,7 +45,7 @@ class CaptureOptions:
 
     def __post_init__(self) -> None:
         if self.attention not in (None, *ATTENTION_PARTS):
-            raise AttnvizError(f"unknown attention {self.attention!r}; {known_names(ATTENTION_PARTS)} works")
+            raise AttnvizError(f"unknown attention {self.attention!r}; choose {known_names(ATTENTION_PARTS)}")
 
     def is_chosen(self, layer: int) -> bool:
         """True if any head of the layer is recorded."""

@@ -438,7 +438,7 @@ def test_refusals_say_what_was_given_and_what_would_work() -> None:
     assert "no head in layer 1: 4; there are 0-3" in refused(two, X, layers=[1], heads=[4])
     assert "was not called" in refused(two)
     assert "no attention call" in refused(nn.Linear(WIDTH, 3), X)
-    assert "unknown attention 'both'; encoder, decoder or cross works" in refused(two, X, attention="both")
+    assert "unknown attention 'both'; choose encoder, decoder or cross" in refused(two, X, attention="both")
     assert "not finite" in refused(two, X * float("nan"))
 
 
@@ -504,7 +504,7 @@ def test_refuses_a_softmax_that_is_no_map_of_queries_by_keys_and_names_its_layer
             return x + (a @ b @ (c @ x))
 
     said = refused(nn.Sequential(Nano(), Banded()), X, layers=[1])
-    assert "layer 1 (1) is no softmax over queries x keys: it computes weights whose axes do not fit the heads" in said
+    assert "layer 1 (1) is no softmax over queries x keys: it computes weights whose axes do not fit the module" in said
     assert "is no softmax over queries x keys" in refused(nn.Sequential(LandmarkAttention()), X)
 
 

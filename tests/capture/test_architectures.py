@@ -127,5 +127,5 @@ def test_says_which_modules_it_leaves_out() -> None:
     assert {one.module.split(".")[0] for one in recording.maps} == {"decoder"}
     assert recording.remarks == (
         "Left out: 2 modules compute no softmax over queries x keys, such as encoder.layers.0.self_attn"
-        ".longformer_self_attn with a softmax whose result multiplies no values that were seen (1, 12, 4, 5).",
+        ".longformer_self_attn with a softmax whose result multiplies no observed values (1, 12, 4, 5).",
     )

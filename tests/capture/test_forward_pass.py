@@ -97,13 +97,13 @@ def test_softmax_kept_aside_does_not_hide_the_attention_of_its_module() -> None:
         assert isinstance(layer, Aside)
         np.testing.assert_allclose(window.weights, layer.weights[0], atol=1e-6)
     assert recording.remarks == (
-        "Not shown: a softmax beside the attention of 0 and 1 other module, which multiplies no values that were seen.",
+        "Not shown: a softmax beside the attention of 0 and 1 other module, which multiplies no observed values.",
     )
 
 
 @torch.no_grad()
 def test_softmax_of_another_shape_beside_attention_still_is_attention_that_was_not_seen() -> None:
     model = Aside(lambda weights: weights[..., :3].softmax(-1))
-    with pytest.raises(AttnvizError, match=r"multiplies no values that were seen \(1, 2, 6, 3\)"):  # noqa: SIM117
+    with pytest.raises(AttnvizError, match=r"multiplies no observed values \(1, 2, 6, 3\)"):  # noqa: SIM117
         with attnviz.record(model):
             model(torch.randn(1, TOKENS, WIDTH))

@@ -237,7 +237,7 @@ def test_thread_that_runs_what_blocks_of_two_threads_record_is_claimed_by_none(m
         with pytest.raises(AttnvizError, match="Mixed ran in another thread, while blocks"), attnviz.record(model):
             in_a_thread(lambda: model(x))
 
-    with pytest.raises(AttnvizError, match="while blocks of several threads hear it"), attnviz.record(model):
+    with pytest.raises(AttnvizError, match="while blocks of several threads observe it"), attnviz.record(model):
         in_a_thread(nested)
 
 
@@ -281,7 +281,7 @@ def test_error_of_ours_is_a_refusal_at_the_end_of_the_block_that_says_where(
     monkeypatch.setattr("attnviz.capture.hooks.torch_functions.kernel_call", crash)
     monkeypatch.setattr("attnviz.capture.hooks.torch_functions.use_call", crash)
     ran, expected = [], model(x)
-    refused = r"could not be read, by a fault of attnviz: IndexError: injected \(test_listening.py:\d+\)"
+    refused = r"could not be read because of a fault in attnviz: IndexError: injected \(test_listening.py:\d+\)"
     with pytest.raises(AttnvizError, match=refused) as raised, attnviz.record(model, stop=stop):
         ran.append(model(x))
     assert isinstance(raised.value.__cause__, IndexError)
@@ -329,7 +329,7 @@ def test_modes_of_the_user_see_what_they_see_without_a_block(model: nn.Module, x
 
 
 def test_refuses_what_is_no_module() -> None:
-    with pytest.raises(AttnvizError, match=r"record takes a torch\.nn\.Module and was given a function"):
+    with pytest.raises(AttnvizError, match=r"record needs a torch\.nn\.Module, not a function"):
         attnviz.record(lambda x: x)  # type: ignore[arg-type]
-    with pytest.raises(AttnvizError, match="was given the class Linear"):
+    with pytest.raises(AttnvizError, match="not the class Linear"):
         attnviz.record(nn.Linear)  # type: ignore[arg-type]

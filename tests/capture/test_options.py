@@ -45,5 +45,5 @@ def test_each_text_of_a_batch_has_its_own_labels() -> None:
 
 
 def test_refuses_an_unknown_part() -> None:
-    with pytest.raises(AttnvizError, match="unknown attention 'both'; encoder, decoder or cross works"):
+    with pytest.raises(AttnvizError, match="unknown attention 'both'; choose encoder, decoder or cross"):
         CaptureOptions(selection=Selection(), attention="both")  # type: ignore[arg-type]

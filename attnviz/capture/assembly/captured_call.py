@@ -324,7 +324,7 @@ def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site
     needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
     if needed > MIN_CHECKED_BYTES:
         what = f"{heads} heads of layer {site.layer} over {queries} tokens"
-        refuse_without_room(needed, what, "fewer layers, heads or tokens work")
+        refuse_without_room(needed, what, "use fewer layers, heads or tokens")
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:

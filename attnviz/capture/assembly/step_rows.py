@@ -169,7 +169,7 @@ class StepRows:
         if self.is_pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
             raise AttnvizError(
                 f"maps of {self.rows} x {self.keys} tokens over several forward passes are too long to be joined; "
-                "one forward pass over the whole text works"
+                "run one forward pass over the whole text"
             )
 
     def _fields(self, item: int) -> dict[str, Any]:

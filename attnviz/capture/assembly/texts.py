@@ -102,7 +102,7 @@ class TextCollector:
             return None
         return AttnvizError(
             f"forward pass {self.passes} reads keys from a cache that no forward pass before it computed in this "
-            "order, as beam search does; greedy decoding and sampling work, or one forward pass over the whole text"
+            "order, as beam search does; use greedy decoding, sampling, or one forward pass over the whole text"
         )
 
 

@@ -16,7 +16,7 @@ from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 from attnviz.maps.visibility import joint_shape
 
 NOT_A_TOKEN = -1  # padding that fills up a window
-FILLED_UP = "windows were filled up with padding, whose share of a row is not shown, so that it sums to less than 1"
+FILLED_UP = "windows were padded; the padding's share of a row is not shown, so that the row sums to less than 1"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from torch import Tensor
 
 RATIO_TOLERANCE, HALF_RATIO_TOLERANCE = 1e-5, 2e-2  # relative, of the factor by which dropout scales weights
 EXACT_DTYPES = (torch.float32, torch.float64)
-MIXED = "softmaxes are added up before they multiply the values; the maps are those of one of them"
-CHANGED = "the weights are changed between the softmax and the values; the maps are those of the softmax"
+MIXED = "softmaxes are added up before they multiply the values; the maps show one of them"
+CHANGED = "the weights are changed between the softmax and the values; the maps show the softmax"
 
 
 def dropout_factor(after: Tensor, operand: Tensor) -> float | None:

@@ -142,7 +142,7 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
     if unknown is not None:
         raise AttnvizError(
             f"torch {torch.__version__} calls {operator} without {unknown!r}, which attnviz needs to record it; "
-            "torch.backends.mha.set_fastpath_enabled(False) before the forward pass works"
+            "call torch.backends.mha.set_fastpath_enabled(False) before the forward pass"
         )
     return given
 

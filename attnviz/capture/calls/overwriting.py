@@ -12,7 +12,7 @@ from attnviz.capture.calls.readable import apart_from_the_run, why_unreadable
 
 SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # for one weight, in float32 and in half precision
 EXACT_DTYPES = (torch.float32, torch.float64)
-SCORES_LOST = "the scores were overwritten in place after the softmax, so that they are not known"
+SCORES_LOST = "the scores were overwritten in place after the softmax, and are unknown"
 WEIGHTS_LOST = "the weights were overwritten in place after the softmax, and are computed again from the scores"
 
 

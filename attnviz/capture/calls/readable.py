@@ -29,12 +29,12 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
     (torch._C._functorch.is_functorch_wrapped_tensor, "tensors of torch.vmap or torch.func"),
     (torch._is_functional_tensor, "tensors of torch.func"),
     (lambda tensor: type(tensor).__name__ == "FakeTensor", "fake tensors, which have no values"),
-    (lambda tensor: type(tensor).__torch_dispatch__ is not PLAIN_DISPATCH, "tensors of a class of their own"),
+    (lambda tensor: type(tensor).__torch_dispatch__ is not PLAIN_DISPATCH, "tensors of a custom subclass"),
     (lambda tensor: tensor.is_meta, "meta tensors, which have no values"),
     (lambda tensor: tensor.is_nested, "nested tensors"),
     (lambda tensor: tensor.layout != torch.strided, "sparse tensors"),
     (lambda tensor: tensor.is_quantized, "quantized tensors"),
-    (lambda tensor: _traced.now or torch._C._get_tracing_state(), "tensors that torch.jit.trace follows"),
+    (lambda tensor: _traced.now or torch._C._get_tracing_state(), "tensors traced by torch.jit.trace"),
     (lambda tensor: not tensor.numel(), "empty tensors"),
 )
 

@@ -12,7 +12,7 @@ from attnviz.capture.flow.lineage import Lineage, Piece, Whole
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import SeenCall
 
-APART = "queries were taken in parts, each over keys of its own; cells between them are absent"
+APART = "queries were computed in chunks, each over its own keys; cells between chunks are absent"
 
 
 @dataclass(eq=False)

@@ -52,7 +52,7 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
     if kinds and max(kinds.values()) > 1:
         place = path or "the model"
         raise AttnvizError(
-            f"the layers of {place} cannot be told apart: torch.compile made one function of them; call it "
+            f"the layers of {place} cannot be told apart: torch.compile merged them into one function; call it "
             'under torch.compiler.set_stance("force_eager"), or compile its layers one by one'
         )
 

@@ -41,8 +41,8 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # queries and features
-OTHER_HEADS = "weights whose axes do not fit the heads that the module says it has"
-UNUSED = "a softmax whose result multiplies no values that were seen"
+OTHER_HEADS = "weights whose axes do not fit the module's number of heads"
+UNUSED = "a softmax whose result multiplies no observed values"
 
 
 class StopForward(BaseException):

@@ -158,7 +158,9 @@ def test_the_order_of_heads_in_the_projection_is_found() -> None:
 
 
 def test_attention_whose_result_is_changed_before_the_projection_is_refused() -> None:
-    with pytest.raises(AttnvizError, match=r"layer 0 \(the model itself\) has no contributions: no linear map"):
+    with pytest.raises(
+        AttnvizError, match=r"layer 0 \(the model itself\) has no contributions: no observed linear map"
+    ):
         attnviz.contributions(ByHand(gated=True), torch.randn(1, TOKENS, WIDTH))
 
 

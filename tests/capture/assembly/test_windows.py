@@ -200,7 +200,7 @@ def test_padding_that_takes_a_share_of_windows_is_said() -> None:
         model(torch.randn(1, 3, 24, 24))
     weights = cell_maps(recording.maps[0]).window((0,), slice(0, 36), slice(0, 36)).weights
     assert (weights.sum(-1) < 0.99).any()
-    assert any("filled up with padding" in remark for remark in recording.remarks)
+    assert any("windows were padded" in remark for remark in recording.remarks)
 
 
 def origin(*windows: list[int], texts: int = 2, tokens: int = 4) -> Origin:

@@ -79,7 +79,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 def test_what_changes_the_weights_after_the_softmax_is_said(name: str) -> None:
     recording = record(CHANGES[name])
     assert recording.remarks[0] == (
-        "In layer 0 the weights are changed between the softmax and the values; the maps are those of the softmax."
+        "In layer 0 the weights are changed between the softmax and the values; the maps show the softmax."
     )
     fidelity = recording.maps[0].fidelity
     assert fidelity is None or fidelity > 1e-3
@@ -131,7 +131,7 @@ MIXTURES: dict[str, Callable[[Tensor], Tensor]] = {
 def test_softmax_that_another_is_added_to_is_recorded_and_said(name: str) -> None:
     recording = record(MIXTURES[name])
     assert recording.remarks == (
-        "In layer 0 softmaxes are added up before they multiply the values; the maps are those of one of them.",
+        "In layer 0 softmaxes are added up before they multiply the values; the maps show one of them.",
     )
     assert recording.maps[0].fidelity is not None
     assert recording.maps[0].fidelity > 1e-3

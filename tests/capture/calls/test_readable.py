@@ -111,7 +111,7 @@ RUNS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], str]] = {
     "func.grad": (gradients, "torch.func"),
     "meta": (lambda model, x: model.to("meta")(x.to("meta")).shape, "meta tensors, which have no values"),
     "fake": (fake, "fake tensors, which have no values"),
-    "wrapped": (lambda model, x: model(Wrapped(x)).inside, "a class of their own"),
+    "wrapped": (lambda model, x: model(Wrapped(x)).inside, "a custom subclass"),
     "func.vjp": (lambda model, x: torch.func.vjp(model, x)[1](x)[0], "torch.func"),
     "functionalize": (lambda model, x: torch.func.functionalize(model)(x), "torch.func"),
     "no texts": (lambda model, x: model(x[None][:0]), "empty tensors"),
@@ -150,7 +150,11 @@ def test_further_layers_that_cannot_be_read_are_no_bug_of_ours(name: str, x: Ten
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_trace_of_a_run_holds_nothing_of_ours(x: Tensor) -> None:
     model = Attention()
-    with torch.no_grad(), pytest.raises(AttnvizError, match=r"torch\.jit\.trace follows"), attnviz.record(model):
+    with (
+        torch.no_grad(),
+        pytest.raises(AttnvizError, match=r"tensors traced by torch\.jit\.trace"),
+        attnviz.record(model),
+    ):
         graph = jit_traced(model, x).inlined_graph
     expected = jit_traced(model, x).inlined_graph
     assert [node.kind() for node in graph.nodes()] == [node.kind() for node in expected.nodes()]
@@ -195,7 +199,10 @@ def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: py
 
     monkeypatch.setitem(HANDLERS, "softmax", broken)
     model, outputs = Attention(), []
-    with pytest.raises(AttnvizError, match="by a fault of attnviz: KeyError: 'a bug of ours'"), attnviz.record(model):
+    with (
+        pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'"),
+        attnviz.record(model),
+    ):
         outputs.append(model(x))
     assert torch.equal(outputs[0], model(x))
     with pytest.raises(ZeroDivisionError), attnviz.record(model):
@@ -208,7 +215,10 @@ def test_error_while_the_flow_of_data_is_followed_is_no_secret(x: Tensor, monkey
 
     monkeypatch.setattr(DataFlow, "see", broken)
     model, outputs = Attention(), []
-    with pytest.raises(AttnvizError, match="by a fault of attnviz: KeyError: 'a bug of ours'"), attnviz.record(model):
+    with (
+        pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'"),
+        attnviz.record(model),
+    ):
         outputs.append(model(x))
     assert torch.equal(outputs[0], model(x))
 

@@ -88,7 +88,7 @@ def test_layer_that_runs_as_compiled_code_is_left_out_and_said(
     with attnviz.record(model) as recording:
         output = model(x)
     assert recording.layers == (1,)
-    assert recording.remarks == (f"Left out: what {path} computes as compiled code, which is not seen.",)
+    assert recording.remarks == (f"Left out: what {path} computes as compiled code, which cannot be observed.",)
     assert torch.equal(output, model(x))
 
 
@@ -105,7 +105,7 @@ def test_code_that_is_seen_or_does_not_attend_needs_no_remark(model: nn.Sequenti
 @torch.no_grad()
 def test_model_of_which_nothing_else_runs_is_refused(model: nn.Sequential) -> None:
     model.compile(backend=unseen)
-    refused = pytest.raises(AttnvizError, match=r"call model\(...\) itself, and not what torch.compile made of it")
+    refused = pytest.raises(AttnvizError, match=r"call model\(...\) itself, not its compiled form,")
     with refused, attnviz.record(model):
         model(torch.randn(1, 5, WIDTH))
 
