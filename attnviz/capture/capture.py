@@ -16,7 +16,7 @@ from attnviz.base.machine import lacks_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
 from attnviz.capture.assembly.contributions import MovedValues
 from attnviz.capture.assembly.texts import TextCollector
-from attnviz.capture.assembly.windows import placed
+from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.readable import apart_from_the_run
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
@@ -24,7 +24,7 @@ from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
 from attnviz.capture.hooks.compiled import refuse_merged
-from attnviz.capture.hooks.torch_functions import Observer, SeenCall, StopForward
+from attnviz.capture.hooks.torch_functions import ObservedCall, Observer, StopForward
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
 from attnviz.capture.text_loops import TextLoops
@@ -69,7 +69,7 @@ class Capture:
         self.moved = MovedValues() if options.values else None
         self.observer.search = None if self.moved is None else self.moved.search
 
-    def on_attention(self, call: SeenCall) -> None:
+    def on_attention(self, call: ObservedCall) -> None:
         """Numbers a call, and keeps its maps if it is chosen."""
         with self.lock:
             self._on_attention(call)
@@ -124,47 +124,47 @@ class Capture:
         """True if the model, or a part of it that attends, was called."""
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
-    def _on_attention(self, seen: SeenCall) -> None:
-        part = seen.caller.part
+    def _on_attention(self, observed: ObservedCall) -> None:
+        part = observed.caller.part
         self.runs.note_attention()
         self.parts.add(part)
         if self.failure is not None or self.options.attention not in (None, part):
             return
         with _without_autocast():
-            goes_on = self._goes_on(seen)
-            if self.waits_for_chunk and not goes_on:
-                self._put_away()
+            added = self._add_chunk(observed)
+            if self.waits_for_chunk and not added:
+                self._deliver()
             self.waits_for_chunk = False
-            if not goes_on:
-                self._begin(seen)
+            if not added:
+                self._begin(observed)
 
-    def _begin(self, seen: SeenCall) -> None:
+    def _begin(self, observed: ObservedCall) -> None:
         """Numbers a call, and keeps it or waits for further chunks of its queries."""
-        site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
+        site = self.numbering.number(observed.caller, observed.single, observed.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module)
-        chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
-        call = seen.build() if chosen or seen.may_be_step or any(piece.is_first for piece in pieces) else None
+        chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
+        call = observed.build() if chosen or observed.may_be_step or any(piece.is_first for piece in pieces) else None
         site = site if call is None else self.loops.placed(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
         waits = self.moved is None  # else it would miss its projection, which runs before the last chunk is known
-        self.chunks = Chunks.begun(site, call, seen) if call is not None and waits else None
+        self.chunks = Chunks.begin(site, call, observed) if call is not None and waits else None
         if self.chunks is None:
             if chosen:
-                self._keep(site, call, seen.shape)
+                self._keep(site, call, observed.shape)
             self._stop_after(site)
 
-    def _goes_on(self, seen: SeenCall) -> bool:
+    def _add_chunk(self, observed: ObservedCall) -> bool:
         """Adds a call to the chunks before it if it is the next one, else ends the chunks; True if it was added."""
-        chunks, pieces = self.chunks, seen.queries.pieces
+        chunks, pieces = self.chunks, observed.queries.pieces
         if chunks is None:
             return False
-        may_go_on = chunks.may_take(pieces) or chunks.may_take_step(seen)
-        call = seen.build() if chunks.site.module == seen.caller.name and may_go_on else None
-        goes_on = call is not None and (chunks.take(call, seen.queries, seen.keys) or chunks.take_step(call))
-        if chunks.is_complete or not goes_on:
+        may_go_on = chunks.continues(pieces) or chunks.may_add_step(observed)
+        call = observed.build() if chunks.site.module == observed.caller.name and may_go_on else None
+        added = call is not None and (chunks.add(call, observed.queries, observed.keys) or chunks.add_step(call))
+        if chunks.is_complete or not added:
             self._end_chunks()
-        return goes_on
+        return added
 
     def _end_chunks(self) -> None:
         """Keeps the call that chunks of queries form."""
@@ -215,10 +215,10 @@ class Capture:
                 self._end_chunks()
                 step()
         except Exception as error:
-            told = _told(error, type(self.model).__name__)
-            if told is error:
+            user_error = _user_error(error, type(self.model).__name__)
+            if user_error is error:
                 raise
-            raise told from error
+            raise user_error from error
 
     def _begin_pass(self) -> None:
         """Delivers the calls of a forward pass before the next begins, unless that may bring more of its chunks."""
@@ -226,11 +226,11 @@ class Capture:
             self.observer.flush()
             self.waits_for_chunk = self.chunks is not None
             if not self.waits_for_chunk:
-                self._put_away()
+                self._deliver()
         self.numbering, self.observer.places = LayerNumbering(self.modules), TokenPlaces()
         self.loops = TextLoops(self.runs)
 
-    def _put_away(self) -> None:
+    def _deliver(self) -> None:
         """Adds the calls of a forward pass that is over to the texts."""
         self._end_chunks()
         self.texts.add(self.calls)
@@ -250,10 +250,10 @@ class Capture:
         elif heads:
             captured = capture_call(site, heads, call, self.options.dense, first, self.options.labels_now)
             windows = self.observer.windows
-            put_together = windows and placed(captured, windows)
-            self.calls.append(put_together or captured)
-            if self.moved is not None and not (put_together and windows and windows.overlap):
-                self.moved.expect(call, put_together or captured, first, windows if put_together else None)
+            joined = windows and joined_windows(captured, windows)
+            self.calls.append(joined or captured)
+            if self.moved is not None and not (joined and windows and windows.overlap):
+                self.moved.expect(call, joined or captured, first, windows if joined else None)
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head: further calls of a module continue where the last one ended."""
@@ -280,14 +280,14 @@ class Capture:
             raise StopForward(self)
 
 
-def _told(error: Exception, model: str) -> Exception:
+def _user_error(error: Exception, model: str) -> Exception:
     """Returns a refusal in place of an error of our own; others, such as a lack of memory, unchanged."""
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)
-    said = (str(error).splitlines() or [""])[0]
+    message = (str(error).splitlines() or [""])[0]
     return AttnvizError(
-        f"the attention of {model} could not be read because of a fault in attnviz: {type(error).__name__}: {said} "
+        f"the attention of {model} could not be read because of a fault in attnviz: {type(error).__name__}: {message} "
         f"({Path(frame.f_code.co_filename).name}:{line}); the model itself ran normally; please report this"
     )
 

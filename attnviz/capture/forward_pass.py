@@ -12,7 +12,7 @@ from attnviz.capture.assembly.contributions import SEVERAL
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.hooks.compiled import anything_compiled, unheard
+from attnviz.capture.hooks.compiled import anything_compiled, unobserved
 from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
@@ -219,12 +219,12 @@ class ForwardPass:
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
 
     def _compiled(self) -> tuple[str, ...]:
-        heard = {
+        observed = {
             *(site.module for site in self.head_counts),
             *(other.module for other in self.others),
             *self.unreadable,
         }
-        modules = unheard(self.modules, heard)
+        modules = unobserved(self.modules, observed)
         if not modules:
             return ()
         others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""

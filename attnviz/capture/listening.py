@@ -25,7 +25,7 @@ from attnviz.maps.recording import Recording
 
 
 @dataclass(eq=False)
-class Guest:
+class ForeignThread:
     """A thread that runs a module of a block's model without a block of its own.
 
     Attributes:
@@ -72,11 +72,11 @@ class Listening:
         self.modules = ModuleIndex(model)
         self.own = Capture(model, self.modules, options)
         self.thread: int | None = None
-        self.guests: dict[int, Guest] = {}
-        self.guest_captures: dict[int, Capture] = {}
-        self.unheard = False
+        self.foreign_threads: dict[int, ForeignThread] = {}
+        self.foreign_captures: dict[int, Capture] = {}
+        self.missed_call = False
         self.closed = False
-        self.fuses: bool | None = None
+        self.fastpath_before: bool | None = None
 
     def __enter__(self) -> "Listening":
         if self.thread is not None:
@@ -85,7 +85,7 @@ class Listening:
         PATCHES.enter()
         try:
             if self.options.values:
-                self.fuses = torch.backends.mha.get_fastpath_enabled()
+                self.fastpath_before = torch.backends.mha.get_fastpath_enabled()
                 # Fused kernels would hide the output projections.
                 torch.backends.mha.set_fastpath_enabled(False)
             _blocks.append(self)
@@ -110,18 +110,20 @@ class Listening:
         Raises:
             AttnvizError: if there is none, or not the chosen calls, or if several threads ran the model.
         """
-        heard = [capture for capture in self.guest_captures.values() if capture.has_run]
-        if self.own.has_run or self.own.failure is not None or not (heard or self.unheard):
+        captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
+        if self.own.has_run or self.own.failure is not None or not (captures or self.missed_call):
             return self.own.recording()
         name = type(self.model).__name__
-        if len(heard) != 1:
+        if len(captures) != 1:
             ran = (
-                f"{len(heard)} other threads" if heard else "another thread, while blocks of several threads observe it"
+                f"{len(captures)} other threads"
+                if captures
+                else "another thread, while blocks of several threads observe it"
             )
             raise AttnvizError(f"{name} ran in {ran}; record in the thread that runs it")
-        if self.guests:
+        if self.foreign_threads:
             raise AttnvizError(f"{name} still runs in another thread at the end of the block; wait for it there")
-        return heard[0].recording()
+        return captures[0].recording()
 
     def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, alone: bool) -> None:
         """Notes that another thread calls a module.
@@ -132,42 +134,42 @@ class Listening:
             thread: the identifier of the thread.
             alone: True if no block of a third thread holds the module too.
         """
-        if thread in self.guests:
-            guest = self.guests[thread]
-            guest.depth += module is guest.module
-            guest.enter(module)
+        if thread in self.foreign_threads:
+            foreign = self.foreign_threads[thread]
+            foreign.depth += module is foreign.module
+            foreign.enter(module)
         elif alone:
             self._admit(module, thread)
         else:
-            self.unheard = True
+            self.missed_call = True
 
     def after(self, module: nn.Module, thread: int) -> None:
         """Notes that a module has returned or raised in another thread."""
-        guest = self.guests.get(thread)
-        if guest is None:
+        foreign = self.foreign_threads.get(thread)
+        if foreign is None:
             return
-        guest.leave(module)
-        if guest.module is not module:
+        foreign.leave(module)
+        if foreign.module is not module:
             return
-        guest.depth -= 1
-        if not guest.depth:
-            with guest.observer.looking():
-                guest.observer.flush()
-            remove_observer(self.guests.pop(thread).observer)
+        foreign.depth -= 1
+        if not foreign.depth:
+            with foreign.observer.looking():
+                foreign.observer.flush()
+            remove_observer(self.foreign_threads.pop(thread).observer)
             self._forget()
             PATCHES.leave()
 
     def _admit(self, module: nn.Module, thread: int) -> None:
         """Begins to observe a thread while it runs this module."""
         inside = self.own.runs.depth and module is not self.model
-        capture = self.own if inside else self.guest_captures.get(thread)
+        capture = self.own if inside else self.foreign_captures.get(thread)
         if capture is None:
-            capture = self.guest_captures[thread] = Capture(self.model, self.modules, self.options, can_stop=False)
+            capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, can_stop=False)
         observer = Observer(self.modules, capture) if inside else capture.observer
-        guest = self.guests[thread] = Guest(capture, observer, module, apart=not inside)
-        guest.enter(module)
+        foreign = self.foreign_threads[thread] = ForeignThread(capture, observer, module, apart=not inside)
+        foreign.enter(module)
         PATCHES.enter()
-        add_observer(guest.observer)
+        add_observer(foreign.observer)
 
     def _flush(self) -> None:
         try:
@@ -179,8 +181,8 @@ class Listening:
     def _close(self) -> None:
         self.closed = True
         try:
-            if self.fuses is not None:
-                torch.backends.mha.set_fastpath_enabled(self.fuses)
+            if self.fastpath_before is not None:
+                torch.backends.mha.set_fastpath_enabled(self.fastpath_before)
             remove_observer(self.own.observer)
             self._forget()
         finally:
@@ -188,7 +190,7 @@ class Listening:
 
     def _forget(self) -> None:
         """Removes a closed block from the list once no other thread is observed for it."""
-        if self.closed and not self.guests and self in _blocks:
+        if self.closed and not self.foreign_threads and self in _blocks:
             _blocks.remove(self)
 
 
@@ -200,15 +202,15 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
-    own = [block for block in _blocks if block.thread == thread and not block.closed]
-    if own:
-        for block in own:
+    own_blocks = [block for block in _blocks if block.thread == thread and not block.closed]
+    if own_blocks:
+        for block in own_blocks:
             block.own.enter(module, inputs)
         return
-    hearing = [block for block in _blocks if not block.closed or thread in block.guests]
-    holding = [block for block in hearing if block.modules.holds(module)]
-    alone = len({block.thread for block in holding}) == 1
-    for block in holding:
+    observing = [block for block in _blocks if not block.closed or thread in block.foreign_threads]
+    matching = [block for block in observing if block.modules.holds(module)]
+    alone = len({block.thread for block in matching}) == 1
+    for block in matching:
         block.before(module, inputs, thread, alone)
 
 

@@ -33,7 +33,7 @@ MAX_DENSE_CELLS = 256 * 256  # queries x keys of a whole map; the factors of a l
 MIN_CHECKED_BYTES = 2**24  # below this size, asking for free memory takes longer than the maps
 ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
-SEEN_ARRAYS = ("visible", "counts")  # visibility: shared by all heads, or with an axis of heads
+VISIBILITY_ARRAYS = ("visible", "counts")  # visibility: shared by all heads, or with an axis of heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
 MAX_BAND_QUERIES = 512  # queries whose log-sum-exp is computed at once, to bound memory
 
@@ -52,7 +52,7 @@ class CapturedCall:
         shape: texts, heads, queries, keys.
         scale: the factor of q·k, if known.
         fidelity: the largest difference from the model's output, for each text of the batch.
-        held_as: the kind of its maps.
+        map_type: the kind of its maps.
         fields: the arrays of these maps, for each text of the batch.
         marks: the marks of its keys.
         note: a remark for readers of its maps.
@@ -66,7 +66,7 @@ class CapturedCall:
     shape: tuple[int, ...]
     scale: float | None
     fidelity: list[float | None]
-    held_as: type[LayerMaps]
+    map_type: type[LayerMaps]
     fields: list[dict[str, Any]]
     marks: KeyMarks | None = None
     note: str = ""
@@ -96,39 +96,39 @@ def capture_call(
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
     """
-    held = [head - first_head for head in heads]
+    call_heads = [head - first_head for head in heads]
     batch, _, queries, keys = call.shape
-    wanted = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
-    factors = factors_of(call, held) if wanted and site.head is None else None
-    rules = None if factors is None else position_rules(factors, held)
-    known = call if rules is None or factors is None else factors
-    held_as = _held_as(rules, dense, queries, keys)
-    _refuse_size(known, len(held), held_as, site)
+    prefers_factors = queries * keys > MAX_DENSE_CELLS if dense is None else not dense
+    factors = factors_of(call, call_heads) if prefers_factors and site.head is None else None
+    rules = None if factors is None else position_rules(factors, call_heads)
+    source = call if rules is None or factors is None else factors
+    map_type = _map_type(rules, dense, queries, keys)
+    _refuse_size(source, len(call_heads), map_type, site)
     captured = CapturedCall(
         site=site,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
-        scale=getattr(known, "scale", None),
+        scale=getattr(source, "scale", None),
         fidelity=[],
-        held_as=held_as,
+        map_type=map_type,
         fields=[],
         marks=key_marks(call),
-        note=call.note or known.note,
+        note=call.note or source.note,
     )
     if rules is not None:
-        fields = _factors(cast("FactoredCall", factors), held, site, rules)
-    elif held_as is PooledMaps:
-        fields = _pooled(call, held, site, partial(tokens_of or _numbered, captured))
+        fields = _factors(cast("FactoredCall", factors), call_heads, site, rules)
+    elif map_type is PooledMaps:
+        fields = _pooled(call, call_heads, site, partial(tokens_of or _numbered, captured))
     else:
-        fields = _whole(call, held, site)
-    return replace(captured, fields=fields, fidelity=call.fidelity(held))
+        fields = _whole(call, call_heads, site)
+    return replace(captured, fields=fields, fidelity=call.fidelity(call_heads))
 
 
 def _numbered(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
     return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 
-def _held_as(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
+def _map_type(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
     """Returns the kind of maps for a call of this size."""
     if rules is not None:
         return FactoredMaps
@@ -157,7 +157,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "item": first.first_item + first.site.run * first.shape[0] + item,
         "fidelity": max(measured, default=None),
     }
-    if first.held_as is FactoredMaps:
+    if first.map_type is FactoredMaps:
         return FactoredMaps(**shared, **first.fields[item])
     shared["scale"] = first.scale
     fields = first.fields[item]
@@ -165,10 +165,10 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
     }
     if len(calls) > 1:
-        joined |= {name: _joined_seen(calls, item, name) for name in fields if name in SEEN_ARRAYS}
+        joined |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
     if fields.get("measured") is not None:
         joined["measured"] = joined_metrics(call.fields[item]["measured"] for call in calls)
-    return first.held_as(**shared, **fields | joined)
+    return first.map_type(**shared, **fields | joined)
 
 
 def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
@@ -227,7 +227,7 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
     shared = sorted({head // group for head in heads})
     exact = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     # Contiguous copies of the chosen heads alone, shared by the products below and the recording.
-    own = replace(
+    chosen = replace(
         call,
         queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
@@ -238,10 +238,10 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
     key_heads = tuple(shared.index(head // group) for head in heads)
     logsumexp = _kernel_logsumexp(call, heads)
     if logsumexp is None:
-        logsumexp = torch.stack([_logsumexp(own, held, key) for held, key in enumerate(key_heads)], dim=1)
-    logsumexp = _refined(own, logsumexp, key_heads)
+        logsumexp = torch.stack([_logsumexp(chosen, head, key) for head, key in enumerate(key_heads)], dim=1)
+    logsumexp = _refined(chosen, logsumexp, key_heads)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
-    queries, keys, references = _numbers(own.queries), _numbers(own.keys), _numbers(logsumexp)
+    queries, keys, references = _numbers(chosen.queries), _numbers(chosen.keys), _numbers(logsumexp)
     return [
         {
             "factors": Factors(
@@ -251,7 +251,7 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
                 scale=call.scale,
                 logsumexp=references[item],
                 softcap=call.softcap,
-                sink=None if own.sinks is None else _numbers(own.sinks),
+                sink=None if chosen.sinks is None else _numbers(chosen.sinks),
                 mask=rules[item].mask,
                 bias=rules[item].bias,
                 device=str(call.queries.device),
@@ -268,8 +268,8 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     logsumexp = call.logsumexp[:, heads]
     if call.mask is None:
         return logsumexp
-    seen = call.visible_cells().any(-1)
-    return logsumexp.masked_fill(~(seen if seen.shape[1] == 1 else seen[:, heads]), float("-inf"))
+    sees_any = call.visible_cells().any(-1)
+    return logsumexp.masked_fill(~(sees_any if sees_any.shape[1] == 1 else sees_any[:, heads]), float("-inf"))
 
 
 def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
@@ -314,13 +314,13 @@ def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     return replace(call, queries=queries, keys=keys, mask=mask, position_biases=added, sinks=None)
 
 
-def _refuse_size(call: AttentionCall, heads: int, held_as: type[LayerMaps], site: CallSite) -> None:
+def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
     """Raises AttnvizError if the maps of one more layer do not fit into memory."""
     batch, _, queries, keys = call.shape
     cells = queries * keys
-    if held_as is FactoredMaps and isinstance(call, FactoredCall):
+    if map_type is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
-    heads = 1 if held_as is PooledMaps else heads
+    heads = 1 if map_type is PooledMaps else heads
     needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
     if needed > MIN_CHECKED_BYTES:
         what = f"{heads} heads of layer {site.layer} over {queries} tokens"
@@ -339,7 +339,7 @@ def _numbers(values: Tensor) -> FloatArray:
     return numbers
 
 
-def _joined_seen(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
+def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
     """Returns the cells that the heads of several calls see in one text."""
     return shared_or_per_head(
         [visible_to_heads(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]

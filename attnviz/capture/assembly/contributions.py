@@ -12,7 +12,7 @@ from torch import Tensor
 from attnviz.base.arrays import FloatArray
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection, ProjectionSearch
-from attnviz.capture.assembly.windows import Windows, placed_norms
+from attnviz.capture.assembly.windows import Windows, joined_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
 
 SEVERAL = "several maps"  # a flag in the fields of calls whose output enters more than one linear map: they are refused
@@ -39,7 +39,7 @@ class MovedValues:
         """
         if call.output is None or call.values is None or call.carried_on is not None:
             return
-        held = [head - first_head for head in captured.heads]
+        call_heads = [head - first_head for head in captured.heads]
 
         def found(projection: OutputProjection, place: OperandPlace) -> None:
             if any("moved" in fields or SEVERAL in fields for fields in captured.fields):
@@ -47,10 +47,10 @@ class MovedValues:
                     fields.pop("moved", None)
                     fields[SEVERAL] = True
                 return
-            moved = moved_norms(call, projection, held)
-            differences = difference(call, projection, held)
+            moved = moved_norms(call, projection, call_heads)
+            differences = difference(call, projection, call_heads)
             texts = (
-                zip(moved, differences, strict=True) if windows is None else placed_norms(moved, differences, windows)
+                zip(moved, differences, strict=True) if windows is None else joined_norms(moved, differences, windows)
             )
             for fields, (norms, worst) in zip(captured.fields, texts, strict=True):
                 fields |= {"moved": norms, "moved_fidelity": worst}
@@ -59,7 +59,13 @@ class MovedValues:
 
 
 def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
-    """Returns ‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``."""
+    """Returns ‖f(x)‖ of each key in each of these heads, ``(batch, heads, keys)``.
+
+    Args:
+        call: the call, with values.
+        projection: its output projection.
+        heads: the chosen heads, by their numbers in the call.
+    """
     assert call.values is not None
     values = pick_heads(call.values, heads, call.shape[1]).float()
     found: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
@@ -112,21 +118,26 @@ def difference(call: AttentionCall, projection: OutputProjection, heads: Sequenc
 
     The sum over heads and keys of α f(x) is computed for at most 8 of the checked queries; heads that are not
     recorded enter as the model computed them.
+
+    Args:
+        call: the call, with values.
+        projection: its output projection.
+        heads: the chosen heads, by their numbers in the call.
     """
     batch, _, queries, _ = call.shape
     mixed, seen = call.checked(heads)
     some = slice(None, None, -(-mixed.shape[2] // MAX_PROJECTED_QUERIES))
     rows = checked_rows(queries)
     rows = slice(None, None, (rows.step or 1) * some.step)
-    given, gave = (
+    operand, result = (
         _by_text(each, batch, rows, projection.queries_first) for each in (projection.matrix, projection.result)
     )
     columns = projection.columns[list(heads)].flatten()
-    given[..., columns] = mixed[:, :, some].transpose(1, 2).flatten(2).to(given)
-    total = given @ projection.weight.to(given)
+    operand[..., columns] = mixed[:, :, some].transpose(1, 2).flatten(2).to(operand)
+    total = operand @ projection.weight.to(operand)
     if projection.bias is not None:
-        total = total + projection.bias.to(given)
-    apart = (total - gave).abs().masked_fill(~seen[:, :, some].all(1), 0)
+        total = total + projection.bias.to(operand)
+    apart = (total - result).abs().masked_fill(~seen[:, :, some].all(1), 0)
     return [float(worst) for worst in apart.flatten(1).amax(1)]
 
 

@@ -138,29 +138,29 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
         return None
     for queries_first in (False, True) if batch > 1 and queries > 1 else (False,):
         order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)
-        wanted = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
-        found = _columns(wanted, matrix)
+        searched = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
+        found = _columns(searched, matrix)
         if found is not None:
             return found.view(heads, features), queries_first
     return None
 
 
-def _columns(wanted: Tensor, matrix: Tensor) -> Tensor | None:
+def _columns(searched: Tensor, matrix: Tensor) -> Tensor | None:
     """Returns the numbers of the columns that equal the wanted ones, in their order; ``None`` if one is missing."""
-    count = wanted.shape[1]
-    if wanted.shape == matrix.shape and torch.equal(wanted, matrix):
+    count = searched.shape[1]
+    if searched.shape == matrix.shape and torch.equal(searched, matrix):
         return torch.arange(count, device=matrix.device)
     rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))
     places: dict[bytes, list[int]] = {}
     for at, column in enumerate(_as_bytes(matrix[rows])):
         places.setdefault(column, []).append(at)
     found = []
-    for column in _as_bytes(wanted[rows]):
+    for column in _as_bytes(searched[rows]):
         if not places.get(column):
             return None
         found.append(places[column].pop(0))
     columns = torch.tensor(found, device=matrix.device)
-    return columns if torch.equal(matrix[:, columns], wanted) else None
+    return columns if torch.equal(matrix[:, columns], searched) else None
 
 
 def _as_bytes(matrix: Tensor) -> list[bytes]:
@@ -179,23 +179,23 @@ class ProjectionSearch:
 
     Attributes:
         pending: outputs of calls, ``(batch, heads, queries, features)``, and the functions that receive projections.
-        entered: the operand of the last projection, until the next call is expected.
-        received: the functions that received it, with the columns and the order of rows.
+        last_operand: the operand of the last projection, until the next call is expected.
+        last_found: the functions that received it, with the columns and the order of rows.
     """
 
     def __init__(self) -> None:
         self.pending: list[tuple[Tensor, Found]] = []
-        self.entered: Tensor | None = None
-        self.received: list[tuple[Found, Tensor, bool]] = []
+        self.last_operand: Tensor | None = None
+        self.last_found: list[tuple[Found, Tensor, bool]] = []
 
     @property
     def is_looking(self) -> bool:
         """True if the next product may be a projection that is searched."""
-        return bool(self.pending) or self.entered is not None
+        return bool(self.pending) or self.last_operand is not None
 
     def expect(self, output: Tensor, found: Found) -> None:
         """Begins to search the projection of an attention output."""
-        self.entered, self.received = None, []
+        self.last_operand, self.last_found = None, []
         self.pending = [*self.pending[1 - MAX_PENDING :], (output, found)]
 
     def see(
@@ -228,15 +228,15 @@ class ProjectionSearch:
 
     def _enters_again(self, place: OperandPlace) -> bool:
         """True if the operand is that of the last projection."""
-        if self.entered is None or place.operand.data_ptr() != self.entered.data_ptr():
+        if self.last_operand is None or place.operand.data_ptr() != self.last_operand.data_ptr():
             return False
         matrix = place.matrix()
-        return matrix.shape == self.entered.shape and matrix.stride() == self.entered.stride()
+        return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
 
     def _receive_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        matrix, gave = place.matrix(), place.result(result)
-        for found, columns, queries_first in self.received:
-            found(OutputProjection(place.weight(), bias, columns, matrix, gave, queries_first), place)
+        matrix, projected = place.matrix(), place.result(result)
+        for found, columns, queries_first in self.last_found:
+            found(OutputProjection(place.weight(), bias, columns, matrix, projected, queries_first), place)
         return True
 
     def _looks(self, place: OperandPlace) -> bool:
@@ -244,13 +244,13 @@ class ProjectionSearch:
         return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        matrix, left = place.matrix(), []
+        matrix, still_pending = place.matrix(), []
         for output, found in self.pending:
             columns = find_columns(output, matrix)
             if columns is None:
-                left.append((output, found))
+                still_pending.append((output, found))
                 continue
             found(OutputProjection(place.weight(), bias, columns[0], matrix, place.result(result), columns[1]), place)
-            self.entered, self.received = matrix, [*self.received, (found, *columns)]
-        changed, self.pending = len(left) < len(self.pending), left
+            self.last_operand, self.last_found = matrix, [*self.last_found, (found, *columns)]
+        changed, self.pending = len(still_pending) < len(self.pending), still_pending
         return changed

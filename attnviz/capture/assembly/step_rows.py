@@ -75,7 +75,7 @@ class StepRows:
     @property
     def is_pooled(self) -> bool:
         """True if single cells of a call were not kept."""
-        return any(call.held_as is PooledMaps for call, _ in self.calls)
+        return any(call.map_type is PooledMaps for call, _ in self.calls)
 
     @property
     def preceding(self) -> int:
@@ -124,14 +124,14 @@ class StepRows:
             return self.last
         self._refuse_long()
         batch, heads, *_ = self.last.shape
-        every = [call for call, _ in self.calls]
-        scales = {call.scale for call in every}
+        all_calls = [call for call, _ in self.calls]
+        scales = {call.scale for call in all_calls}
         return replace(
             self.last,
             shape=(batch, heads, self.rows, self.keys),
             scale=scales.pop() if len(scales) == 1 else None,
-            fidelity=[_worst([call.fidelity[item] for call in every]) for item in range(batch)],
-            held_as=DenseMaps,
+            fidelity=[_worst([call.fidelity[item] for call in all_calls]) for item in range(batch)],
+            map_type=DenseMaps,
             fields=[self._fields(item) for item in range(batch)],
         )
 
@@ -149,7 +149,7 @@ class StepRows:
 
     def _stands_at(self, call: CapturedCall, row: int) -> bool:
         """True if a call's rows equal those at that place; if not, its queries are others."""
-        if self.is_pooled or call.held_as is PooledMaps:
+        if self.is_pooled or call.map_type is PooledMaps:
             return True
         rows = slice(row, row + call.shape[2])
         return all(
@@ -176,8 +176,8 @@ class StepRows:
         """Returns the fields of ``DenseMaps`` of one text."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
-        seen = [call.fields[item]["visible"] for call, _ in self.calls if call.held_as is DenseMaps]
-        visible = np.zeros(joint_shape(seen, shape), dtype=bool)
+        visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]
+        visible = np.zeros(joint_shape(visibilities, shape), dtype=bool)
         for call, place in self.calls:
             part = cells_of(call, item)
             rows = slice(place.row, place.row + call.shape[2])
@@ -203,7 +203,7 @@ class StepRows:
 def cells_of(call: CapturedCall, item: int) -> Window:
     """Returns the cells of one text of a call."""
     fields = call.fields[item]
-    if call.held_as is not FactoredMaps:
+    if call.map_type is not FactoredMaps:
         return Window(fields["scores"], fields["weights"], fields["visible"])
     _, _, queries, keys = call.shape
     maps = FactoredMaps(
@@ -220,7 +220,7 @@ def cells_of(call: CapturedCall, item: int) -> Window:
 def used_keys(call: CapturedCall) -> int:
     """Returns the number of keys that belong to the text so far: up to the last visible one, at least the queries."""
     _, _, queries, keys = call.shape
-    if call.held_as is not DenseMaps:
+    if call.map_type is not DenseMaps:
         return keys
     visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in call.fields], axis=0)
     last = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys

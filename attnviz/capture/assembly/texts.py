@@ -33,7 +33,7 @@ class _Batch:
         """The number of texts that a pass reads at once."""
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
-    def takes(self, calls: dict[Key, CapturedCall]) -> bool:
+    def continued_by(self, calls: dict[Key, CapturedCall]) -> bool:
         """Adds the calls of another pass if it continues these texts; True if it does."""
         if not calls.keys() <= self.rows.keys():
             return False
@@ -61,7 +61,7 @@ class TextCollector:
             return
         self.passes += 1
         keyed = _keyed(calls)
-        if self.batches and self.batches[-1].takes(keyed):
+        if self.batches and self.batches[-1].continued_by(keyed):
             return
         self.refusal = self._unknown_cache(keyed)
         self.batches.append(_Batch({key: StepRows.of(call) for key, call in keyed.items()}))
@@ -120,19 +120,19 @@ def _consistent(
     """Returns one place for each call, such that all begin at one row; ``None`` if there is none, or nothing is new."""
     if not all(choices.values()) or not any(place.proven for places in choices.values() for place in places):
         return None
-    own = {key: places for key, places in choices.items() if key[0].kind == "self"}
-    partial = [places for places in own.values() if not places[0].whole]
+    self_attention = {key: places for key, places in choices.items() if key[0].kind == "self"}
+    partial = [places for places in self_attention.values() if not places[0].whole]
     starts = [place.row for place in partial[0]] if partial else []
     common = [row for row in starts if all(any(place.row == row for place in places) for places in partial)]
     if partial and not common:
         return None
-    grows = any(places[0].keys > rows[key].keys for key, places in own.items() if places[0].whole)
-    if own and not partial and not grows:
+    grows = any(places[0].keys > rows[key].keys for key, places in self_attention.items() if places[0].whole)
+    if self_attention and not partial and not grows:
         return None
     chosen = {}
     for key, places in choices.items():
         if key[0].kind == "cross":
-            row = common[0] if common else _start_alone(rows[key], calls[key], bool(own))
+            row = common[0] if common else _start_alone(rows[key], calls[key], bool(self_attention))
             chosen[key] = replace(places[0], row=row, whole=row == 0)
         else:
             chosen[key] = next(place for place in places if place.whole or place.row == common[0])

@@ -61,17 +61,17 @@ def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     row_texts, row_places = _split(rows, queries.tokens)
     if texts is None or row_texts is None or not np.array_equal(texts, row_texts) or len(texts) <= keys.texts:
         return None
-    seen = rows[rows != NOT_A_TOKEN]
-    if len(np.unique(seen)) != len(seen):
+    query_tokens = rows[rows != NOT_A_TOKEN]
+    if len(np.unique(query_tokens)) != len(query_tokens):
         return None
     return Windows(texts, _ranked(row_places), _ranked(places))
 
 
-def placed(call: CapturedCall, windows: Windows) -> CapturedCall | None:
+def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
     """Returns the call with its windows joined to maps of whole texts; ``None`` if these are too large."""
     texts, queries, keys = windows.shape
     fits = call.shape[0] == len(windows.texts) and call.shape[2:] == (windows.queries.shape[1], windows.keys.shape[1])
-    if not fits or call.held_as is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
+    if not fits or call.map_type is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
         return None
     return replace(
         call,
@@ -84,7 +84,7 @@ def placed(call: CapturedCall, windows: Windows) -> CapturedCall | None:
     )
 
 
-def placed_norms(norms: FloatArray, worst: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
+def joined_norms(norms: FloatArray, worst: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
     """Returns the norms of each text's keys, ``(heads, keys)``, and its largest error, from those of windows.
 
     Args:
@@ -111,13 +111,13 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
         calls: all recorded calls.
         texts_of: returns the number of texts that the model read at once, given a module's path; ``None`` if unknown.
     """
-    together = [call for call in calls if call.windows > 1]
+    joined = [call for call in calls if call.windows > 1]
     groups = {call: call.shape[0] / (texts_of(call.site.module) or call.shape[0]) for call in calls}
     apart = [call for call, count in groups.items() if call.passes == 1 and count > 1 and count.is_integer()]
     remarks = []
-    if together:
+    if joined:
         remarks.append(
-            f"Layer {_layers(together)} attends within windows, {_counts(call.windows for call in together)} a text, "
+            f"Layer {_layers(joined)} attends within windows, {_counts(call.windows for call in joined)} a text, "
             "which stand at their places in the whole map; cells between windows are absent."
         )
     if apart:

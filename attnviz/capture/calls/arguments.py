@@ -26,44 +26,46 @@ FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
 FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
-def fused_layer_call(given: dict[str, Any], result: Tensor) -> FactoredCall:
+def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     """Returns the attention of an encoder layer that one fused kernel computes; its projections are computed again."""
-    source = given["src"]
-    norm = (given["eps"], given["norm_weight_1"], given["norm_bias_1"]) if given["norm_first"] else None
-    call = _fused_call((source,) * 3, given["num_heads"], given, norm)
+    source = arguments["src"]
+    norm = (arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]) if arguments["norm_first"] else None
+    call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
     tokens = _padded(source)[0]
 
     def carried_on(mixed: Tensor, rows: slice) -> Tensor:
-        return _rest_of_layer(given, tokens[:, rows], _projected(given, mixed))
+        return _rest_of_layer(arguments, tokens[:, rows], _projected(arguments, mixed))
 
     return replace(call, output=_padded(result)[0], carried_on=carried_on)
 
 
-def fused_attention_call(given: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
+def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
     """Returns the attention of a fused ``nn.MultiheadAttention``; its projections are computed again."""
-    call = _fused_call((given["query"], given["key"], given["value"]), given["num_head"], given, None)
-    return replace(call, output=_padded(result[0])[0], carried_on=lambda mixed, rows: _projected(given, mixed))
+    call = _fused_call(
+        (arguments["query"], arguments["key"], arguments["value"]), arguments["num_head"], arguments, None
+    )
+    return replace(call, output=_padded(result[0])[0], carried_on=lambda mixed, rows: _projected(arguments, mixed))
 
 
-def _projected(given: dict[str, Any], mixed: Tensor) -> Tensor:
+def _projected(arguments: dict[str, Any], mixed: Tensor) -> Tensor:
     """Returns the mixed values of all heads after the output projection, ``(batch, queries, width)``."""
-    return functional.linear(mixed.transpose(1, 2).flatten(2), given["proj_weight"], given["proj_bias"])
+    return functional.linear(mixed.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
 
 
-def _rest_of_layer(given: dict[str, Any], tokens: Tensor, attended: Tensor) -> Tensor:
+def _rest_of_layer(arguments: dict[str, Any], tokens: Tensor, attended: Tensor) -> Tensor:
     """Returns the output of an encoder layer, given its input tokens and their attention."""
 
     def normed(values: Tensor, number: int) -> Tensor:
-        weight, bias = given[f"norm_weight_{number}"], given[f"norm_bias_{number}"]
-        return functional.layer_norm(values, weight.shape, weight, bias, given["eps"])
+        weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
+        return functional.layer_norm(values, weight.shape, weight, bias, arguments["eps"])
 
     def fed_forward(values: Tensor) -> Tensor:
-        inner = functional.linear(values, given["ffn_weight_1"], given["ffn_bias_1"])
-        inner = functional.gelu(inner) if given["use_gelu"] else functional.relu(inner)
-        return functional.linear(inner, given["ffn_weight_2"], given["ffn_bias_2"])
+        inner = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
+        inner = functional.gelu(inner) if arguments["use_gelu"] else functional.relu(inner)
+        return functional.linear(inner, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
 
     total = tokens + attended
-    if given["norm_first"]:
+    if arguments["norm_first"]:
         return total + fed_forward(normed(total, 2))
     total = normed(total, 1)
     return normed(total + fed_forward(total), 2)
@@ -72,7 +74,7 @@ def _rest_of_layer(given: dict[str, Any], tokens: Tensor, attended: Tensor) -> T
 def _fused_call(
     tokens: tuple[Tensor, Tensor, Tensor],
     heads: int,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     norm: tuple[float, Tensor, Tensor] | None,
 ) -> FactoredCall:
     """Returns the attention of a fused kernel.
@@ -80,20 +82,20 @@ def _fused_call(
     Args:
         tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)``.
         heads: the number of heads.
-        given: the arguments of the kernel by name.
+        arguments: the arguments of the kernel by name.
         norm: the epsilon, weight and bias of a layer norm before the projections.
     """
     padded, real = _padded(tokens[0])
     sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
     if norm is not None:
         sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
-    weight, bias = given["qkv_weight"], given["qkv_bias"]
+    weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
     biases = [None] * 3 if bias is None else list(bias.chunk(3))
     queries, keys, values = (
         _split_heads(functional.linear(source, part, offset), heads)
         for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
     )
-    visible = _fused_mask(given["mask"], given["mask_type"])
+    visible = _fused_mask(arguments["mask"], arguments["mask_type"])
     if real is not None:
         visible = real[:, None, :, None] & real[:, None, None, :]
     return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
@@ -137,14 +139,14 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
         AttnvizError: if this version of torch has no argument of one of these names.
     """
     order, defaults = _operator_schema(operator)
-    given = defaults | dict(zip(order, args, strict=False)) | kwargs
-    unknown = next((name for name in names if name not in given), None)
+    arguments = defaults | dict(zip(order, args, strict=False)) | kwargs
+    unknown = next((name for name in names if name not in arguments), None)
     if unknown is not None:
         raise AttnvizError(
             f"torch {torch.__version__} calls {operator} without {unknown!r}, which attnviz needs to record it; "
             "call torch.backends.mha.set_fastpath_enabled(False) before the forward pass"
         )
-    return given
+    return arguments
 
 
 @cache
@@ -169,9 +171,9 @@ def bind_dot_product(
     enable_gqa: bool = False,
 ) -> dict[str, Any]:
     """Returns the arguments of ``scaled_dot_product_attention`` by name."""
-    given = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
+    arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
     gqa = {"enable_gqa": True} if enable_gqa else {}  # older versions of torch lack this argument
-    return given | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
+    return arguments | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
 
 
 def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:

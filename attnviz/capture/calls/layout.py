@@ -69,7 +69,9 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
 def _folding(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
     """Returns the size of each part, their order, and the folded shape, ``None`` if it joins or adds no axes."""
     roles = [part for axis in layout for part in axis]
-    groups = [[at for at, (_, role) in enumerate(roles) if role == wanted] for wanted in ("batch", "heads", *last)]
+    groups = [
+        [at for at, (_, role) in enumerate(roles) if role == group_role] for group_role in ("batch", "heads", *last)
+    ]
     order = [at for group in groups for at in group]
     is_folded = all(len(group) == 1 for group in groups)
     folded = None if is_folded else [prod(roles[at][0] for at in group) for group in groups]
@@ -148,14 +150,14 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
         heads: the number of heads that the module states, if it does.
     """
     candidate, product = use.candidate, use.product
-    lonely = {
+    not_in_values = {
         part.label
         for letter, axis in zip(product.left_letters, use.weights.axes, strict=True)
         for part in axis
         if not _has(product.right_letters, product.right.shape, letter)
     }
     places = [
-        PartPlace(at, part.size, label_of(part.label), part.label, part.label not in lonely)
+        PartPlace(at, part.size, label_of(part.label), part.label, part.label not in not_in_values)
         for at, axis in enumerate(candidate.axes)
         for part in axis
         if at != candidate.axis

@@ -11,12 +11,12 @@ from torch import Tensor
 from attnviz.capture.calls.after_softmax import CHANGED, MIXED, dropout_factor
 from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.calls.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries, sized
-from attnviz.capture.calls.overwriting import intact
-from attnviz.capture.calls.spread_rows import places_of, spread
+from attnviz.capture.calls.overwriting import restored_softmax
+from attnviz.capture.calls.scattered_rows import places_of_gather, scatter_rows
 from attnviz.capture.flow.axes import FEATURES, Axes, Part, label_of
 from attnviz.capture.flow.dataflow import DataFlow
+from attnviz.capture.flow.gathered_rows import OperandGathers
 from attnviz.capture.flow.nodes import Node, Scores, Use
-from attnviz.capture.flow.picked_rows import OperandPicks
 from attnviz.capture.flow.products import Contraction
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
@@ -29,60 +29,64 @@ FoldOperand = Callable[[Tensor], Tensor | None]
 
 
 def kernel_call(
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     output: Tensor,
     logsumexp: Tensor | None,
     layouts: tuple[Layout, Layout],
-    picks: OperandPicks | None = None,
+    gather: OperandGathers | None = None,
 ) -> AttentionCall | None:
     """Returns the call of ``scaled_dot_product_attention``; ``None`` if the shapes of queries and keys do not fit.
 
     Args:
-        given: the arguments by name.
+        arguments: the arguments by name.
         output: the result of the kernel.
         logsumexp: the log-sum-exp of each row, if the kernel returns it.
         layouts: the layouts of queries and keys.
-        picks: the rows of queries and keys, if they were gathered from longer tensors.
+        gather: the rows of queries and keys, if they were gathered from longer tensors.
     """
     query_layout, key_layout = layouts
     # Autocast rounds queries and keys to the dtype of the output before the kernel multiplies them.
-    queries = fold(given["query"].to(output.dtype), query_layout, ("queries", "features"))
-    keys = fold(given["key"].to(output.dtype), key_layout, ("keys", "features"))
+    queries = fold(arguments["query"].to(output.dtype), query_layout, ("queries", "features"))
+    keys = fold(arguments["key"].to(output.dtype), key_layout, ("keys", "features"))
     batch, heads = queries.shape[:2]
     if len(keys) not in (1, batch) or heads % keys.shape[1]:
         return None
-    values, mask = given["value"], given["attn_mask"]
-    scale, wide = given["scale"], _features(output)
+    values, mask = arguments["value"], arguments["attn_mask"]
+    scale, wide = arguments["scale"], _features(output)
     call = FactoredCall(
         queries=queries,
         keys=keys.expand(batch, *keys.shape[1:]),
         values=_values_of(values, key_layout[:-1], batch, heads),
-        output=None if given["dropout_p"] > 0 else fold(output, (*query_layout[:-1], wide), ("queries", "features")),
+        output=None
+        if arguments["dropout_p"] > 0
+        else fold(output, (*query_layout[:-1], wide), ("queries", "features")),
         scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
-        mask=None if mask is None else folded_mask(mask, given["query"].shape[:-1], query_layout[:-1]),
-        causal=given["is_causal"],
+        mask=None if mask is None else folded_mask(mask, arguments["query"].shape[:-1], query_layout[:-1]),
+        causal=arguments["is_causal"],
         logsumexp=None
         if logsumexp is None
         else fold(logsumexp[..., None], (*query_layout[:-1], ()), ("queries", "features"))[..., 0],
     )
     return _with_all_rows(
         call,
-        picks,
+        gather,
         lambda numbers: fold(numbers, query_layout, ("queries", "features")),
         lambda numbers: fold(numbers, key_layout, ("keys", "features")),
     )
 
 
 def _with_all_rows(
-    call: AttentionCall, picks: OperandPicks | None, fold_queries: FoldOperand, fold_keys: FoldOperand
+    call: AttentionCall, gather: OperandGathers | None, fold_queries: FoldOperand, fold_keys: FoldOperand
 ) -> AttentionCall:
     """Returns the call with gathered queries and keys at their places."""
-    if picks is None:
+    if gather is None:
         return call
     _, _, rows, columns = call.shape
-    queries = picks.queries and places_of(picks.queries, fold_queries(picks.queries.numbers), picks.attends, rows)
-    keys = picks.keys and places_of(picks.keys, fold_keys(picks.keys.numbers), picks.attends, columns)
-    return spread(call, queries, keys)
+    queries = gather.queries and places_of_gather(
+        gather.queries, fold_queries(gather.queries.numbers), gather.attends, rows
+    )
+    keys = gather.keys and places_of_gather(gather.keys, fold_keys(gather.keys.numbers), gather.attends, columns)
+    return scatter_rows(call, queries, keys)
 
 
 def _values_of(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
@@ -104,21 +108,23 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
         layout: the roles of these axes.
     """
     mask = mask[(None,) * (len(shape) + 1 - mask.dim())]
-    given = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
-    whole = [size if any(role in given for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)]
+    arguments = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
+    whole = [
+        size if any(role in arguments for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)
+    ]
     axes = [
         tuple((each if size > 1 else 1, role) for each, role in axis) for size, axis in zip(whole, layout, strict=True)
     ]
     return fold(mask.expand(*whole, mask.shape[-1]), (*axes, ((mask.shape[-1], "keys"),)), ("queries", "keys"))
 
 
-def use_call(use: Use, layout: UseLayout, picks: OperandPicks | None = None) -> AttentionCall | None:
+def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) -> AttentionCall | None:
     """Returns the call that a product with values is; ``None`` if several functions turn out to be no softmax.
 
     Args:
         use: the product of weights and values.
         layout: the roles of its axes.
-        picks: the rows of queries and keys, if they were gathered from longer tensors.
+        gather: the rows of queries and keys, if they were gathered from longer tensors.
     """
     candidate, product = use.candidate, use.product
     if candidate.before is None or candidate.after is None:
@@ -126,7 +132,7 @@ def use_call(use: Use, layout: UseLayout, picks: OperandPicks | None = None) -> 
     before, after = (fold(each, layout.weights, ("queries", "keys")) for each in (candidate.before, candidate.after))
     note = SIGMOIDS if candidate.normaliser == "sigmoid" else ""
     if candidate.literal and not note:
-        before, after, note = intact(before, after)
+        before, after, note = restored_softmax(before, after)
     elif not candidate.literal:
         before = before.masked_fill(after == 0, -math.inf)
         if not _is_softmax(before, after):
@@ -152,7 +158,7 @@ def use_call(use: Use, layout: UseLayout, picks: OperandPicks | None = None) -> 
         dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
         note=note or ("" if is_same or dropout is not None else MIXED if candidate.mixed else CHANGED),
     )
-    return call if operands is None else _with_all_rows(call, picks, operands.fold_queries, operands.fold_keys)
+    return call if operands is None else _with_all_rows(call, gather, operands.fold_queries, operands.fold_keys)
 
 
 def _features(tensor: Tensor) -> Roles:
@@ -267,15 +273,15 @@ def _agree(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
     return fits and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
 
 
-def kernel_layouts(flow: DataFlow, given: dict[str, Any], heads: int | None) -> tuple[Layout, Layout]:
+def kernel_layouts(flow: DataFlow, arguments: dict[str, Any], heads: int | None) -> tuple[Layout, Layout]:
     """Returns the layouts of the queries and keys of ``scaled_dot_product_attention``.
 
     Args:
         flow: the nodes of the tensors.
-        given: the arguments of the kernel by name.
+        arguments: the arguments of the kernel by name.
         heads: the number of heads that the module states, if it does.
     """
-    queries, keys = (flow.node(given[name]).axes for name in ("query", "key"))
+    queries, keys = (flow.node(arguments[name]).axes for name in ("query", "key"))
     return layout_of_queries(queries, keys, heads)
 
 

@@ -23,8 +23,14 @@ class Holder(Protocol):
     after: Any
 
 
-def written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the tensor that a torch function writes its result over; ``None`` if it allocates a new one."""
+def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Returns the tensor that a torch function writes its result over; ``None`` if it allocates a new one.
+
+    Args:
+        name: the name of the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+    """
     is_in_place = bool(args) and (_is_in_place(name, len(args) > 1) or kwargs.get("inplace") is True)
     target = kwargs.get("out", args[0] if is_in_place else None)
     return target if isinstance(target, Tensor) else None
@@ -55,7 +61,13 @@ def keep_copies(holders: Iterable[Holder], target: Tensor) -> None:
 
 
 def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
-    """Returns a copy of a softmax's input if its output is written over it."""
+    """Returns a copy of a softmax's input if its output is written over it.
+
+    Args:
+        name: the name of the function.
+        args: its positional arguments.
+        target: the tensor that it writes its result over.
+    """
     if "softmax" not in name or not args or not share_memory(args[0], target):
         return None
     with apart_from_the_run():
@@ -63,7 +75,7 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
         return copy
 
 
-def intact(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
+def restored_softmax(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
     """Returns scores and weights of a softmax over the last axis as they were, and a remark on what is lost.
 
     Some rows are compared: weights that no longer sum to 1 are computed again; scores that do not give the weights are
@@ -89,8 +101,8 @@ def _is_softmax(before: Tensor, after: Tensor) -> bool:
     """True if the weights are a softmax of the scores, on at most 32 queries of each map; fully masked rows aside."""
     scores, weights = _some_rows(before), _some_rows(after)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
-    seen = scores.isfinite().any(-1) & difference.isfinite()
-    return bool((difference[seen] <= _tolerance(before, after)).all())
+    has_visible = scores.isfinite().any(-1) & difference.isfinite()
+    return bool((difference[has_visible] <= _tolerance(before, after)).all())
 
 
 def _tolerance(before: Tensor, after: Tensor) -> float:

@@ -28,10 +28,10 @@ from attnviz.capture.flow.axes import (
 )
 from attnviz.capture.flow.functions import REDUCING, RESHAPING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
 from attnviz.capture.flow.lineage import NOTHING, Lineage, merged
+from attnviz.capture.flow.node_cache import BY_ARGUMENTS, PROJECTIONS, cache_key, cache_node, cached_node
 from attnviz.capture.flow.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis, note_mixing
 from attnviz.capture.flow.product_nodes import has_own_axes, product_node, uses_of
 from attnviz.capture.flow.products import PRODUCTS, Contraction, contraction, elementwise_sum
-from attnviz.capture.flow.remembered import BY_ARGUMENTS, PROJECTIONS, key_of, node_as_before, remember
 from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.flow.softmax_steps import steps_after
 
@@ -63,7 +63,7 @@ FOUND_EACH_TIME = (CHANGING - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_AR
 MIN_SWEPT = 1024  # dead references are swept only beyond this many tensors
 
 
-class _Known(ref[Tensor]):
+class _NodeReference(ref[Tensor]):
     """A weak reference to a tensor, with its node."""
 
     __slots__ = ("key", "node")
@@ -90,7 +90,7 @@ class DataFlow:
     ) -> None:
         self.running, self.on_use, self.on_unused = running, on_use, on_unused
         self.constants = {id(each) for module in modules for each in _constants_of(module)}
-        self.known: dict[int, _Known] = {}
+        self.references: dict[int, _NodeReference] = {}
         self.swept_at = MIN_SWEPT
         self.open: list[Candidate] = []
         self.marks = count(1)
@@ -114,13 +114,13 @@ class DataFlow:
         if len(inputs) == 1 and self._passed_on(name, inputs[0], result):
             return None
         nodes = list(map(self.node, inputs))
-        key = key_of(name, inputs, nodes, result) if self._is_new(result, inputs) else None
-        node = None if key is None else node_as_before(key, nodes)
+        key = cache_key(name, inputs, nodes, result) if self._is_new(result, inputs) else None
+        node = None if key is None else cached_node(key, nodes)
         if node is not None:
             return self._keep_while_there(result, node)
         self._find(name, inputs, args, kwargs, result, overwritten)
         if key is not None:
-            remember(key, self.node(result))
+            cache_node(key, self.node(result))
         return None
 
     def _find(
@@ -167,19 +167,19 @@ class DataFlow:
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
         """True if the output has no node yet: a function called within this one may have given it one."""
-        known = self.known.get(id(output))
-        return known is None or known() is not output or any(output is each for each in inputs)
+        reference = self.references.get(id(output))
+        return reference is None or reference() is not output or any(output is each for each in inputs)
 
     def node(self, tensor: Tensor) -> Node:
         """Returns the node of a tensor; creates it if the tensor is new."""
-        known = self.known.get(id(tensor))
-        if known is not None and known() is tensor:
-            return known.node
+        reference = self.references.get(id(tensor))
+        if reference is not None and reference() is tensor:
+            return reference.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
-        held = None if constant else self._held_by(tensor)
-        if held is not None and held.after is not None:  # a view of weights that was made in code we cannot observe
-            axes = rearranged(held.axes, held.after.stride(), tensor.shape, tensor.stride())
-            node = Node(axes, self.node(held.after).lineage, weights=(held,))
+        viewed = None if constant else self._viewed_weights(tensor)
+        if viewed is not None and viewed.after is not None:  # a view of weights that was made in code we cannot observe
+            axes = rearranged(viewed.axes, viewed.after.stride(), tensor.shape, tensor.stride())
+            node = Node(axes, self.node(viewed.after).lineage, weights=(viewed,))
         else:
             node = Node(
                 unknown_axes(tensor.shape),
@@ -190,7 +190,7 @@ class DataFlow:
         self._keep(tensor, node)
         return node
 
-    def _held_by(self, tensor: Tensor) -> Candidate | None:
+    def _viewed_weights(self, tensor: Tensor) -> Candidate | None:
         """Returns the normalised tensor that this one is a view of, if any."""
         return next((each for each in self.unused() if each.after is not None and is_view(each.after, tensor)), None)
 
@@ -217,22 +217,22 @@ class DataFlow:
         self._keep(result, self.node(source))
 
     def _keep(self, tensor: Tensor, node: Node) -> None:
-        known = _Known(tensor, self._forget)
-        known.key, known.node = id(tensor), node
-        self.known[known.key] = known
+        reference = _NodeReference(tensor, self._forget)
+        reference.key, reference.node = id(tensor), node
+        self.references[reference.key] = reference
 
     def _keep_while_there(self, tensor: Tensor, node: Node) -> None:
         """Keeps a node that holds no tensors, so that it may outlive its own: no callback, which is cheaper."""
-        known = _Known(tensor)
-        known.key, known.node = id(tensor), node
-        self.known[known.key] = known
-        if len(self.known) > self.swept_at:
-            self.known = {key: each for key, each in self.known.items() if each() is not None}
-            self.swept_at = max(MIN_SWEPT, 2 * len(self.known))
+        reference = _NodeReference(tensor)
+        reference.key, reference.node = id(tensor), node
+        self.references[reference.key] = reference
+        if len(self.references) > self.swept_at:
+            self.references = {key: each for key, each in self.references.items() if each() is not None}
+            self.swept_at = max(MIN_SWEPT, 2 * len(self.references))
 
-    def _forget(self, known: ref[Tensor]) -> None:
-        if isinstance(known, _Known) and self.known.get(known.key) is known:
-            del self.known[known.key]
+    def _forget(self, reference: ref[Tensor]) -> None:
+        if isinstance(reference, _NodeReference) and self.references.get(reference.key) is reference:
+            del self.references[reference.key]
 
     def _written(self, target: Tensor, value: object) -> None:
         """Merges the node of a value into the tensor it was written to, such as a cache of keys, and into its base."""
@@ -256,8 +256,8 @@ class DataFlow:
             axis = key_axis(node)
         if axis is None or before.dim() < 2 or not before.is_floating_point():
             return self._follow(name, [before], after, (), {})
-        held = before if overwritten is None else overwritten
-        return self._found(held, after, axis % before.dim(), node, "sigmoid" if sigmoid else "softmax", literal=True)
+        scores = before if overwritten is None else overwritten
+        return self._found(scores, after, axis % before.dim(), node, "sigmoid" if sigmoid else "softmax", literal=True)
 
     def _found(
         self, before: Tensor, after: Tensor, axis: int, node: Node, normaliser: Normaliser, literal: bool
@@ -272,11 +272,11 @@ class DataFlow:
         if scores is not None:
             key_marks = labels_in(node.axes[axis : axis + 1])
             scores = scores.by_keys(key_marks) if is_of(scores, key_marks) else None
-        hopeless = scores is None and is_all(node.axes[axis], FEATURES)
+        is_over_features = scores is None and is_all(node.axes[axis], FEATURES)
         candidate = Candidate(
             caller=caller,
-            before=None if hopeless else before,
-            after=None if hopeless else after,
+            before=None if is_over_features else before,
+            after=None if is_over_features else after,
             axis=axis,
             axes=axes,
             before_axes=node.axes,

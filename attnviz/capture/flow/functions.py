@@ -34,7 +34,7 @@ SWAPPING = ("transpose_", "swapaxes_", "swapdims_", "t_")
 RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_as_", "as_strided_", "set_"})  # in place
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
-PICKING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
+GATHERING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
 SEQUENCES = (list, tuple)  # a constant: it is used for every argument
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
 
@@ -77,9 +77,9 @@ def node_after(
         kwargs: its keyword arguments.
     """
     if name == "embedding":
-        return _embedded(nodes, inputs, result)
+        return _embedding_node(nodes, inputs, result)
     if name in DISTANCES and len(inputs) == 2:
-        return _apart(nodes, result)
+        return _distance_node(nodes, result)
     if len(inputs) == 1:
         return _node_of_one(name, inputs[0], nodes[0], result, args, kwargs)
     axes = _axes_after(name, inputs, nodes, result, args, kwargs)
@@ -119,14 +119,14 @@ def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Nod
     return (one, other) if differ and one.dim() and other.dim() else None
 
 
-def _embedded(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
+def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
     """Returns the node of an embedding: its last axis is features, the others are tokens."""
     ids = next((node for node, each in zip(nodes, inputs, strict=True) if not each.is_floating_point()), nodes[0])
     axes = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
     return Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
 
 
-def _apart(nodes: Sequence[Node], result: Tensor) -> Node:
+def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
     """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, other rows)``."""
     one, other = (node.axes for node in nodes)
     front = broadcast((one[:-2], other[:-2]), tuple(result.shape[:-2]))
@@ -144,14 +144,14 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
 
     It adds one tensor to each row of the other by broadcasting, or joins features of tokens of different lineages.
     """
-    moving = [(x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()]
-    if len(moving) < 2:
+    varying = [(x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()]
+    if len(varying) < 2:
         return False
-    first, rows = moving[0], moving[0][0].shape[:-1]
+    first, rows = varying[0], varying[0][0].shape[:-1]
     if name in JOINING:
         along_features = result.shape[:-1] == rows and result.shape != first[0].shape
-        return along_features and any(node.lineage != first[1].lineage for _, node in moving[1:])
-    return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in moving[1:])
+        return along_features and any(node.lineage != first[1].lineage for _, node in varying[1:])
+    return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in varying[1:])
 
 
 def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
@@ -180,10 +180,10 @@ def _axes_after(
     if found is None and name in CONVOLUTIONS:
         found = _convolved(nodes[0], shape)
     elif found is None and name in JOINING:
-        found = _joined(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
+        found = _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
     elif found is None and len(inputs) == 1:
-        found = _moved(axes, source, result)
-    elif found is None and name in PICKING and len(shape) == source.dim():
+        found = _viewed_axes(axes, source, result)
+    elif found is None and name in GATHERING and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
         found = _reduced(axes, shape, axis_of_call(args, kwargs))
@@ -194,7 +194,7 @@ def _axes_after(
     return unknown_axes(shape) if found is None else found
 
 
-def _moved(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
+def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
     """Returns the axes of a view or a reshaped copy, else ``None``."""
     if is_view(source, result):
         return rearranged(axes, source.stride(), result.shape, result.stride())
@@ -213,8 +213,8 @@ def _reshaped(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) 
     elif name == "unsqueeze_":
         found.insert(numbers[0] % len(shape), ())
     elif name == "squeeze_":
-        wanted = numbers[0] if numbers else range(len(axes))
-        single = [at % len(axes) for at in (wanted if isinstance(wanted, Iterable) else [wanted])]
+        squeezed = numbers[0] if numbers else range(len(axes))
+        single = [at % len(axes) for at in (squeezed if isinstance(squeezed, Iterable) else [squeezed])]
         found = [axis for at, axis in enumerate(axes) if at not in single or axis]
     fits = len(found) == len(shape) and all(map(operator.eq, map(size_of, found), shape))
     return tuple(found) if fits else unknown_axes(shape)
@@ -230,7 +230,7 @@ def _convolved(node: Node, shape: torch.Size) -> Axes:
     return (axes[0], axis_of(shape[1], FEATURES), *axes[2:])
 
 
-def _joined(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Axes:
+def _joined_axes(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Axes:
     """Returns the axes of tensors joined along an existing axis, or along a new one (``stacked``)."""
     operands = [node.axes for node in nodes]
     label = FEATURES if _are_projections(nodes) else UNKNOWN

@@ -57,7 +57,13 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
 
 
 def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
-    """Returns the piece of a tensor that a view of it covers along an axis."""
+    """Returns the piece of a tensor that a view of it covers along an axis.
+
+    Args:
+        source: the tensor.
+        result: a view of it.
+        axis: the axis of the source along which the view is cut.
+    """
     step, offset = source.stride(axis), result.storage_offset() - source.storage_offset()
     rows = result.shape[axis] if _same_rank(source, result) else 1
     if step <= 0 or offset % step or offset // step + rows > source.shape[axis]:
@@ -106,7 +112,7 @@ class Lineage(NamedTuple):
 
     def part(self, piece: Piece | None) -> "Lineage":
         """Returns the lineage of a piece of the tensor."""
-        return self if piece is None else self._replace(pieces=_together((piece, *self.pieces)))
+        return self if piece is None else self._replace(pieces=_latest((piece, *self.pieces)))
 
 
 NOTHING = Lineage()
@@ -125,10 +131,10 @@ def merged(lineages: Iterable[Lineage]) -> Lineage:
         roots |= lineage.roots
     pieces = [piece for lineage in found for piece in lineage.pieces]
     depth, recurrent = max(lineage.depth for lineage in found), any(lineage.recurrent for lineage in found)
-    return Lineage(roots, depth, _together(pieces) if pieces else (), recurrent)
+    return Lineage(roots, depth, _latest(pieces) if pieces else (), recurrent)
 
 
-def _together(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """Returns the latest pieces, without duplicates."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
 

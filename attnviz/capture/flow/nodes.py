@@ -231,7 +231,13 @@ def scored_first(nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
-    """Marks softmaxes that a function added up: those that its result no longer contains are absorbed."""
+    """Marks softmaxes that a function added up: those that its result no longer contains are absorbed.
+
+    Args:
+        name: the name of the function.
+        nodes: the nodes of its inputs.
+        result: the node of its result.
+    """
     if not result.weights or not any(each in name for each in ("add", "sub", "lerp")):
         return
     lost = {each for node in nodes for each in node.weights} - set(result.weights)

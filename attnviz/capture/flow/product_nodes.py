@@ -30,7 +30,14 @@ OF_WEIGHTS = "weights that multiply other weights"  # attention over landmarks d
 
 
 def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Iterator[Use]:
-    """Yields each sum over a normalised axis that a product is."""
+    """Yields each sum over a normalised axis that a product is.
+
+    Args:
+        product: the product.
+        left: the node of its first operand.
+        right: the node of its second operand.
+        result: its result.
+    """
     for one, other, each in ((left, right, product), (right, left, product.swapped())):
         for candidate in one.weights:
             if not candidate.used and _sums_over(candidate, each, one, other.constant):
@@ -59,9 +66,9 @@ def product_node(
         uses: the sums over a normalised axis that the product is.
         marked: returns an axis with new marks.
     """
-    kept = right.weights or (right.scores is not None and is_alive(right.scores, right.axes))
+    has_attention = right.weights or (right.scores is not None and is_alive(right.scores, right.axes))
     is_linear = (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots)
-    is_linear = is_linear or (left.constant and not right.constant and bool(kept))
+    is_linear = is_linear or (left.constant and not right.constant and bool(has_attention))
     if uses:
         axes = tuple(map(without_marks, _axes_of(product, left, right, result)))
         scores = uses[0].candidate.scores
@@ -115,7 +122,13 @@ def _scored(product: Contraction, left: Node, right: Node, result: Tensor, marke
 
 
 def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
-    """True if an operand that holds no weights has an axis that the other lacks; else one scales or masks the other."""
+    """True if an operand that holds no weights has an axis that the other lacks; else one scales or masks the other.
+
+    Args:
+        product: the product.
+        left: the node of its first operand.
+        right: the node of its second operand.
+    """
     of_left, of_right = (
         {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
         for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
@@ -198,8 +211,8 @@ def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], names: str, shape: torc
     for letter, size in zip(names, shape, strict=True):
         found = [
             axis
-            for letters, given in sides
-            for each, axis in zip(letters, given, strict=True)
+            for letters, side_axes in sides
+            for each, axis in zip(letters, side_axes, strict=True)
             if each == letter and sum(part.size > 1 for part in axis)
         ]
         axes.append(best_known(found, size) if found else axis_of(size, UNKNOWN))

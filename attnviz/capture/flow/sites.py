@@ -93,13 +93,13 @@ class Block:
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     """Returns the modules of a model by path, each once: a faster ``named_modules``, without nested generators."""
     found: dict[str, nn.Module] = {}
-    seen: set[nn.Module] = set()
+    visited: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
         if type(module).named_modules is not nn.Module.named_modules:
-            found.update(module.named_modules(memo=seen, prefix=path))
-        elif module not in seen:
-            seen.add(module)
+            found.update(module.named_modules(memo=visited, prefix=path))
+        elif module not in visited:
+            visited.add(module)
             found[path] = module
             for name, child in module._modules.items():
                 if child is not None:

@@ -10,9 +10,9 @@ from torch.nn import functional
 from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
 from attnviz.capture.flow.lineage import Lineage, Piece, Whole
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.hooks.torch_functions import SeenCall
+from attnviz.capture.hooks.torch_functions import ObservedCall
 
-APART = "queries were computed in chunks, each over its own keys; cells between chunks are absent"
+CHUNKED = "queries were computed in chunks, each over its own keys; cells between chunks are absent"
 
 
 @dataclass(eq=False)
@@ -38,39 +38,39 @@ class Chunks:
     is_step: bool = False
 
     @classmethod
-    def begun(cls, site: CallSite, call: AttentionCall, seen: SeenCall) -> "Chunks | None":
+    def begin(cls, site: CallSite, call: AttentionCall, observed: ObservedCall) -> "Chunks | None":
         """Returns the first chunk; ``None`` if the call's queries are not the first of more.
 
         Args:
             site: the place of the call in the model.
             call: the call.
-            seen: the call as it was observed, with the lineage of queries and keys.
+            observed: the call as it was observed, with the lineage of queries and keys.
         """
-        first = tuple(piece for piece in seen.queries.pieces if piece.is_first and piece.rows == call.shape[2])
-        step = seen.may_be_step and call.shape[2] == 1
-        starts = [_starts(call, seen.keys.pieces)]
-        return cls(site, seen.shape, [_held(call)], first, starts, is_step=step) if first or step else None
+        first = tuple(piece for piece in observed.queries.pieces if piece.is_first and piece.rows == call.shape[2])
+        step = observed.may_be_step and call.shape[2] == 1
+        starts = [_starts(call, observed.keys.pieces)]
+        return cls(site, observed.shape, [_with_copies(call)], first, starts, is_step=step) if first or step else None
 
-    def may_take_step(self, seen: SeenCall) -> bool:
+    def may_add_step(self, observed: ObservedCall) -> bool:
         """True if a call may be the next step."""
-        return self.is_step and seen.may_be_step
+        return self.is_step and observed.may_be_step
 
-    def take_step(self, call: AttentionCall) -> bool:
+    def add_step(self, call: AttentionCall) -> bool:
         """Adds the next step if it is one query over the same keys and values, which then belong to another text."""
         if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _has_same_keys(self.calls[0], call):
             return False
-        self._is_cross()
-        self.calls.append(_held(call))
+        self._mark_cross()
+        self.calls.append(_with_copies(call))
         return True
 
-    def _is_cross(self) -> None:
+    def _mark_cross(self) -> None:
         self.site = replace(self.site, kind="cross", part="cross")
 
-    def may_take(self, queries: Sequence[Piece]) -> bool:
+    def continues(self, queries: Sequence[Piece]) -> bool:
         """True if one of some pieces begins where the last chunk ended."""
         return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
 
-    def take(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
+    def add(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
         """Adds the next chunk if it sees the same keys, or others of the same longer tensor; True if it was added.
 
         Args:
@@ -78,15 +78,15 @@ class Chunks:
             queries: the lineage of its queries.
             keys: the lineage of its keys.
         """
-        following = tuple(piece for piece in queries.pieces if piece.rows == call.shape[2] and self.may_take([piece]))
+        following = tuple(piece for piece in queries.pieces if piece.rows == call.shape[2] and self.continues([piece]))
         starts, same = _starts(call, keys.pieces), self.is_over_same and _has_same_keys(self.calls[0], call)
         if not following or not _is_alike(self.calls[0], call) or not (same or self._wholes([starts])):
             return False
         self.is_over_same, self.queries = same, following
-        self.calls.append(_held(call))
+        self.calls.append(_with_copies(call))
         self.keys.append(starts)
         if self.is_step and queries.recurrent and queries[:2] != keys[:2]:
-            self._is_cross()
+            self._mark_cross()
         return True
 
     @property
@@ -101,7 +101,7 @@ class Chunks:
         if not self.is_over_same:
             whole = self._wholes([])[0]
             count, columns = whole[-1], [starts[whole] for starts in self.keys]
-            note = note or APART
+            note = note or CHUNKED
         placed = [_placed(call, column, count) for call, column in zip(self.calls, columns, strict=True)]
         return replace(_joined(placed), note=note)
 
@@ -160,7 +160,7 @@ def _joined(calls: Sequence[AttentionCall]) -> AttentionCall:
     return replace(whole, output=None if lost else output, values=values)
 
 
-def _held(call: AttentionCall) -> AttentionCall:
+def _with_copies(call: AttentionCall) -> AttentionCall:
     """Returns the call with copies of tensors that the next chunk may overwrite."""
     if isinstance(call, SoftmaxCall):
         return replace(call, before=call.before.clone(), after=call.after.clone())

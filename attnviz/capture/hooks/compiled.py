@@ -14,7 +14,7 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 
 
-def unheard(modules: Mapping[str, nn.Module], heard: Collection[str]) -> list[str]:
+def unobserved(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
     """Returns the modules whose attention was not observed because they, or modules around them, are compiled.
 
     They are modules of a class that attended elsewhere in the model; if a compiled module has none of those, modules
@@ -22,16 +22,16 @@ def unheard(modules: Mapping[str, nn.Module], heard: Collection[str]) -> list[st
 
     Args:
         modules: the modules of the model by path.
-        heard: the paths of the modules whose attention was observed.
+        observed: the paths of the modules whose attention was observed.
     """
-    kinds = {type(modules[path]) for path in heard if path in modules}
+    kinds = {type(modules[path]) for path in observed if path in modules}
     found = []
     for around in (path for path, module in modules.items() if _is_compiled(module)):
         inside = {path: module for path, module in modules.items() if _is_within(path, around)}
         known = [path for path, module in inside.items() if type(module) in kinds]
-        if not known and not any(path in heard for path in inside):
+        if not known and not any(path in observed for path in inside):
             known = [path for path, module in inside.items() if ATTENTION_NAME.search(type(module).__name__)]
-        found += [path for path in known if path not in heard]
+        found += [path for path in known if path not in observed]
     return list(dict.fromkeys(found))
 
 

@@ -22,12 +22,12 @@ def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function that computes scores before and after score_mod and mask_mod, wrapped to tell observers."""
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
-        before, after = given = original(*args, **kwargs)
+        before, after = scores = original(*args, **kwargs)
         if not torch.compiler.is_compiling() and why_unreadable(before, after) is None:
             for observer in observers():
                 with observer.looking():
                     observer.flow.note_same(before, after)
-        return given
+        return scores
 
     return _math_attention_inner
 

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnviz.attention.kernels import dot_product
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
-from attnviz.capture.calls.overwriting import copy_of_input, keep_copies, written
+from attnviz.capture.calls.overwriting import copy_of_input, keep_copies, overwritten_tensor
 from attnviz.capture.calls.readable import untraced, why_unreadable
 from attnviz.capture.hooks.patches import Patch
 from attnviz.capture.hooks.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
@@ -49,18 +49,18 @@ class ObservingMode(TorchFunctionMode):
         """Calls the function, and shows the call to the observers."""
         if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
-        name, given = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
+        name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == ATTRIBUTE:
             return self._attribute(func, args)
         if name in WITHOUT_TENSORS:
-            return func(*args, **given)
-        target = written(name, args, given)
+            return func(*args, **keywords)
+        target = overwritten_tensor(name, args, keywords)
         kept = None if target is None else self._keep_copies(name, args, target)
         caller = CALLERS.get(name)
         if caller is None:
-            call = TorchCall(name, func, args, given, func(*args, **given), overwritten=kept)
+            call = TorchCall(name, func, args, keywords, func(*args, **keywords), overwritten=kept)
         else:
-            call = caller(self, func, args, given)
+            call = caller(self, func, args, keywords)
         self._show(call)
         return call.result
 

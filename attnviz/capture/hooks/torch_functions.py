@@ -29,10 +29,10 @@ from attnviz.capture.calls.observed_calls import comes_from_elsewhere, kernel_ca
 from attnviz.capture.calls.readable import apart_from_the_run, why_unreadable
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
-from attnviz.capture.flow.functions import PICKING, tensors_in
+from attnviz.capture.flow.functions import GATHERING, tensors_in
+from attnviz.capture.flow.gathered_rows import GatheredRows, OperandGathers
 from attnviz.capture.flow.lineage import NOTHING, Lineage
 from attnviz.capture.flow.nodes import Candidate, Scores, Use
-from attnviz.capture.flow.picked_rows import OperandPicks, PickedRows
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
 from attnviz.capture.flow.token_places import TokenPlaces
@@ -57,7 +57,7 @@ class StopForward(BaseException):
         self.listener = listener
 
 
-class SeenCall(NamedTuple):
+class ObservedCall(NamedTuple):
     """An attention call of a running model whose maps are not computed yet.
 
     Attributes:
@@ -87,7 +87,7 @@ class SeenCall(NamedTuple):
 class AttentionListener(Protocol):
     """Receives the attention calls of a forward pass."""
 
-    def on_attention(self, call: SeenCall) -> None:
+    def on_attention(self, call: ObservedCall) -> None:
         """Receives a call."""
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
@@ -168,7 +168,7 @@ class Observer:
         self.flow = DataFlow(modules.modules.values(), self._running, self._on_use, self._on_unused)
         self.cross: bool | None = None
         self.places = TokenPlaces()
-        self.picked = PickedRows()
+        self.gathered = GatheredRows()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
         self.ends_after_search = False
@@ -188,9 +188,11 @@ class Observer:
                 else:
                     self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         self._follow(call)
-        if (self.picked.is_active or call.name in PICKING) and self.picked.follows(call.name, call.args):
+        if (self.gathered.is_active or call.name in GATHERING) and self.gathered.follows(call.name, call.args):
             with self.looking():
-                self.picked.follow(call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._runs)
+                self.gathered.follow(
+                    call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._runs
+                )
         if self.search is not None and self.search.is_looking and call.name in PRODUCTS:
             self._find_projection(self.search, call)
 
@@ -215,10 +217,10 @@ class Observer:
         running = self._running()
         return None if running is None else running.module
 
-    def _picks_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandPicks | None:
+    def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
         """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
-        picks = OperandPicks(caller.module, self.picked.of(queries), self.picked.of(keys))
-        return picks if picks.queries is not None or picks.keys is not None else None
+        gather = OperandGathers(caller.module, self.gathered.of(queries), self.gathered.of(keys))
+        return gather if gather.queries is not None or gather.keys is not None else None
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
         """Searches a call for an output projection, and tells the listener if it is none."""
@@ -267,11 +269,11 @@ class Observer:
         self._find_windows_of(candidate.scores)
         scores = candidate.scores
         product = None if scores is None else scores.product
-        picks = None if product is None else self._picks_of(caller, product.left, product.right)
-        build = partial(use_call, use, layout, picks)
+        gather = None if product is None else self._gathers_of(caller, product.left, product.right)
+        build = partial(use_call, use, layout, gather)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
-        seen = SeenCall(caller, build, candidate.shape, layout.is_single, *lineages)
-        self.listener.on_attention(seen._replace(is_additive=scores is None and candidate.paired))
+        observed = ObservedCall(caller, build, candidate.shape, layout.is_single, *lineages)
+        self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.paired))
 
     def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
         elsewhere = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
@@ -279,39 +281,41 @@ class Observer:
 
     def on_dot_product(self, call: TorchCall) -> None:
         """Reports a call of ``scaled_dot_product_attention``."""
-        given, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
-        queries, caller = given["query"], self.modules.running(self.cross)
-        if caller is None or self._is_unreadable(caller, *given.values()):
+        arguments, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
+        queries, caller = arguments["query"], self.modules.running(self.cross)
+        if caller is None or self._is_unreadable(caller, *arguments.values()):
             return
-        nodes = [self.flow.node(given[name]) for name in ("query", "key")]
+        nodes = [self.flow.node(arguments[name]) for name in ("query", "key")]
         if self.cross is None and comes_from_elsewhere(*nodes):
             caller = self.modules.describe(caller.module, True)
-        self._find_windows(queries, given["key"])
-        layouts = kernel_layouts(self.flow, given, self.modules.head_count(caller))
+        self._find_windows(queries, arguments["key"])
+        layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller))
         single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
-        build = partial(kernel_call, given, output, logsumexp, layouts, self._picks_of(caller, queries, given["key"]))
+        build = partial(
+            kernel_call, arguments, output, logsumexp, layouts, self._gathers_of(caller, queries, arguments["key"])
+        )
         lineages = nodes[0].lineage, nodes[1].lineage
-        self.listener.on_attention(SeenCall(caller, build, queries.shape, single, *lineages))
+        self.listener.on_attention(ObservedCall(caller, build, queries.shape, single, *lineages))
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """Reports the attention of an encoder layer in one kernel, computed again from its input and weights."""
-        given = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
+        arguments = bind_fused(call.name, FUSED_LAYER, call.args, call.kwargs)
         self._report_fused(
-            self.modules.running(cross=False), partial(fused_layer_call, given, call.result), given, "src"
+            self.modules.running(cross=False), partial(fused_layer_call, arguments, call.result), arguments, "src"
         )
 
     def on_fused_attention(self, call: TorchCall) -> None:
         """Reports a fused ``nn.MultiheadAttention``."""
-        given = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
-        caller = self.modules.running(cross=self.is_elsewhere(given["query"], given["key"]))
-        self._report_fused(caller, partial(fused_attention_call, given, call.result), given, "query")
+        arguments = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
+        caller = self.modules.running(cross=self.is_elsewhere(arguments["query"], arguments["key"]))
+        self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
 
-    def _report_fused(self, caller: CallingModule | None, build: BuildCall, given: Keywords, queries: str) -> None:
+    def _report_fused(self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, queries: str) -> None:
         """Reports a fused kernel; nested tensors are readable here, as the call pads them itself."""
-        plain = [value for value in given.values() if not (type(value) is Tensor and value.is_nested)]
+        plain = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
         if caller is not None and not self._is_unreadable(caller, *plain):
-            lineage = NOTHING if given[queries].is_nested else self.flow.node(given[queries]).lineage
-            self.listener.on_attention(SeenCall(caller, build, given["qkv_weight"].shape, queries=lineage))
+            lineage = NOTHING if arguments[queries].is_nested else self.flow.node(arguments[queries]).lineage
+            self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
 
     def is_elsewhere(self, queries: Tensor, keys: Tensor) -> bool:
         """True if keys belong to another text than queries; both are known before their projections."""

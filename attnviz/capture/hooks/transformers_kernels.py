@@ -15,7 +15,7 @@ from attnviz.capture.calls.readable import why_unreadable
 from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.hooks.observing_mode import observers
 from attnviz.capture.hooks.patches import Patch
-from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, Observer, SeenCall
+from attnviz.capture.hooks.torch_functions import AttentionListener, BuildCall, ObservedCall, Observer
 
 VISIBLE_TO_TORCH = "sdpa"  # torch's function mode observes all arguments of this implementation
 
@@ -87,10 +87,10 @@ def _observed_call(
         options: further arguments of the kernel.
     """
     with ExitStack() as stack:
-        seen = [(observer, stack.enter_context(_collected(observer))) for observer in observers()]
+        collected = [(observer, stack.enter_context(_collected(observer))) for observer in observers()]
         result = function(module, queries, keys, values, mask, **options)
     build = partial(_factored_call, module, queries, keys, values, mask, result, options)
-    for observer, calls in seen:
+    for observer, calls in collected:
         with observer.looking():
             if len(calls) == 1:
                 observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
@@ -98,13 +98,13 @@ def _observed_call(
                 observer.listener.on_unreadable(observer.modules.describe(module), reason)
             else:
                 lineage = observer.flow.node(queries).lineage
-                call = SeenCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
+                call = ObservedCall(observer.modules.describe(module), build, queries.shape, queries=lineage)
                 observer.listener.on_attention(call)
     return result
 
 
 @contextmanager
-def _collected(observer: Observer) -> Iterator[list[SeenCall]]:
+def _collected(observer: Observer) -> Iterator[list[ObservedCall]]:
     """Yields a list that receives the calls observed in the block, in place of the listener."""
     visible = _VisibleCalls(observer.listener)
     observer.listener = visible
@@ -131,9 +131,9 @@ class _VisibleCalls:
 
     def __init__(self, listener: AttentionListener) -> None:
         self.listener = listener
-        self.calls: list[SeenCall] = []
+        self.calls: list[ObservedCall] = []
 
-    def on_attention(self, call: SeenCall) -> None:
+    def on_attention(self, call: ObservedCall) -> None:
         self.calls.append(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:

@@ -248,7 +248,7 @@ def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool
     before = factors.maps((0, 1)).scores + (0 if right else torch.randn(KEYS))
     call = SoftmaxCall(before=before, after=before.softmax(-1), factors=factors)
     kept = capture_call(CallSite(0, None, "layers.0", "self", "layers", "encoder"), (0, 1), call, False)
-    assert kept.held_as is (FactoredMaps if right else DenseMaps)
+    assert kept.map_type is (FactoredMaps if right else DenseMaps)
     maps = maps_of([kept], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))
     weights = cell_maps(maps).window((0, 1), slice(0, QUERIES), slice(0, KEYS)).weights
     np.testing.assert_allclose(weights, before.softmax(-1)[0], atol=1e-6)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import attnviz
-from attnviz.capture.calls.overwriting import intact
+from attnviz.capture.calls.overwriting import restored_softmax
 from tests.conftest import cells
 
 HEADS, TOKENS, WIDTH = 3, 5, 12
@@ -105,6 +105,6 @@ def test_rows_that_see_nothing_are_no_sign_of_overwriting() -> None:
     scores = torch.randn(2, 3, TOKENS, 7)
     scores[..., 1, :] = float("-inf")
     weights = scores.softmax(-1)
-    assert intact(scores, weights) == (scores, weights, "")
+    assert restored_softmax(scores, weights) == (scores, weights, "")
     half = scores.bfloat16()
-    assert intact(half, half.softmax(-1))[2] == ""
+    assert restored_softmax(half, half.softmax(-1))[2] == ""

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
-from attnviz.capture.flow.picked_rows import Picks
+from attnviz.capture.flow.gathered_rows import RowGather
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 
 UNPLACED = "{} were picked by an index from {}, and are numbered in the order in which they were picked"
-SPREAD = "{} of {} {} were picked; they stand at their places, and the {} of others are absent"
+SCATTERED = "{} of {} {} were picked; they stand at their places, and the {} of others are absent"
 
 
 class PlacedRows(NamedTuple):
@@ -27,27 +27,27 @@ class PlacedRows(NamedTuple):
     total: int
 
 
-def places_of(picks: Picks, folded: Tensor | None, attends: nn.Module, rows: int) -> PlacedRows:
+def places_of_gather(gather: RowGather, folded: Tensor | None, attends: nn.Module, rows: int) -> PlacedRows:
     """Returns the places of gathered queries or keys, if the attention module gathered them, or reordered all.
 
     Args:
-        picks: the numbers of the rows.
+        gather: the numbers of the rows.
         folded: these numbers as ``(batch, heads, rows, features)``; ``None`` if they cannot be folded.
         attends: the module that attends.
         rows: the number of gathered rows.
     """
-    unknown = PlacedRows(None, picks.total)
-    if folded is None or (picks.picker is not attends and rows != picks.total):
+    unknown = PlacedRows(None, gather.total)
+    if folded is None or (gather.gatherer is not attends and rows != gather.total):
         return unknown
     numbers = folded[..., 0]
-    own, places = numbers // picks.total, numbers % picks.total
+    own, places = numbers // gather.total, numbers % gather.total
     is_whole = torch.equal(own, torch.arange(rows, device=own.device).expand(own.shape))
     is_known = bool((numbers >= 0).all()) and is_whole and torch.equal(numbers, folded[..., -1])
     ordered = places.sort(-1).values
-    return PlacedRows(places, picks.total) if is_known and bool((ordered.diff() > 0).all()) else unknown
+    return PlacedRows(places, gather.total) if is_known and bool((ordered.diff() > 0).all()) else unknown
 
 
-def spread(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
+def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
     """Returns the call with gathered queries and keys at their places, and a remark on it.
 
     Args:
@@ -63,15 +63,17 @@ def spread(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | N
         what = "queries and keys" if queries is not None and keys is not None else what
         return call if first is None else _noted(call, UNPLACED.format(what, first.total))
     parts = ((queries, rows, "queries", "rows"), (keys, columns, "keys", "columns"))
-    said = [SPREAD.format(count, each.total, *names) for each, count, *names in parts if each and count < each.total]
-    return _noted(_Spread((batch, heads), queries, keys).of(call), *said)
+    notes = [
+        SCATTERED.format(count, each.total, *names) for each, count, *names in parts if each and count < each.total
+    ]
+    return _noted(_Scatter((batch, heads), queries, keys).of(call), *notes)
 
 
 def _noted(call: AttentionCall, *notes: str) -> AttentionCall:
     return replace(call, note="; ".join(filter(None, (call.note, *notes))))
 
 
-class _Spread:
+class _Scatter:
     """Scatters rows of tensors to their places.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from attnviz.capture.flow.functions import PICKING, RESHAPING, SEQUENCES, tensors_in
+from attnviz.capture.flow.functions import GATHERING, RESHAPING, SEQUENCES, tensors_in
 from attnviz.capture.flow.token_places import MOVING
 
 ITEM = "__getitem__"
@@ -21,21 +21,21 @@ MIN_AXES = 2  # rows and features
 UNKNOWN = -1
 
 
-class Picks(NamedTuple):
+class RowGather(NamedTuple):
     """The rows of a longer tensor that a tensor contains.
 
     Attributes:
         numbers: for each element, ``position * total + row``: the position among the gathered rows and the row of the
             longer tensor; -1 if unknown. Same shape as the tensor.
         total: the number of rows of the longer tensor.
-        picker: the module that gathered them.
+        gatherer: the module that gathered them.
     """
 
     numbers: Tensor
     total: int
-    picker: nn.Module | None
+    gatherer: nn.Module | None
 
-    def like(self, result: Tensor) -> "Picks | None":
+    def like(self, result: Tensor) -> "RowGather | None":
         """Returns the rows of a tensor computed row by row from this one; ``None`` if the shapes exclude that."""
         if self.numbers.shape == result.shape:
             return self
@@ -44,12 +44,12 @@ class Picks(NamedTuple):
             return None
         return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
 
-    def unknown(self, shape: Sequence[int]) -> "Picks":
+    def unknown(self, shape: Sequence[int]) -> "RowGather":
         """Returns rows of this shape whose numbers are unknown."""
         return self._replace(numbers=self.numbers.new_full((1,), UNKNOWN).expand(tuple(shape)))
 
 
-class OperandPicks(NamedTuple):
+class OperandGathers(NamedTuple):
     """The gathered rows among the operands of an attention call.
 
     Attributes:
@@ -59,11 +59,11 @@ class OperandPicks(NamedTuple):
     """
 
     attends: nn.Module
-    queries: Picks | None
-    keys: Picks | None
+    queries: RowGather | None
+    keys: RowGather | None
 
 
-class PickedRows:
+class GatheredRows:
     """Follows gathered rows through the calls of torch functions.
 
     Attributes:
@@ -71,19 +71,19 @@ class PickedRows:
     """
 
     def __init__(self) -> None:
-        self._picks: Any = WeakIdKeyDictionary()
+        self._gathers: Any = WeakIdKeyDictionary()
         self.is_active = False
 
-    def of(self, tensor: Tensor) -> Picks | None:
+    def of(self, tensor: Tensor) -> RowGather | None:
         """Returns the rows of a tensor; ``None`` if they were not gathered."""
-        picks: Picks | None = self._picks.get(tensor) if self.is_active else None
-        if picks is None or picks.numbers.shape == tensor.shape:
-            return picks
-        return picks.unknown(tensor.shape)  # the tensor was reshaped in place
+        gather: RowGather | None = self._gathers.get(tensor) if self.is_active else None
+        if gather is None or gather.numbers.shape == tensor.shape:
+            return gather
+        return gather.unknown(tensor.shape)  # the tensor was reshaped in place
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
         """True if a call of this function may gather rows, or move gathered ones."""
-        return self.is_active or _is_pick(name, args)
+        return self.is_active or _is_gather(name, args)
 
     def follow(
         self,
@@ -106,14 +106,14 @@ class PickedRows:
             axes_of_rows: returns the axes of a tensor along which rows may be gathered.
             running: returns the module whose ``forward`` runs now.
         """
-        if _is_pick(name, args):
+        if _is_gather(name, args):
             source = args[0] if args else kwargs["input"]
             if isinstance(result, Tensor) and source.is_floating_point():
-                self._set(result, self._picked(func, (source, *args[1:]), kwargs, result, axes_of_rows, running))
+                self._set(result, self._gathered(func, (source, *args[1:]), kwargs, result, axes_of_rows, running))
         elif not name.startswith(PUTTING):
             self._carry(name, func, args, kwargs, result)
 
-    def _picked(
+    def _gathered(
         self,
         func: Callable[..., Any],
         args: Sequence[Any],
@@ -121,7 +121,7 @@ class PickedRows:
         result: Tensor,
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running: Callable[[], nn.Module | None],
-    ) -> Picks | None:
+    ) -> RowGather | None:
         """Returns the rows that an index gathered; ``None`` if they kept their order."""
         source, before = args[0], self.of(args[0])
         axes = axes_of_rows(source)
@@ -137,24 +137,24 @@ class PickedRows:
             moved = before and func(before.numbers, *args[1:], **given)
             return None if moved is None or before is None else before._replace(numbers=moved)
         axis, rows = changed[0]
-        picks = Picks(rows, source.shape[axis] if before is None else before.total, running())
+        gather = RowGather(rows, source.shape[axis] if before is None else before.total, running())
         if len(changed) > 1 or result.dim() != source.dim():
-            return picks.unknown(result.shape)
+            return gather.unknown(result.shape)
         if before is not None:
             own, stood = before.numbers // before.total, before.numbers % before.total
             if not torch.equal(own, _along(axis, source.shape, source.device)):
-                return picks.unknown(result.shape)
+                return gather.unknown(result.shape)
             rows = func(stood, *args[1:], **given)
         own = _along(axis, rows.shape, rows.device)
-        if rows.shape[axis] == picks.total and torch.equal(rows, own):
+        if rows.shape[axis] == gather.total and torch.equal(rows, own):
             return None
-        return picks._replace(numbers=own * picks.total + rows)
+        return gather._replace(numbers=own * gather.total + rows)
 
     def _carry(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Notes the rows of a result that moved or kept the rows of its inputs."""
-        known = [picks for picks in map(self.of, tensors_in(args)) if picks is not None]
+        known = [gather for gather in map(self.of, tensors_in(args)) if gather is not None]
         if not known:
             return
         first, results = known[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
@@ -176,19 +176,19 @@ class PickedRows:
     def _numbers(self, argument: Any) -> Any:
         """Returns the argument with each followed tensor replaced by its row numbers."""
         if isinstance(argument, Tensor):
-            picks = self.of(argument)
-            return argument if picks is None else picks.numbers
+            gather = self.of(argument)
+            return argument if gather is None else gather.numbers
         return type(argument)(map(self._numbers, argument)) if type(argument) in SEQUENCES else argument
 
-    def _set(self, tensor: Tensor, picks: Picks | None) -> None:
-        if picks is not None and picks.numbers.shape == tensor.shape:
-            self._picks[tensor], self.is_active = picks, True
+    def _set(self, tensor: Tensor, gather: RowGather | None) -> None:
+        if gather is not None and gather.numbers.shape == tensor.shape:
+            self._gathers[tensor], self.is_active = gather, True
 
 
-def _is_pick(name: str, args: Sequence[Any]) -> bool:
+def _is_gather(name: str, args: Sequence[Any]) -> bool:
     """True if a call gathers rows by an index; slices do not."""
     if name != ITEM:
-        return name in PICKING
+        return name in GATHERING
     key = args[1]
     return any(isinstance(each, Tensor | list) for each in (key if isinstance(key, tuple) else (key,)))
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from attnviz.capture.flow.axes import Axes
-from attnviz.capture.flow.functions import CONVOLUTIONS, JOINING, PICKING, RESHAPING, is_view
+from attnviz.capture.flow.functions import CONVOLUTIONS, GATHERING, JOINING, RESHAPING, is_view
 from attnviz.capture.flow.lineage import merged
 from attnviz.capture.flow.nodes import Node
 
 MAX_REMEMBERED = 4096  # for all models together
 PROJECTIONS = {"linear": 0, "addmm": 1}  # the operand that is projected
-BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *JOINING, *PICKING, *RESHAPING, "copy_", "set_"})
+BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *JOINING, *GATHERING, *RESHAPING, "copy_", "set_"})
 
 Key = tuple[object, ...]
 
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 _outcomes: dict[Key, Outcome] = {}
 
 
-def key_of(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
+def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
     """Returns a key of all that the node of a result depends on; ``None`` if that is more than axes and shapes.
 
     Args:
@@ -47,17 +47,17 @@ def key_of(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
         node, is_part = nodes[0], is_view(source, result)
         own = (source.shape, source.stride(), result.stride(), is_part)
         return name, shape, result is source, own, node.axes, node.constant, node.paired
-    moved = PROJECTIONS.get(name)
-    if moved is not None and not all(node.constant != (at == moved) for at, node in enumerate(nodes)):
+    projected = PROJECTIONS.get(name)
+    if projected is not None and not all(node.constant != (at == projected) for at, node in enumerate(nodes)):
         return None
-    known = [
+    of_inputs = [
         (each.shape, each.dtype, node.axes, node.constant, node.fresh, node.paired)
         for each, node in zip(inputs, nodes, strict=True)
     ]
-    return name, shape, result is source, *known
+    return name, shape, result is source, *of_inputs
 
 
-def node_as_before(key: Key, nodes: Sequence[Node]) -> Node | None:
+def cached_node(key: Key, nodes: Sequence[Node]) -> Node | None:
     """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if there is none."""
     found = _outcomes.get(key)
     if found is None:
@@ -66,7 +66,7 @@ def node_as_before(key: Key, nodes: Sequence[Node]) -> Node | None:
     return Node(found.axes, lineage, found.constant, paired=found.paired)
 
 
-def remember(key: Key, node: Node) -> None:
+def cache_node(key: Key, node: Node) -> None:
     """Caches a node, unless it holds tensors, such as the operands of a product by broadcasting."""
     if node.holds_more:
         return

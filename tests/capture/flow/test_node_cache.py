@@ -116,7 +116,7 @@ def test_tensors_that_are_gone_are_forgotten() -> None:
     del views
     followed.flow.swept_at = 8
     followed.call("view", Tensor.view, given, (TEXTS * TOKEN_COUNT, WIDTH))
-    assert len(followed.flow.known) <= 3
+    assert len(followed.flow.references) <= 3
 
 
 def test_tokens_of_an_input_are_told_from_what_was_computed_of_it() -> None:
