@@ -82,7 +82,7 @@ def test_each_turn_is_of_a_text_of_its_own(attend: Attend) -> None:
             place = recording.maps.index(each)
             window = cells(recording, place).window((0, 1), slice(0, TOKENS), slice(0, TOKENS))
             np.testing.assert_allclose(window.weights, weights, atol=1e-6)
-    assert not any("heads go on counting" in remark for remark in recording.remarks)
+    assert not any("heads are numbered on" in remark for remark in recording.remarks)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.capture.flow import remembered
+from attnviz.capture.flow import node_cache
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.nodes import Node
 from attnviz.capture.flow.sites import CallingModule
@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _empty_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "_outcomes", {})
+    monkeypatch.setattr(node_cache, "_outcomes", {})
 
 
 class Followed:
@@ -55,7 +55,7 @@ def facts(node: Node) -> tuple[object, ...]:
 def test_second_run_finds_what_the_first_found() -> None:
     first, second = ([facts(node) for node in Followed().layer(tokens())] for _ in range(2))
     assert first == second
-    assert remembered._outcomes
+    assert node_cache._outcomes
 
 
 def test_what_is_remembered_is_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +127,9 @@ def test_tokens_of_an_input_are_told_from_what_was_computed_of_it() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(node_cache, "MAX_REMEMBERED", 3)
     Followed().layer(tokens())
-    assert len(remembered._outcomes) <= 3
+    assert len(node_cache._outcomes) <= 3
 
 
 def tokens() -> Tensor:

@@ -190,6 +190,6 @@ def test_calls_of_one_module_go_on_with_its_heads_and_runs_of_an_encoder_are_tex
     assert [len(maps.query_tokens) for maps in recording.maps] == [5, 5, 7, 7]
     assert recording.remarks == (
         "encoder ran 2 times in one pass: each run is a text of its own, in their order.",
-        "Up to 2 calls in one pass by encoder.block2: heads go on counting from call to call, which may be of other "
-        "tokens.",
+        "Up to 2 calls in one pass by encoder.block2: heads are numbered on from call to call; each call may have "
+        "other tokens.",
     )
