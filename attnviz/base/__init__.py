@@ -1,1 +1,1 @@
-"""What every other room uses: errors, array types, files, options, progress bars, devices."""
+"""Provides what every other room uses: errors, array types, files, options, progress bars, devices."""

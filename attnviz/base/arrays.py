@@ -1,4 +1,4 @@
-"""The array types that values hold, by the type of their numbers."""
+"""Defines the types of arrays by dtype, and arrays of bfloat16, which numpy lacks."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ ByteArray = NDArray[np.uint8]
 
 
 class HalfArray:
-    """Numbers held as the upper 16 bits of float32 (bfloat16), which become float32 where they are asked for.
+    """An array of bfloat16, the upper 16 bits of float32; indexing it returns float32.
 
     Attributes:
-        bits: uint16, of the array's shape.
+        bits: the upper 16 bits as uint16, of the array's shape.
     """
 
     def __init__(self, bits: NDArray[np.uint16]) -> None:
@@ -24,16 +24,16 @@ class HalfArray:
 
     @classmethod
     def rounded(cls, numbers: FloatArray) -> "HalfArray":
-        """The nearest bfloat16 of finite numbers, ties to even."""
+        """Returns the nearest bfloat16 of finite numbers, with ties to even."""
         bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
         return cls(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its axes."""
+        """The shape of the array."""
         return self.bits.shape
 
     def __getitem__(self, index: Any) -> FloatArray:
-        """The part as float32."""
+        """Returns the indexed part as float32."""
         upper = np.asarray(self.bits[index]).astype(np.uint32)
         return np.asarray((upper << np.uint32(16)).view(np.float32))

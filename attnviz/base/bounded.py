@@ -1,4 +1,4 @@
-"""Has work on what strangers wrote done in a process of its own, which ends after so many seconds or bytes."""
+"""Runs work on untrusted input in a separate process with limits of time and memory."""
 
 import os
 import select
@@ -12,26 +12,26 @@ from typing import NoReturn
 from attnviz.base.errors import AttnvizError
 
 MAX_SECONDS = 10.0
-MAX_MEMORY = 2**30  # bytes, beside what the process holds when it starts
+MAX_MEMORY = 2**30  # bytes, in addition to the memory of the process when it starts
 MAX_RESULT_BYTES = 2**26
-DONE, FAILED = b"+", b"-"  # what the result begins with
+DONE, FAILED = b"+", b"-"  # the first byte of the result
 
 
 def bounded(work: Callable[[], str], what: str) -> str:
-    """What ``work`` returns, worked out in a copy of this process; where a system cannot copy processes, in this one.
+    """Returns the result of ``work``, run in a fork of this process, or in this process if the system cannot fork.
 
     Args:
-        work: needs Python alone, since the threads of libraries are not copied.
-        what: what it does, as a refusal says it.
+        work: a function of pure Python, since a fork does not copy the threads of libraries.
+        what: the subject of the refusal, as ``looking for years``.
 
     Raises:
-        AttnvizError: if the work fails, or takes more time or memory than it may.
+        AttnvizError: if the work fails, or exceeds its time or memory.
     """
     if not hasattr(os, "fork"):
         return _unbounded(work, what)
     source, target = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the copy does not need
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; the fork uses none
         child = os.fork()
     if not child:
         os.close(source)
@@ -55,11 +55,11 @@ def _unbounded(work: Callable[[], str], what: str) -> str:
     try:
         return work()
     except Exception as error:
-        raise AttnvizError(f"{what} {_said(error)}") from error
+        raise AttnvizError(f"{what} {_failure(error)}") from error
 
 
 def _work(work: Callable[[], str], target: int) -> NoReturn:
-    """The copy's part: does the work, writes what came out, and ends without anything else being run."""
+    """Does the work in the fork, writes the result, and ends the process without any clean-up of the parent's."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -67,14 +67,14 @@ def _work(work: Callable[[], str], target: int) -> NoReturn:
         try:
             result = DONE + work().encode(errors="surrogatepass")
         except Exception as error:
-            result = FAILED + _said(error).encode(errors="replace")
+            result = FAILED + _failure(error).encode(errors="replace")
         with open(target, "wb") as file:
             file.write(result)
     finally:
         os._exit(0)
 
 
-def _said(error: Exception) -> str:
+def _failure(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "takes more memory than it may"
     return f"fails: {str(error) or type(error).__name__}"
@@ -85,14 +85,14 @@ def _limit_memory() -> None:
 
     with suppress(OSError, ValueError):
         with open("/proc/self/statm", encoding="ascii") as file:
-            held = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = held + MAX_MEMORY
+        limit = used + MAX_MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _read(source: int, deadline: float) -> bytes | None:
-    """All that comes until the other end is closed, as much as may come; ``None`` where the time is over first."""
+    """Returns all bytes until the other end closes; b"" if they are too many, ``None`` if the time is over first."""
     content = bytearray()
     while len(content) <= MAX_RESULT_BYTES:
         ready = select.select([source], [], [], max(0, deadline - time.monotonic()))[0]

@@ -11,16 +11,16 @@ from typing import IO
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.signals import undone_by_signals
 
-TEMPORARY_PREFIX = ".attnviz-"  # of a file that is still being written, beside the one that it becomes
+TEMPORARY_PREFIX = ".attnviz-"  # of an unfinished file, in the folder of its target
 
 
 @contextmanager
 def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
-    """The file of that name as ``atomic_file`` gives it, or standard output for ``None``: the way out of every result.
+    """Opens a file with `atomic_file`, or standard output for ``None``; every result is written here.
 
     Raises:
         AttnvizError: if it cannot be written.
-        BrokenPipeError: if who reads standard output has gone.
+        BrokenPipeError: if the reader of standard output is gone.
     """
     with standard_output() if path is None else atomic_file(path, force) as file:
         yield file
@@ -28,13 +28,13 @@ def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes its name only when it is complete and on the disk.
+    """Opens a temporary file for writing, and gives it its name when it is complete and on disk.
 
-    After an error, or a signal that ends the process, nothing is left of it. ``force`` replaces what a link leads to,
-    and keeps its mode and, where that is allowed, its owner.
+    An error, or a signal that ends the process, removes it. ``force`` replaces the target of a link, and keeps its mode
+    and, if permitted, its owner.
 
     Raises:
-        AttnvizError: if the target exists and ``force`` is not given, or cannot be written.
+        AttnvizError: if the target exists and ``force`` is False, or cannot be written.
     """
     target, replaced = _target(path, force)
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
@@ -65,11 +65,11 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def standard_output() -> Iterator[IO[bytes]]:
-    """Standard output to write bytes to.
+    """Yields standard output for bytes, and flushes it.
 
     Raises:
-        AttnvizError: if it is closed, or does not take all that is written.
-        BrokenPipeError: if who reads it has gone.
+        AttnvizError: if it is closed, or does not accept all bytes.
+        BrokenPipeError: if its reader is gone.
     """
     refuse_closed()
     try:
@@ -83,21 +83,21 @@ def standard_output() -> Iterator[IO[bytes]]:
 
 
 def refuse_closed() -> None:
-    """Raises AttnvizError where standard output is closed."""
+    """Raises AttnvizError if standard output is closed."""
     if sys.stdout is None:
         raise AttnvizError("standard output is closed; -o FILE writes a file")
 
 
 def refuse_target(path: Path, force: bool = False) -> None:
-    """Raises AttnvizError where the file cannot be written, or exists, if only as a link, and must not be replaced."""
+    """Raises AttnvizError if a file cannot be written, or if it exists, even as a link, and ``force`` is False."""
     _target(path, force)
 
 
 def _target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
-    """Where the path leads, links followed, and what is there.
+    """Returns the path with its links resolved, and the status of the file there, or ``None`` if there is none.
 
     Raises:
-        AttnvizError: as ``refuse_target``.
+        AttnvizError: as `refuse_target` does.
     """
     try:
         is_link = path.is_symlink()
@@ -105,7 +105,7 @@ def _target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
         found = os.stat(target)
     except (FileNotFoundError, NotADirectoryError):
         found = None
-    except (OSError, ValueError) as error:  # a zero character
+    except (OSError, ValueError) as error:  # ValueError: the path has a null character
         raise _unwritable(path, error) from error
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise AttnvizError(f"{str(path)!r} is a folder; give the name of a file in it")
@@ -129,7 +129,7 @@ def _unwritable(path: Path, error: OSError | ValueError) -> AttnvizError:
 
 
 def _keep_access(path: Path, replaced: os.stat_result) -> None:
-    """Gives the file the owner, where that is allowed, and the mode of the one that it replaces."""
+    """Gives the file the mode, and if permitted the owner, of the file that it replaces."""
     if hasattr(os, "chown"):
         with suppress(OSError):
             os.chown(path, replaced.st_uid, replaced.st_gid)
@@ -137,10 +137,10 @@ def _keep_access(path: Path, replaced: os.stat_result) -> None:
 
 
 def _take_name(temporary: Path, target: Path, force: bool) -> None:
-    """Gives a complete file its name, in place of whatever has it with ``force``, and else only where nothing has.
+    """Renames a complete file to its target; only ``force`` replaces an existing one.
 
     Raises:
-        FileExistsError: if something has the name, be it since a moment ago.
+        FileExistsError: if the target exists and ``force`` is False, even if it was created a moment ago.
     """
     if force:
         os.replace(temporary, target)
@@ -149,13 +149,13 @@ def _take_name(temporary: Path, target: Path, force: bool) -> None:
             os.link(temporary, target)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links
+        except OSError:  # the file system has no hard links
             _claim_name(temporary, target)
     _sync_folder(target.parent)
 
 
 def _claim_name(temporary: Path, target: Path) -> None:
-    """Takes a name that nothing has by an empty file, and replaces that."""
+    """Creates an empty file of a free name, and replaces it, where hard links are not available."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     try:
         os.replace(temporary, target)
@@ -165,7 +165,7 @@ def _claim_name(temporary: Path, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Has the names in a folder on the disk, where the system can do that."""
+    """Flushes the entries of a folder to disk, if the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:

@@ -1,4 +1,4 @@
-"""The devices and number types of this machine that torch can compute on."""
+"""Finds torch's devices on this machine, checks dtypes, and measures free memory."""
 
 import re
 from typing import TYPE_CHECKING
@@ -8,29 +8,29 @@ from attnviz.base.errors import AttnvizError, known_names
 if TYPE_CHECKING:
     import torch
 
-MIN_FREE_MEMORY = 2**31  # bytes of an accelerator, for pooling there
-NO_MEMORY = r"can(?:no|')t allocate memory|out of memory|bad_alloc|failed to map segment"  # as libraries say it
-MIN_ADDRESS_SPACE = 750 * 2**20  # bytes, of a process that imports torch for the processor
+MIN_FREE_MEMORY = 2**31  # bytes that an accelerator needs free for pooling
+NO_MEMORY = r"can(?:no|')t allocate memory|out of memory|bad_alloc|failed to map segment"  # in libraries' messages
+MIN_ADDRESS_SPACE = 750 * 2**20  # bytes that a process needs to import torch for the CPU
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 def refuse_unknown_device(name: str) -> None:
-    """Raises AttnvizError where no machine has such a device; needs no torch."""
+    """Raises AttnvizError if no machine has a device of this name; does not import torch."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
         raise AttnvizError(f"unknown device {name!r}; auto, cpu, cuda, cuda:N or mps works")
 
 
 def refuse_unknown_dtype(name: str) -> None:
-    """Raises AttnvizError where the number type is not one that attention is computed in."""
+    """Raises AttnvizError if attention cannot be computed in this dtype."""
     if name not in DTYPES:
         raise AttnvizError(f"unknown dtype {name!r}; {known_names(DTYPES)} works")
 
 
 def find_device(name: str) -> "torch.device":
-    """The device of that name; ``auto`` takes CUDA, then MPS, then the CPU.
+    """Returns the device of a name; ``auto`` prefers CUDA, then MPS, then the CPU.
 
     Raises:
-        AttnvizError: if this machine lacks it, naming those it has.
+        AttnvizError: if this machine lacks it; the message lists the devices that it has.
     """
     import torch
 
@@ -44,7 +44,7 @@ def find_device(name: str) -> "torch.device":
 
 
 def device_names() -> list[str]:
-    """The devices of this machine, the one that ``auto`` takes first."""
+    """Returns the names of this machine's devices, beginning with the one that ``auto`` means."""
     import torch
 
     names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -54,7 +54,7 @@ def device_names() -> list[str]:
 
 
 def device_with_room(name: str) -> str:
-    """The device where it is CUDA and has memory free to pool in; else the processor."""
+    """Returns the name if it is a CUDA device with `MIN_FREE_MEMORY` free, else ``cpu``."""
     if not name.startswith("cuda"):
         return "cpu"
     import torch
@@ -63,7 +63,7 @@ def device_with_room(name: str) -> str:
 
 
 def describe_devices() -> list[tuple[str, str]]:
-    """Each device and what it is."""
+    """Returns the name and a description of each device."""
     refuse_little_memory()
     import platform
 
@@ -81,7 +81,7 @@ def describe_devices() -> list[tuple[str, str]]:
 
 
 def refuse_little_memory() -> None:
-    """Raises AttnvizError where the process may take less memory than torch does: its C++ would abort the process."""
+    """Raises AttnvizError if the process has too little address space for torch, whose C++ would abort the process."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
@@ -95,29 +95,29 @@ def refuse_little_memory() -> None:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether the error says that there is no memory left: Python's, numpy's, torch's, or the dynamic linker's."""
+    """True if an error of Python, numpy, torch or the dynamic linker means that memory ran out."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | ImportError) and re.search(NO_MEMORY, str(error), re.IGNORECASE) is not None
     )
 
 
 def available_memory() -> int | None:
-    """Bytes of main memory that this process can still take, or ``None`` where the system does not say.
+    """Returns the bytes of main memory that this process can still allocate; ``None`` if the system does not tell.
 
-    The least of what the machine has, what is left to its control groups (a container's limits), and what the limits of
-    the process (``ulimit -v``, ``ulimit -d``) leave.
+    It is the minimum of the machine's free memory, of the free memory of its control groups (a container's limits), and
+    of what the limits of the process (``ulimit -v``, ``ulimit -d``) leave.
     """
     known = [free for free in (_machine_memory(), *_group_memory(), *_process_memory()) if free is not None]
     return max(min(known), 0) if known else None
 
 
 def refuse_without_room(needed: int, what: str, works: str) -> None:
-    """Raises AttnvizError where something would take more memory than is free.
+    """Raises AttnvizError if more memory is needed than is free.
 
     Args:
-        needed: bytes that it would take.
-        what: the subject of the sentence, as ``a text of 9 tokens``.
-        works: what would fit, as ``a shorter text works``.
+        needed: the bytes that are needed.
+        what: the subject of the message, as ``a text of 9 tokens``.
+        works: the advice at its end, as ``use a shorter text``.
     """
     free = available_memory()
     if free is not None and needed > free:
@@ -139,8 +139,8 @@ def _machine_memory() -> int | None:
 
 
 def _group_memory(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup") -> list[int]:
-    """What each control group that this process is in has left, and those that these are in (versions 2 and 1)."""
-    left = []
+    """Returns the free bytes of each control group of this process and of their parents (versions 2 and 1)."""
+    free = []
     for line in _lines(groups):
         _, controllers, path = line.rstrip().split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -150,26 +150,26 @@ def _group_memory(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup
         parts = [part for part in path.split("/") if part and part != ".."]
         for count in range(len(parts) + 1):
             group = "/".join([folder, *parts[:count]])
-            most, taken = _number(f"{group}/memory.{limit}"), _number(f"{group}/memory.{used}")
-            if most is not None and taken is not None:
-                reclaimed = _fields(f"{group}/memory.stat").get("inactive_file", 0)  # of files, which make room
-                left.append(most - taken + reclaimed)
-    return left
+            most, current = _number(f"{group}/memory.{limit}"), _number(f"{group}/memory.{used}")
+            if most is not None and current is not None:
+                cached = _fields(f"{group}/memory.stat").get("inactive_file", 0)  # the kernel frees it on demand
+                free.append(most - current + cached)
+    return free
 
 
 def _process_memory() -> list[int]:
-    """What the limits of this process's address space and data leave it."""
+    """Returns the bytes that the limits of this process's address space and data leave."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
         return []
     status = _fields("/proc/self/status")
-    left = []
-    for limit, held in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+    free = []
+    for limit, used in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY:
-            left.append(most - status.get(held, 0) * 1024)
-    return left
+            free.append(most - status.get(used, 0) * 1024)
+    return free
 
 
 def _lines(path: str) -> list[str]:
@@ -181,12 +181,12 @@ def _lines(path: str) -> list[str]:
 
 
 def _number(path: str) -> int | None:
-    """The number in a file; ``None`` where there is none, such as ``max``."""
+    """Returns the number in a file; ``None`` if there is none, as in ``max``."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 
 
 def _fields(path: str) -> dict[str, int]:
-    """The numbers of a file of lines such as ``VmSize:  123 kB``, by their names."""
+    """Returns the numbers by name in a file of lines such as ``VmSize:  123 kB``."""
     fields = (line.replace(":", " ").split() for line in _lines(path))
     return {field[0]: int(field[1]) for field in fields if len(field) > 1 and field[1].isdecimal()}

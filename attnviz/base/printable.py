@@ -1,36 +1,36 @@
-"""The one place where what comes from outside is made harmless: what a terminal, XML or JSON would obey is written out.
+"""Escapes characters of untrusted text that a terminal, XML or JSON would interpret; no other module does this.
 
-Names, titles, remarks and error lines become one line of characters that only show something; data becomes JSON whose
-strings are the same, with escapes for what would do something else.
+Names, titles, remarks and error lines become one line of visible characters. JSON keeps its values, with escapes for
+characters that a terminal would interpret.
 """
 
 import unicodedata
 
-JOINERS = ("\u200c", "\u200d")  # within a word or an emoji, where they change what is shown and do nothing else
-MAX_LINE_CHARACTERS = 1000  # of a line on standard error, whose middle is cut
+JOINERS = ("\u200c", "\u200d")  # invisible, but needed to show some words and emoji, and harmless
+MAX_LINE_CHARACTERS = 1000  # of a line on standard error; the middle of a longer one is cut
 
 
 def is_printable(text: str) -> bool:
-    """Whether showing the text does nothing else: no control characters, and of spaces only the plain one."""
+    """True if the text has only visible characters, plain spaces and joiners, so that printing it is harmless."""
     return text.isprintable() or all(map(_is_harmless, text))
 
 
 def printable(text: str) -> str:
-    """The text with each character written out that shows nothing; of spaces only the plain one is left.
+    """Returns the text with escapes for invisible characters, and plain spaces for all other spaces.
 
-    These are control characters (C0, C1), ends of lines, marks that turn the direction of what follows, what is
-    invisible or unassigned, and halves of characters: ``\\x1b``, ``\\n``, ``\\u202e``, ``\\ud800``.
+    Escaped are control characters (C0, C1), line ends, marks of writing direction, invisible and unassigned characters,
+    and lone surrogates: ``\\x1b``, ``\\n``, ``\\u202e``, ``\\ud800``.
     """
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def printable_line(text: str) -> str:
-    """The same with single spaces between its words, so that ends of lines are spaces too."""
+    """Like `printable`, with single spaces between words, so that line ends become spaces too."""
     return printable(" ".join(text.split()))
 
 
 def message_line(text: str) -> str:
-    """The text as a line of a message, cut in its middle where it is long: what it says last is what would work."""
+    """Returns the text as one line of a message; a long one loses its middle, since its end is the advice."""
     line = printable_line(text)
     if len(line) <= MAX_LINE_CHARACTERS:
         return line
@@ -39,7 +39,7 @@ def message_line(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The JSON with an escape for each character that a terminal would obey or not show; it says the same."""
+    """Returns equivalent JSON with escapes for characters that a terminal would interpret or not show."""
     if text.isprintable():
         return text
     import json
@@ -50,7 +50,7 @@ def printable_json(text: str) -> str:
 
 
 def written_out(character: str) -> str:
-    """The character as Python writes it in a string of ASCII."""
+    """Returns the escape of a character in an ASCII string of Python."""
     return character.encode("unicode_escape").decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Progress bars on stderr for slow loops."""
+"""Shows progress bars on stderr for slow loops."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 SECONDS_BEFORE_BAR = 1.0
 SHOW_CURSOR = b"\x1b[?25h\n"
-running: list[str] = []  # what the bar on the screen counts: one at most, since bars are not nested
+running: list[str] = []  # the name of the bar on the screen; at most one, since bars are not nested
 
 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
@@ -22,8 +22,8 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
     The bar disappears after the last item. A loop within a loop that has a bar gets none.
 
     Args:
-        items: what the loop works on.
-        what: what the bar says it is doing.
+        items: the items of the loop.
+        what: the text beside the bar, as ``surveying``.
     """
     if len(items) < 2 or running or not sys.stderr.isatty():
         yield from items
@@ -47,7 +47,13 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
 
 
 class Reached(NamedTuple):
-    """How far work on texts is: ``share`` is from 0 to 1 where all that there is to do is known."""
+    """The progress of work on texts.
+
+    Attributes:
+        texts: the number of texts that are done.
+        tokens: the number of their tokens.
+        share: the share of all work that is done, 0 to 1; ``None`` if the amount of work is unknown.
+    """
 
     texts: int
     tokens: int
@@ -56,49 +62,49 @@ class Reached(NamedTuple):
 
 @contextmanager
 def track_open_end(what: str, shown: bool = True) -> Iterator[Callable[[Reached], None]]:
-    """Gives what says in a bar on stderr how far work on texts is, tokens a second, and the time that is left.
+    """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
     Args:
-        what: what the bar says it is doing.
-        shown: whether there is a bar at all.
+        what: the text beside the bar.
+        shown: False for no bar.
     """
-    start, held = time.monotonic(), list[Any]()
+    start, bars = time.monotonic(), list[Any]()  # a list of one bar, or of none before it starts
 
     def say(reached: Reached) -> None:
         seconds = time.monotonic() - start
-        if not held and seconds > SECONDS_BEFORE_BAR:
-            held.append(_bar_of_texts(what))
-            held[0].start()
-        if held:
-            done = "" if not reached.share else f", {seconds / min(reached.share, 1) - seconds:.0f} s left"
-            said = f"{reached.texts} texts, {reached.tokens / seconds:.0f} tokens/s{done}"
-            held[0].update(held[0].task_ids[0], completed=reached.share or 0, said=said)
+        if not bars and seconds > SECONDS_BEFORE_BAR:
+            bars.append(_bar_of_texts(what))
+            bars[0].start()
+        if bars:
+            remaining = "" if not reached.share else f", {seconds / min(reached.share, 1) - seconds:.0f} s left"
+            status = f"{reached.texts} texts, {reached.tokens / seconds:.0f} tokens/s{remaining}"
+            bars[0].update(bars[0].task_ids[0], completed=reached.share or 0, status=status)
 
     if not shown or running or not sys.stderr.isatty():
         yield lambda _: None
         return
     running.append(what)
     try:
-        with undone_by_signals(lambda: _show_cursor() if held else None):
+        with undone_by_signals(lambda: _show_cursor() if bars else None):
             yield say
     finally:
         running.clear()
-        if held:
-            held[0].stop()
+        if bars:
+            bars[0].stop()
 
 
 def _bar_of_texts(what: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"))
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task(what, total=1, said="")
+    bar.add_task(what, total=1, status="")
     return bar
 
 
 def _show_cursor() -> None:
-    """Shows the cursor that a bar hides; not through the stream, which may be at work."""
+    """Shows the cursor that a bar hides; bypasses ``sys.stderr``, which a signal may have interrupted in a write."""
     with suppress(OSError):
         os.write(2, SHOW_CURSOR)
 

@@ -1,7 +1,7 @@
-"""The one door for files that anyone may have written: each is opened here, up to a limit that is said, and checked.
+"""Opens, bounds and checks every untrusted file.
 
-No other room opens a file (``tests/base/test_door.py`` lists the exceptions). Tensors have a door of their own in
-``tensor_file``, which checks each value as it is read.
+No other room opens a file (``tests/base/test_door.py`` lists the exceptions). Files of tensors are read by
+``tensor_file``, which checks each value when it is read.
 """
 
 import json
@@ -13,10 +13,10 @@ from typing import IO, Any
 from attnviz.base.errors import AttnvizError
 
 MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of the texts of a batch
-MAX_JSON_BYTES = 256 * 10**6  # of a file of a model's folder; the largest vocabularies take a fifth of it
+MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
 MAX_TOML_BYTES = 256_000
 MAX_JSON_LEVELS = 100
-MEDIA = {  # by how their files begin, where they are no texts
+MEDIA = {  # kinds of files that are not texts, by their first bytes
     b"\x89PNG": "picture",
     b"\xff\xd8\xff": "picture",
     b"GIF8": "picture",
@@ -28,26 +28,26 @@ MEDIA = {  # by how their files begin, where they are no texts
     b"%PDF-": "PDF",
     b"PK\x03\x04": "archive",
 }
-MAX_KEY_PARTS = 32  # of a key of TOML: the standard library takes time that grows with their square
+MAX_KEY_PARTS = 32  # of a dotted key of TOML: the standard library needs time quadratic in them
 DOTTED = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
 
 
 class NotJsonError(AttnvizError):
-    """A text that should be JSON is none, or is nested too deeply."""
+    """The refusal of a text that is not valid JSON, or is nested too deeply."""
 
 
 def open_file(path: Path, wanted: str = "a file") -> IO[bytes]:
-    """Opens a regular file to be read; the caller bounds what it reads of it.
+    """Opens a regular file for reading; the caller bounds how much it reads.
 
     Args:
-        path: of the file; links are followed.
-        wanted: what should be there, as a refusal names it.
+        path: the path of the file; links are followed.
+        wanted: the kind of file that a refusal asks for, as ``a JSON file``.
 
     Raises:
         AttnvizError: if it is missing, a folder, a pipe or a device, or cannot be read.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # opening a pipe would wait for its writer
+        if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # opening a pipe blocks until a writer opens it
             raise AttnvizError(f"{str(path)!r} is a pipe or a device; give {wanted}")
         return path.open("rb")
     except (OSError, ValueError) as error:
@@ -55,7 +55,7 @@ def open_file(path: Path, wanted: str = "a file") -> IO[bytes]:
 
 
 def read_start(path: Path, count: int) -> bytes:
-    """Returns the first bytes of a regular file, at most ``count``; none of what cannot be read."""
+    """Returns at most ``count`` bytes of the start of a regular file; b"" if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read(count)
@@ -67,21 +67,26 @@ def read_text(path: Path, limit: int | None = None) -> str:
     """Returns the text of a UTF-8 file, pipe or device, its line ends unchanged.
 
     Args:
-        path: where it is.
-        limit: bytes that are read at most; ``None`` for ``MAX_TEXT_BYTES``.
+        path: the path of the file.
+        limit: the most bytes that are accepted; ``None`` for `MAX_TEXT_BYTES`.
 
     Raises:
-        AttnvizError: if it is missing, a folder, longer than can be read, binary, or not UTF-8.
+        AttnvizError: if it is missing, a folder, longer than ``limit``, binary, or not UTF-8.
     """
     content = _content(path, MAX_TEXT_BYTES if limit is None else limit, "a text file")
     return decode_text(content, repr(str(path)))
 
 
 def read_lines(path: Path, limit: int, wanted: str) -> list[str]:
-    """Returns the lines of a regular UTF-8 file of at most ``limit`` bytes.
+    """Returns the lines of a regular UTF-8 file.
+
+    Args:
+        path: the path of the file.
+        limit: the most bytes that are accepted.
+        wanted: the kind of file that a refusal asks for.
 
     Raises:
-        AttnvizError: as ``open_file`` and ``read_text`` do.
+        AttnvizError: as `open_file` and `read_text` do.
     """
     with open_file(path, wanted) as file:
         return decode_text(_all_of(file, path, limit, wanted), repr(str(path))).splitlines()
@@ -91,7 +96,7 @@ def read_stream(file: IO[bytes], what: str) -> str:
     """Returns the text of an open file, up to its end.
 
     Raises:
-        AttnvizError: if it is longer than can be read, binary, or not UTF-8.
+        AttnvizError: if it is longer than `MAX_TEXT_BYTES`, binary, or not UTF-8.
     """
     return decode_text(_bounded(file, MAX_TEXT_BYTES, what), what)
 
@@ -118,11 +123,11 @@ def read_json(path: Path, limit: int | None = None) -> Any:
     """Returns the value of a JSON file.
 
     Args:
-        path: of a regular file.
-        limit: bytes that are read at most; ``None`` for ``MAX_JSON_BYTES``.
+        path: the path of a regular file.
+        limit: the most bytes that are accepted; ``None`` for `MAX_JSON_BYTES`.
 
     Raises:
-        AttnvizError: if it cannot be read, is too long, is no JSON, or is nested too deeply.
+        AttnvizError: if it cannot be read, is too long, is not JSON, or is nested too deeply.
     """
     with open_file(path, "a JSON file") as file:
         content = _all_of(file, path, MAX_JSON_BYTES if limit is None else limit, "a JSON file")
@@ -134,11 +139,11 @@ def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -
 
     Args:
         content: the text.
-        what: how a refusal names it.
-        levels: how deep lists and objects may stand within one another.
+        what: its name in refusals.
+        levels: the most levels of nested lists and objects.
 
     Raises:
-        NotJsonError: if it is no JSON, or is nested more deeply than that.
+        NotJsonError: if it is not JSON, or is nested more deeply than ``levels``.
     """
     try:
         value = json.loads(content)
@@ -150,7 +155,7 @@ def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -
 
 
 def refuse_deep(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
-    """Raises RecursionError where lists and objects of JSON stand within one another more than ``levels`` deep."""
+    """Raises RecursionError if lists and objects of a JSON value are nested more than ``levels`` deep."""
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if not levels:
         raise RecursionError
@@ -160,10 +165,10 @@ def refuse_deep(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
 
 
 def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
-    """Returns the value of a TOML file; empty where there is none, or where it does not hold ``mark``.
+    """Returns the value of a TOML file; {} if there is no file, or if its content lacks ``mark``.
 
     Raises:
-        AttnvizError: if it is too long, is no TOML, or is nested too deeply.
+        AttnvizError: if it is too long, is not TOML, or is nested too deeply.
     """
     content = read_start(path, MAX_TOML_BYTES + 1)
     if mark not in content:
@@ -192,7 +197,7 @@ def _content(path: Path, limit: int, wanted: str) -> bytes:
 
 
 def _all_of(file: IO[bytes], path: Path, limit: int, wanted: str) -> bytes:
-    """Returns all that an open file holds, or refuses it with its path."""
+    """Returns the whole content of an open file; a refusal names its path."""
     try:
         return _bounded(file, limit, repr(str(path)))
     except OSError as error:

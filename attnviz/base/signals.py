@@ -1,4 +1,4 @@
-"""Has what a signal would leave behind undone before the signal ends the process."""
+"""Calls a clean-up function before a signal ends the process."""
 
 import signal
 import threading
@@ -9,16 +9,16 @@ from types import FrameType
 ENDING = tuple(
     getattr(signal, name)
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
-    if hasattr(signal, name)  # Windows has two of them
+    if hasattr(signal, name)  # Windows lacks most of them
 )
-SIGNALLED = 128  # with the signal's number added, what shells call the exit code of a process that it ended
+SIGNALLED = 128  # plus the signal's number: the exit code that shells report for a process that a signal ended
 
 
 class Undoing:
-    """A handler of signals that has something undone, and then lets the signal do what it did before.
+    """A signal handler that cleans up and then passes the signal to the handler before it.
 
     Args:
-        undo: what it has done; called at most once a signal, between any two steps of the program.
+        undo: the clean-up function; called at most once for each signal, between any two steps of the program.
     """
 
     def __init__(self, undo: Callable[[], object]) -> None:
@@ -26,7 +26,7 @@ class Undoing:
         self.before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Has it undone, and the signal do what it did before."""
+        """Cleans up, restores the handler before this one, and passes the signal to it."""
         self.undo()
         before = self.before.pop(number)
         signal.signal(number, before)
@@ -36,7 +36,7 @@ class Undoing:
             signal.raise_signal(number)
 
     def install(self) -> None:
-        """Takes the signals that would end the process; those that a program has a use for stay its own."""
+        """Handles the signals that would end the process, but none that the program handles itself."""
         for number in ENDING:
             before = signal.getsignal(number)
             if before in (signal.SIG_DFL, signal.default_int_handler) or isinstance(before, Undoing):
@@ -44,7 +44,7 @@ class Undoing:
                 signal.signal(number, self)
 
     def remove(self) -> None:
-        """Gives back the signals that are still its own."""
+        """Restores the handlers of the signals that it still handles."""
         for number, before in self.before.items():
             if signal.getsignal(number) is self:
                 signal.signal(number, before)
@@ -52,9 +52,9 @@ class Undoing:
 
 @contextmanager
 def undone_by_signals(undo: Callable[[], object]) -> Iterator[None]:
-    """Within, a signal that would end the process has ``undo`` called first.
+    """Calls ``undo`` first if a signal would end the process within the ``with`` block.
 
-    Python hands signals to its main thread alone: in any other this does nothing.
+    It does nothing outside the main thread, where Python handles no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""A safetensors file with a JSON header, written without a copy, and read only where it is used, each value checked."""
+"""Writes safetensors files with a JSON header without a copy, and reads them lazily with a check of every value."""
 
 import json
 import zlib
@@ -14,23 +14,23 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import is_printable
 from attnviz.base.reading import refuse_deep
 
-METADATA_KEY = "attnviz"  # of the header
+METADATA_KEY = "attnviz"  # the header's key in the metadata of safetensors
 DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
-MAX_COUNT = 1_000_000_000  # of whatever a header counts
-MAX_SHOWN_CHARACTERS = 100_000  # of a name or of all remarks, which are shown whole
-MAX_DEPTH = 20  # levels of JSON within a value
-MAX_HEADER_BYTES = 100_000_000  # that safetensors reads
-MAX_CHECKED_BYTES = 256_000_000  # of arrays that are read whole when a file is opened, to compare their checksums
-CHECKSUMS = "crc32"  # of the header: the CRC-32 of each array, which finds what was damaged and not what was forged
+MAX_COUNT = 1_000_000_000  # limit of every count in a header
+MAX_SHOWN_CHARACTERS = 100_000  # of a name, or of all remarks together, which are shown in full
+MAX_DEPTH = 20  # nesting levels of JSON within a value
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+MAX_CHECKED_BYTES = 256_000_000  # bytes of arrays up to which checksums are compared
+CHECKSUMS = "crc32"  # the header's key of the CRC-32 of each array, which detects damage, not forgery
 T = TypeVar("T")
 
 
 class Tensors(ABC):
-    """Arrays with a JSON header, each value checked as it is taken: those of a file, or those to be written to one.
+    """Arrays with a JSON header, from a file or in memory; every value is checked when it is read.
 
     Attributes:
-        what: how a refusal names them.
-        header: what is said about the arrays.
+        what: the name of the file in refusals.
+        header: the JSON object that describes the arrays.
     """
 
     what: str
@@ -38,29 +38,45 @@ class Tensors(ABC):
 
     @abstractmethod
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array of this name, read-only.
+        """Returns an array, read-only.
+
+        Args:
+            name: the name of the array.
+            dtype: the dtype that it must have, a key of `DTYPE_CODES`.
+            shape: the shape that it must have.
 
         Raises:
-            AttnvizError: if it is missing, of another type or shape, or not as it was written.
+            AttnvizError: if it is missing, of another dtype or shape, or damaged.
         """
 
     def stored(self, name: str) -> "list[StoredEntry]":
-        """The objects of a list of the header, each with its arrays: ``maps.0.weights`` is one of the first of maps."""
+        """Returns the objects of a list in the header with their arrays; ``maps.0.weights`` is of the first map."""
         entries = self.header.entries(name)
         return [StoredEntry(self, f"{name}.{number}.", entry.value) for number, entry in enumerate(entries)]
 
     def refuse_unlike(self, name: str, found: tuple[str, tuple[int, ...]] | None, wanted: tuple[str, Any]) -> None:
-        """Raises AttnvizError where an array is missing, or of another type or shape."""
+        """Raises AttnvizError if an array is missing, or of another dtype or shape.
+
+        Args:
+            name: the name of the array.
+            found: its dtype code and shape; ``None`` if it is missing.
+            wanted: the dtype code and shape that it must have.
+        """
         if found != wanted:
             described = "missing" if found is None else f"{found[0]} of shape {found[1]}"
             raise AttnvizError(f"{self.what!r}: {name} is {described}, expected {wanted[0]} of shape {wanted[1]}")
 
 
 class HeldTensors(Tensors):
-    """Arrays in memory, with a header as it would come back from a file.
+    """Arrays in memory with a header that went through JSON, as if they were read from a file.
+
+    Args:
+        header: JSON values about the arrays.
+        arrays: the arrays by name.
+        what: their name in refusals.
 
     Raises:
-        AttnvizError: if the header could not be read again.
+        AttnvizError: if the header could not be read from a file.
     """
 
     def __init__(self, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], what: str) -> None:
@@ -68,7 +84,7 @@ class HeldTensors(Tensors):
         self.header = Entry(_parsed(json.dumps(header), what), what)
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array of this name."""
+        """Returns an array; see `Tensors.array`."""
         array = self.arrays.get(name)
         found = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
         self.refuse_unlike(name, found, (DTYPE_CODES[dtype], shape))
@@ -76,14 +92,16 @@ class HeldTensors(Tensors):
 
 
 class TensorFile(Tensors):
-    """A file of tensors, mapped into memory: opening it reads the header, and the numbers where they are few.
+    """A safetensors file that is mapped into memory; opening it reads only the header.
+
+    An array's checksum is compared when it is read, in files of at most `MAX_CHECKED_BYTES`.
 
     Args:
-        path: of the file.
-        whole: whether the numbers are compared with their checksums however many they are.
+        path: the path of the file.
+        whole: True to compare checksums whatever the size of the file.
 
     Raises:
-        AttnvizError: if it is not a whole safetensors file with a header of ours.
+        AttnvizError: if it is not a complete safetensors file with a header of attnviz.
     """
 
     def __init__(self, path: Path, whole: bool = False) -> None:
@@ -93,7 +111,7 @@ class TensorFile(Tensors):
         if path.is_dir() or (path.exists() and not path.is_file()):
             raise AttnvizError(f"{str(path)!r} is not a file; give a recording that attnviz record wrote")
         try:
-            with safe_open(str(path), framework="numpy") as file:  # refuses what is cut off or overlaps
+            with safe_open(str(path), framework="numpy") as file:  # raises for truncated files and overlapping arrays
                 metadata = file.metadata() or {}
             with path.open("rb") as opened:
                 self.entries = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
@@ -111,7 +129,7 @@ class TensorFile(Tensors):
         self.checks = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array of this name, a read-only view of the file."""
+        """Returns an array as a read-only view of the file; see `Tensors.array`."""
         entry = self.entries.get(name)
         found = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
         self.refuse_unlike(name, found, (DTYPE_CODES[dtype], shape))
@@ -126,11 +144,11 @@ class TensorFile(Tensors):
 
 
 class Entry:
-    """A JSON object from a file that anyone may have written: every value is checked as it is taken.
+    """A JSON object from an untrusted file; every value is checked when it is read.
 
     Args:
-        value: what should be an object.
-        what: how a refusal names it.
+        value: a JSON value, which should be an object.
+        what: the name of the file in refusals.
     """
 
     def __init__(self, value: Any, what: str) -> None:
@@ -140,36 +158,36 @@ class Entry:
         self.value: dict[str, Any] = value
 
     def refusal(self, reason: str) -> AttnvizError:
-        """The error that says what is wrong."""
+        """Returns the error for a header that has this fault."""
         return AttnvizError(f"{self.what!r} is not a recording that attnviz can read: the header {reason}")
 
     def take(self, name: str, kind: type[T]) -> T:
-        """The value of exactly this type."""
+        """Returns the value of a key, which must be of exactly this type."""
         value = self.value.get(name)
         if type(value) is not kind:
             raise self.refusal(f"has no {kind.__name__} {name!r}")
         return value
 
     def optional(self, name: str, kind: type[T]) -> T | None:
-        """The same, or ``None`` where there is none."""
+        """Returns what `take` returns, or ``None`` if the key is missing or null."""
         return None if self.value.get(name) is None else self.take(name, kind)
 
     def count(self, name: str, below: int = MAX_COUNT) -> int:
-        """A whole number from 0 to one below ``below``."""
+        """Returns a whole number from 0 to ``below - 1``."""
         value = self.take(name, int)
         if not 0 <= value < below:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def place(self, name: str) -> int:
-        """A whole number, which may be negative."""
+        """Returns a whole number, which may be negative."""
         value = self.take(name, int)
         if not -MAX_COUNT < value < MAX_COUNT:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
-        """One or more whole numbers from 0, no two the same."""
+        """Returns one or more different whole numbers from 0."""
         numbers = self.take(name, list)
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
             raise self.refusal(f"has {name!r} that are not whole numbers")
@@ -178,14 +196,14 @@ class Entry:
         return tuple(numbers)
 
     def number(self, name: str) -> float | None:
-        """A number, or ``None``."""
+        """Returns a number, or ``None`` if the key is missing or null."""
         value = self.value.get(name)
         if value is not None and type(value) is not float:
             return self.count(name)
         return value
 
     def line(self, name: str) -> str:
-        """A text that can be printed as it is."""
+        """Returns a text that can be printed as it is."""
         value = self.take(name, str)
         self._refuse_long(name, value)
         if not is_printable(value):
@@ -193,14 +211,14 @@ class Entry:
         return value
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Texts that can be printed as they are."""
+        """Returns texts that can be printed as they are."""
         texts = self.take(name, list)
         if not all(type(text) is str and is_printable(text) for text in texts):
             raise self.refusal(f"has {name!r} that are no texts, or hold control characters")
         return tuple(texts)
 
     def sentences(self, name: str) -> tuple[str, ...]:
-        """The same, as few and short as can be shown."""
+        """Returns what `lines` returns, of at most `MAX_SHOWN_CHARACTERS` in all."""
         texts = self.lines(name)
         self._refuse_long(name, "".join(texts) + " " * len(texts))
         return texts
@@ -210,21 +228,21 @@ class Entry:
             raise self.refusal(f"has {len(value)} characters in {name!r}, and at most {MAX_SHOWN_CHARACTERS} are read")
 
     def entry(self, name: str) -> "Entry":
-        """An object within this one."""
+        """Returns an object within this one."""
         return Entry(self.take(name, dict), self.what)
 
     def entries(self, name: str) -> list["Entry"]:
-        """The objects of a list."""
+        """Returns the objects of a list within this one."""
         return [Entry(value, self.what) for value in self.take(name, list)]
 
 
 class StoredEntry(Entry):
-    """What a file holds of one thing, such as an attention call: a JSON object, and the arrays that belong to it.
+    """The entry of one item of a file, such as an attention call: a JSON object and the arrays that belong to it.
 
     Args:
-        file: where they stand.
-        prefix: of the names of the arrays, such as ``maps.0.``.
-        value: what should be a JSON object.
+        file: the file, or arrays in memory.
+        prefix: the prefix of the names of its arrays, such as ``maps.0.``.
+        value: a JSON value, which should be an object.
     """
 
     def __init__(self, file: Tensors, prefix: str, value: Any) -> None:
@@ -232,26 +250,33 @@ class StoredEntry(Entry):
         self.file, self.prefix = file, prefix
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The array of this name, read-only.
+        """Returns an array of this entry, read-only; see `Tensors.array`.
+
+        Args:
+            name: the name of the array without the prefix.
+            dtype: the dtype that it must have.
+            shape: the shape that it must have.
 
         Raises:
-            AttnvizError: if it is missing or of another type or shape.
+            AttnvizError: if it is missing, of another dtype or shape, or damaged.
         """
         return self.file.array(self.prefix + name, dtype, shape)
 
 
 def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes the arrays as safetensors, each from where it stands: the library would join copies of them first.
+    """Writes arrays as safetensors, one after another without a copy; the library's writer would first join copies.
 
     Args:
-        file: open for writing.
+        file: the file, open for writing.
         header: JSON values about the arrays.
-        arrays: int64, float32, uint16, uint8 or bool, by name.
+        arrays: the arrays by name, of a dtype in `DTYPE_CODES`.
 
     Raises:
-        AttnvizError: if the header is longer than one can be.
+        AttnvizError: if the header exceeds `MAX_HEADER_BYTES`.
     """
-    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # each aligned to its own size
+    ordered = sorted(
+        arrays.items(), key=lambda item: -item[1].itemsize
+    )  # the widest first, so that every array is aligned
     header = header | {CHECKSUMS: {name: zlib.crc32(_bytes(array)) for name, array in ordered}}
     entries: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(header)}}
     stop = 0

@@ -1,1 +1,1 @@
-"""What heads do over many texts: numbers summed up where the model runs, to a `Survey` that merges exactly."""
+"""Surveys the heads of a model over many texts: sums numbers on the device into a `Survey` that merges exactly."""

@@ -1,4 +1,4 @@
-"""What changes between two surveys: each number of each head, and what else is not the same."""
+"""Compares two surveys: the change of each number of each head, and remarks on models and corpora that differ."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,16 +12,16 @@ FORMAT, VERSION = "attnviz survey changes", 1
 
 
 def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted: str | None = None) -> HeadChanges:
-    """What changes between two surveys, the clearest change first; their texts are taken as independent samples.
+    """Returns the changes between two surveys, the clearest first; the two are treated as independent samples of texts.
 
     Args:
-        before: the first.
-        after: the second.
-        chosen: the places of the heads in the first.
-        wanted: the one number that is compared; ``None`` for all.
+        before: the first survey.
+        after: the second survey.
+        chosen: the places of the compared heads in ``before.heads``.
+        wanted: the name of the one metric to compare; ``None`` for all.
 
     Raises:
-        AttnvizError: if they have no such head or number in common.
+        AttnvizError: if the surveys have no such head or number in common.
     """
     frame = survey_frame(before, chosen)
     frame = frame if wanted is None else frame.select([wanted])
@@ -39,16 +39,18 @@ def _about(survey: Survey) -> dict[str, Any]:
 
 
 def _differences(before: Survey, after: Survey) -> tuple[str, ...]:
-    """What the two surveys are of, where that is not the same."""
-    said = [
+    """Returns a sentence on what each survey is of, then one on each way in which they differ."""
+    remarks = [
         f"Before: {before.model} over {before.texts} texts of {', '.join(before.corpus)}. "
         f"After: {after.model} over {after.texts} texts of {', '.join(after.corpus)}."
     ]
     if before.model != after.model:
-        said.append("The models differ: that heads have the same number does not mean that they do the same.")
+        remarks.append("The models differ: that heads have the same number does not mean that they do the same.")
     if before.corpus != after.corpus or (before.texts, before.tokens) != (after.texts, after.tokens):
-        said.append("The corpora differ: a number may change with the length of texts alone.")
-    only = len({(head.layer, head.head) for head in before.heads} ^ {(head.layer, head.head) for head in after.heads})
-    if only:
-        said.append(f"{only} heads are in one survey alone and left out.")
-    return tuple(said)
+        remarks.append("The corpora differ: a number may change with the length of texts alone.")
+    unmatched = len(
+        {(head.layer, head.head) for head in before.heads} ^ {(head.layer, head.head) for head in after.heads}
+    )
+    if unmatched:
+        remarks.append(f"{unmatched} heads are in one survey alone and left out.")
+    return tuple(remarks)

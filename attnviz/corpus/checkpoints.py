@@ -1,4 +1,4 @@
-"""Checkpoints: how far a survey is, beside what it has summed up so far, in a file that the next run goes on from."""
+"""Writes and reads checkpoints: the sums of an unfinished survey with its progress, which a later run resumes from."""
 
 import io
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from attnviz.corpus.sums.survey import Survey
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, TensorFile
 
-ENDING = ".checkpoint"  # after the name of the file that it becomes
+ENDING = ".checkpoint"  # appended to the name of the survey's file
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a survey is.
+    """The progress of a survey through its corpus.
 
     Attributes:
-        chunks: how many chunks of the corpus are done.
-        batches: how many batches of the next one.
-        windows: how many windows the done chunks have.
-        tokens: how many tokens.
-        too_long: how many of their texts were too long.
-        digest: of their texts.
+        chunks: the number of chunks of the corpus that are done.
+        batches: the number of batches of the next chunk that are done.
+        windows: the number of windows in the chunks that are done.
+        tokens: the number of tokens in them.
+        too_long: the number of their texts that were longer than the model reads.
+        digest: the hexadecimal BLAKE2 digest of their texts.
     """
 
     chunks: int = 0
@@ -39,14 +39,14 @@ class Progress:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """Where the checkpoint of a survey is that will be written to this file."""
+    """Returns the path of the checkpoint of a survey, given the path of the survey's file."""
     return path.with_name(path.name + ENDING)
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raises AttnvizError unless a checkpoint may stand at this path: nothing is there, or a checkpoint, and no link.
+    """Raises AttnvizError if the path is a link or any file but a checkpoint.
 
-    A checkpoint is replaced and deleted without being asked for, so that nothing else may have its name.
+    The survey replaces and deletes its checkpoint without asking, so nothing else may lie at that path.
     """
     refuse_target(path, force=True)
     if path.is_symlink():
@@ -56,7 +56,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Deletes the checkpoint of a survey that is finished, where there is one."""
+    """Deletes the checkpoint of a finished survey, if there is one."""
     if path.is_symlink() or not path.exists():
         return
     _opened(path)
@@ -64,7 +64,7 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def _opened(path: Path) -> "TensorFile":
-    """Returns the file of a checkpoint; raises AttnvizError where it is anything else."""
+    """Returns the opened checkpoint; raises AttnvizError if the file is anything else."""
     from attnviz.base.tensor_file import TensorFile
 
     try:
@@ -77,16 +77,16 @@ def _opened(path: Path) -> "TensorFile":
 
 
 def write_checkpoint(path: Path, survey: Survey, progress: Progress, model: str) -> None:
-    """Writes what was done so far, in place of the checkpoint before.
+    """Writes a checkpoint and replaces the one before.
 
     Args:
-        path: the checkpoint.
-        survey: of what was done.
-        progress: how far that is.
-        model: what the model is known by.
+        path: the path of the checkpoint.
+        survey: the survey of the texts that are done.
+        progress: how far it is.
+        model: the fingerprint of the model, as `survey_corpus.fingerprint` returns it.
 
     Raises:
-        AttnvizError: if it cannot be written, or something else has its name.
+        AttnvizError: if it cannot be written, or another file has its name.
     """
     refuse_foreign(path)
     with output_file(path, force=True) as file:
@@ -94,15 +94,15 @@ def write_checkpoint(path: Path, survey: Survey, progress: Progress, model: str)
 
 
 def read_checkpoint(path: Path, wanted: Mapping[str, Any], model: str) -> tuple[Survey, Progress]:
-    """What was done so far.
+    """Returns the unfinished survey in a checkpoint, and its progress.
 
     Args:
-        path: the checkpoint.
+        path: the path of the checkpoint.
         wanted: the settings of this run.
-        model: what its model is known by.
+        model: the fingerprint of this run's model.
 
     Raises:
-        AttnvizError: if it is of another model, or was made with other settings.
+        AttnvizError: if the checkpoint is of another model or was written with other settings.
     """
     file = _opened(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
@@ -123,7 +123,7 @@ def _progress(entry: "Entry") -> Progress:
 
 
 def to_bytes(survey: Survey | None) -> bytes:
-    """A part of a survey, as another process reads it."""
+    """Returns part of a survey as bytes to send to another process; b"" for ``None``."""
     if survey is None:
         return b""
     with io.BytesIO() as file:
@@ -132,7 +132,7 @@ def to_bytes(survey: Survey | None) -> bytes:
 
 
 def from_bytes(content: bytes) -> Survey | None:
-    """The part of a survey that another process gave."""
+    """Returns the part of a survey that another process sent; ``None`` for b""."""
     import json
 
     from safetensors.numpy import load

@@ -1,4 +1,4 @@
-"""The weights of a survey's examples, which its file does not hold: computed again by the model that was surveyed."""
+"""Recomputes the weights of a survey's examples with the surveyed model, since the survey's file holds no weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -22,19 +22,19 @@ from attnviz.corpus.texts.text_models import open_texts
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 
-CHECKED_TEXTS = 4  # of the sample, whose numbers the model must give again
-TOLERANCE = 2e-3  # of a number that is: far above what another machine rounds, far below what other weights do
-ROWS_AT_ONCE = 512  # of one map
+CHECKED_TEXTS = 4  # texts of the sample whose numbers the model must reproduce
+TOLERANCE = 2e-3  # relative and absolute: far above rounding on another machine, far below the effect of other weights
+ROWS_AT_ONCE = 512  # rows of one map in memory at once
 
 
 class WantedWeights(NamedTuple):
-    """Which weights of one head over one text are wanted.
+    """A request for weights of one head over one text.
 
     Attributes:
         text: the text's number in the survey.
         head: the head's place in the survey.
-        queries: whose rows; ``None`` for the mean of all.
-        keys: which keys.
+        queries: the range ``(start, stop)`` of queries; ``None`` for the mean over all.
+        keys: the range ``(start, stop)`` of keys.
     """
 
     text: int
@@ -44,7 +44,7 @@ class WantedWeights(NamedTuple):
 
 
 def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[WantedWeights, FloatArray]:
-    """The weights, ``(queries, keys)`` each, or ``(1, keys)`` where the mean of all queries is wanted.
+    """Returns the weights of each request: ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries.
 
     Raises:
         AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
@@ -67,15 +67,17 @@ def _open(survey: Survey) -> Reader:
 
 
 def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError where a text has a token that no table of the model holds."""
-    known = max((part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)), default=0)
+    """Raises AttnvizError if a text has a token id outside the model's largest embedding."""
+    vocabulary = max(
+        (part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)), default=0
+    )
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *(text.tokens.ids for text in survey.examples.texts.values())])
-    if known and not ((ids >= 0) & (ids < known)).all():
+    if vocabulary and not ((ids >= 0) & (ids < vocabulary)).all():
         raise AttnvizError(f"the model {survey.model!r} has other tokens than the texts of the survey")
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError where the numbers of a few texts are not those of the survey."""
+    """Raises AttnvizError if the model does not reproduce the numbers of the survey's shortest sampled texts."""
     examples = survey.examples
     places = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
     numbers = [int(examples.sampled[place]) for place in places]
@@ -100,7 +102,7 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
 
 
 def _packed(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:
-    """The texts in batches of similar length."""
+    """Returns the numbers of the texts in batches of similar length."""
     lengths = [len(survey.examples.texts[number].tokens) for number in numbers]
     return ([numbers[place] for place in places] for places in pack(lengths, model.device.type))
 
@@ -108,7 +110,7 @@ def _packed(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[l
 def _of_batch(
     survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WantedWeights]]
 ) -> dict[WantedWeights, FloatArray]:
-    """What is wanted of the texts of a batch."""
+    """Returns the requested weights of the texts of one batch."""
     found: dict[WantedWeights, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
@@ -126,12 +128,19 @@ def _of_batch(
     listening = Listening(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
     with listening, torch.inference_mode():
         model.module(**model.inputs_of_batch(tokens))
-    listening.own.finish()  # hands on the last layer's
+    listening.own.finish()  # `receive` gets the call of the last layer only now
     return found
 
 
 def _weights(call: AttentionCall, head: int, wanted: WantedWeights, count: int) -> FloatArray:
-    """The wanted weights of one head of a call over one text of so many tokens."""
+    """Returns the requested weights of one head of a call over one text.
+
+    Args:
+        call: the call, restricted to the text.
+        head: the head's index in the call.
+        wanted: the request.
+        count: the text's number of tokens, without padding.
+    """
     keys = slice(*wanted.keys)
     if wanted.queries is not None:
         return np.asarray(call.weights([head], slice(*wanted.queries))[0, 0, :, keys].float().cpu().numpy())

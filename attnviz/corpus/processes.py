@@ -1,4 +1,4 @@
-"""The processes that share a survey, as torchrun starts them: which of them this is, and what they tell one another."""
+"""Connects the processes that share a survey, as torchrun starts them: ranks, and messages between them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of a survey.
+    """The processes of a survey, as one of them sees them.
 
     Attributes:
-        rank: which of them this is, from 0.
-        count: how many there are.
+        rank: the rank of this process, from 0.
+        count: the number of processes.
     """
 
     rank: int = 0
@@ -28,16 +28,16 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that reads checkpoints and writes."""
+        """True for the process that reads and writes files."""
         return self.rank == 0
 
     def gather(self, content: bytes) -> list[bytes]:
-        """What every process gives, in the order of their ranks; nothing but in the first.
+        """Returns the contents that all processes pass, in order of rank, in the first process; [] in the others.
 
         Raises:
-            AttnvizError: if one of them is gone.
+            AttnvizError: if another process is gone.
         """
-        return [content] if self.count == 1 else _told(lambda: self._gather(content))
+        return [content] if self.count == 1 else _refusing_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
         if not self.is_first:
@@ -48,30 +48,30 @@ class Processes:
         return [content, *(_received(rank) for rank in range(1, self.count))]
 
     def agree(self, content: bytes) -> bytes:
-        """What the first process gives.
+        """Returns the content that the first process passes, in every process.
 
         Raises:
-            AttnvizError: if one of them is gone.
+            AttnvizError: if another process is gone.
         """
-        return content if self.count == 1 else _told(lambda: self._agree(content))
+        return content if self.count == 1 else _refusing_lost_peers(lambda: self._agree(content))
 
     def _agree(self, content: bytes) -> bytes:
         size = torch.tensor([len(content)])
         distributed.broadcast(size, 0)
-        held = _tensor(content) if self.is_first else torch.empty(int(size), dtype=torch.uint8)
-        if len(held):
-            distributed.broadcast(held, 0)
-        return held.numpy().tobytes()
+        buffer = _tensor(content) if self.is_first else torch.empty(int(size), dtype=torch.uint8)
+        if len(buffer):
+            distributed.broadcast(buffer, 0)
+        return buffer.numpy().tobytes()
 
 
 @contextmanager
 def open_processes() -> Iterator[Processes]:
-    """The processes that torchrun started with this one, or this one alone."""
+    """Joins the processes that torchrun started, and yields them; without torchrun, yields this process alone."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "MASTER_ADDR" not in os.environ:
         yield Processes()
         return
-    _told(lambda: distributed.init_process_group("gloo"))
+    _refusing_lost_peers(lambda: distributed.init_process_group("gloo"))
     try:
         yield Processes(distributed.get_rank(), count)
     finally:
@@ -79,7 +79,7 @@ def open_processes() -> Iterator[Processes]:
 
 
 def device_of_process(device: str) -> str:
-    """The device of this process, where several share the devices of a machine."""
+    """Returns the device of this process: under torchrun, ``auto`` and ``cuda`` become one GPU for each local rank."""
     local = os.environ.get("LOCAL_RANK")
     if local is None or device not in ("auto", "cuda") or not torch.cuda.is_available():
         return device
@@ -99,11 +99,11 @@ def _tensor(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
 
 
-def _told(work: Callable[[], Result]) -> Result:
-    """What ``work`` returns.
+def _refusing_lost_peers(work: Callable[[], Result]) -> Result:
+    """Returns what ``work`` returns.
 
     Raises:
-        AttnvizError: where another process is gone.
+        AttnvizError: if ``work`` fails because another process is gone.
     """
     try:
         return work()

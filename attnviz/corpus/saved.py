@@ -1,4 +1,4 @@
-"""Surveys as safetensors files, and the checkpoints of those that are not finished."""
+"""Writes and reads surveys as safetensors files; a checkpoint is such a file with its progress in the header."""
 
 import re
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, Tensors
 
 FORMAT_VERSION = 1
-NUMBER = re.compile(r"-?[0-9]{1,18}")  # of a token, as JSON names it
+NUMBER = re.compile(r"-?[0-9]{1,18}")  # the number of a sink's label, a key of a JSON object; it fits int64
 SUFFIX = ".safetensors"
 SUMS = ("sums", "squares", "weights", "scores", "entropies")
 COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
-ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the tokens of the examples
+ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the examples' tokens
 TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
 TOKEN_DTYPES = {"special": "bool"}
 Header = dict[str, Any]
@@ -38,8 +38,13 @@ Header = dict[str, Any]
 def save_survey(survey: Survey, path: Path, force: bool = False) -> None:
     """Writes the survey as safetensors; the same survey gives the same bytes.
 
+    Args:
+        survey: the survey.
+        path: the path of the file.
+        force: True to replace a file that exists.
+
     Raises:
-        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
+        AttnvizError: if the file exists and ``force`` is False, or cannot be written.
     """
     with output_file(path, force) as file:
         write_survey(survey, file)
@@ -50,8 +55,8 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
 
     Args:
         survey: the survey.
-        file: open for writing.
-        progress: how far it is, where it is not finished.
+        file: the file, open for writing.
+        progress: the fields of the checkpoint of an unfinished survey; ``None`` for a finished one.
     """
     from attnviz.base.tensor_file import write_tensors
 
@@ -60,10 +65,10 @@ def write_survey(survey: Survey, file: IO[bytes], progress: Header | None = None
 
 
 def load_survey(path: str | Path) -> Survey:
-    """The survey that a file holds.
+    """Returns the survey in a file.
 
     Raises:
-        AttnvizError: if it is no whole survey of a version that this one can read.
+        AttnvizError: if the file is not a finished survey of a format that this version reads.
     """
     from attnviz.base.tensor_file import TensorFile
 
@@ -76,7 +81,7 @@ def load_survey(path: str | Path) -> Survey:
 
 
 def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """What a file holds of a survey: its header, and its arrays by name."""
+    """Returns the header of a survey's file, and the arrays by name."""
     texts = [survey.examples.texts[number] for number in sorted(survey.examples.texts)]
     header: Header = {
         "format": FORMAT_VERSION,
@@ -116,7 +121,7 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
 
 
 def from_tensors(file: "Tensors") -> Survey:
-    """The survey of a file, every value of it checked."""
+    """Returns the survey in a file, after a check of every value."""
     if "survey" not in file.header.value:
         raise AttnvizError(f"{file.what!r} is a recording and no survey; attnviz survey writes one")
     version = file.header.count("format")
@@ -131,7 +136,8 @@ def from_tensors(file: "Tensors") -> Survey:
     metrics = tuple(known[name] for name in names if name in known)
     if not metrics or len(set(names)) < len(names):
         raise AttnvizError(f"{file.what!r} has no metric that this attnviz knows, or one twice; survey anew with it")
-    read = [known.get(name, metrics[0]) for name in names]  # of an unknown one nothing but its place is asked
+    # An unknown metric only needs a column here, so that the arrays have their shapes; it is dropped below.
+    read = [known.get(name, metrics[0]) for name in names]
     survey = Survey(
         heads=heads,
         metrics=metrics,
@@ -155,7 +161,7 @@ def from_tensors(file: "Tensors") -> Survey:
 
 
 def _numbers(entry: "Entry") -> list[str]:
-    """The ids of the tokens that labels are given for."""
+    """Returns the keys of ``sink_labels``, after a check that each is a whole number."""
     numbers = list(entry.take("sink_labels", dict))
     if not all(NUMBER.fullmatch(number) for number in numbers):
         raise entry.refusal("has 'sink_labels' of what are no ids")
@@ -215,7 +221,7 @@ def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
 
 
 def _texts(file: "Tensors") -> dict[int, ExampleText]:
-    """The texts of the examples, whose tokens stand one after another in the arrays."""
+    """Returns the texts of the examples by their numbers; the arrays hold the tokens of all texts end to end."""
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
     count = sum(map(len, labels))

@@ -23,21 +23,21 @@ from attnviz.models.reading.reader import Reader
 
 TOO_LONG = "too long for the model"
 CHECKPOINT_SECONDS = 30.0
-FINGERPRINT_NUMBERS = 64  # of each weight
+FINGERPRINT_NUMBERS = 64  # elements of each parameter that the fingerprint reads
 
 
 class SurveyRun:
     """A survey while it runs.
 
     Args:
-        model: reads the texts.
-        options: what is surveyed.
-        processes: that share the work.
-        checkpoint: where what was done is kept meanwhile; ``None`` for nowhere.
-        seconds: how long it takes from one checkpoint to the next; ``None`` for half a minute.
+        model: the reader of the surveyed model.
+        options: the heads, metrics and limits of the survey.
+        processes: the processes that share the work; ``None`` for this one alone.
+        checkpoint: the path of the checkpoint; ``None`` writes none.
+        seconds: the time between two checkpoints; ``None`` for `CHECKPOINT_SECONDS`.
 
     Raises:
-        AttnvizError: if something other than a checkpoint is where the checkpoint goes.
+        AttnvizError: if a file that is not a checkpoint lies at ``checkpoint``.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class SurveyRun:
         self.skipped: Counter[str] = Counter()
 
     def run(self, reader: CorpusReader | GivenTexts, resume: bool = False) -> Survey | None:
-        """The survey of a corpus; nothing but in the first of several processes.
+        """Returns the survey of a corpus in the first process, and ``None`` in the others.
 
         Args:
-            reader: reads the corpus.
-            resume: whether to go on from the checkpoint, where there is one.
+            reader: the texts of the corpus.
+            resume: True to resume from the checkpoint, if there is one.
 
         Raises:
-            AttnvizError: if there is no text, the checkpoint is of something else, or another process is gone.
+            AttnvizError: if there is no text, the checkpoint is of another survey, or another process is gone.
         """
         start, last = self._start(resume), Progress()
         with track_open_end("surveying", shown=self.processes.is_first) as say:
@@ -78,26 +78,29 @@ class SurveyRun:
         self._gather()
         if not self.processes.is_first:
             return None
-        skipped = dict(self.skipped + Counter({TOO_LONG: last.too_long}))  # without what counts none
+        skipped = dict(self.skipped + Counter({TOO_LONG: last.too_long}))  # a sum of Counters drops counts of 0
         if self.survey is None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
             raise AttnvizError(f"no text to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'})")
         return replace(self.survey, skipped=skipped)
 
     def _start(self, resume: bool) -> Progress:
-        """Where to go on from: the checkpoint that the first process finds, whose sums it takes up."""
-        found = b""
+        """Returns the progress to start from in every process; the first process loads the sums of the checkpoint."""
+        content = b""
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
             self.survey, progress = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
-            found = json.dumps(asdict(progress)).encode()
-        found = self.processes.agree(found)
-        return Progress(**json.loads(found)) if found else Progress()
+            content = json.dumps(asdict(progress)).encode()
+        content = self.processes.agree(content)
+        return Progress(**json.loads(content)) if content else Progress()
 
     def _rounds(self, reader: CorpusReader | GivenTexts, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
-        """Each batch of this process, and how far all are when each has done its own; chunks that are done are passed.
+        """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none.
+
+        A round gives each process one batch. Chunks that are done according to ``start`` are read and digested, not
+        yielded.
 
         Raises:
-            AttnvizError: where these were others.
+            AttnvizError: if their texts are not those of the checkpoint.
         """
         progress, digest, limit = Progress(), hashlib.blake2b(digest_size=16), self.options.tokens
         for chunk in chunks_of(reader):
@@ -112,11 +115,11 @@ class SurveyRun:
             if limit is not None and progress.tokens >= limit:
                 break
             self.skipped = Counter(reader.skipped)
-            room = None if limit is None else limit - progress.tokens
-            packed = batches_of(chunk, self.model, self.options, progress.windows, room)
+            remaining = None if limit is None else limit - progress.tokens
+            packed = batches_of(chunk, self.model, self.options, progress.windows, remaining)
             for first in range(progress.batches, len(packed.batches), self.processes.count):
-                done, own = min(first + self.processes.count, len(packed.batches)), first + self.processes.rank
-                batch = packed.batches[own] if own < len(packed.batches) else None
+                done, place = min(first + self.processes.count, len(packed.batches)), first + self.processes.rank
+                batch = packed.batches[place] if place < len(packed.batches) else None
                 yield replace(progress, batches=done), batch
             _digest(digest, chunk)
             progress = Progress(
@@ -143,7 +146,10 @@ class SurveyRun:
             )
 
     def _keep(self, progress: Progress) -> None:
-        """Writes a checkpoint where it is time; with several processes, after as many batches as were agreed."""
+        """Writes a checkpoint when one is due: after `seconds`, or with several processes after an agreed round count.
+
+        Clocks differ between processes and gathering needs all of them, so they agree on a number of rounds.
+        """
         if self.checkpoint is None:
             return
         self.rounds_left -= 1
@@ -153,12 +159,12 @@ class SurveyRun:
         if self.processes.is_first and self.survey is not None:
             write_checkpoint(self.checkpoint, self.survey, progress, self.fingerprint)
         took = (time.monotonic() - self.written) / self.rounds
-        wanted = str(max(1, min(int(self.seconds / max(took, 1e-3)), 2 * self.rounds)))
-        self.rounds = self.rounds_left = int(self.processes.agree(wanted.encode()))
+        proposed = str(max(1, min(int(self.seconds / max(took, 1e-3)), 2 * self.rounds)))
+        self.rounds = self.rounds_left = int(self.processes.agree(proposed.encode()))
         self.written = time.monotonic()
 
     def _gather(self) -> None:
-        """Has the first process hold what all have summed up since the last time."""
+        """Merges the surveys of all processes into that of the first, and empties the others."""
         if self.processes.count == 1:
             return
         for part in self.processes.gather(to_bytes(self.survey))[1:]:
@@ -167,21 +173,21 @@ class SurveyRun:
             self.survey = None
 
     def _reached(self, progress: Progress, reader: CorpusReader | GivenTexts) -> Reached:
-        """What the bar says."""
+        """Returns the texts, tokens and share of the corpus for the progress bar; other processes count as this one."""
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
         return Reached(texts * self.processes.count, tokens * self.processes.count, share)
 
 
 def _digest(digest: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:
-    """Adds the texts of a chunk, each with its length before it."""
+    """Adds the texts of a chunk to the digest, each after its length, so that texts cannot run into one another."""
     for text in chunk:
         content = text.text.encode()
         digest.update(len(content).to_bytes(8, "little") + content)
 
 
 def fingerprint(model: nn.Module) -> str:
-    """What tells a model from others: the names, shapes and first numbers of its weights."""
+    """Returns a digest of the names, shapes, dtypes and first numbers of the model's parameters."""
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in model.named_parameters():
         digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())

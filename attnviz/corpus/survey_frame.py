@@ -1,4 +1,4 @@
-"""The means of a survey as numbers of heads, each head with its pattern; and which heads are chosen."""
+"""Returns the means of a survey as a `HeadFrame` with a pattern for each head, and the places of chosen heads."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from attnviz.text.selection import Selection, refuse_missing
 
 
 def survey_frame(survey: Survey, places: Sequence[int]) -> HeadFrame:
-    """Means over texts of the heads at these places, with their spreads, margins, counts and deciles."""
+    """Returns means over texts of the heads at these places, with standard deviations, margins, counts and deciles."""
     chosen, measures = list(places), range(len(survey.metrics))
     deciles = [[survey.deciles(place, number) for number in measures] for place in chosen]
     return HeadFrame(
@@ -28,10 +28,10 @@ def survey_frame(survey: Survey, places: Sequence[int]) -> HeadFrame:
 
 
 def chosen_places(survey: Survey, selection: Selection) -> list[int]:
-    """Where the chosen heads stand among those of the survey.
+    """Returns the places of the chosen heads in ``survey.heads``.
 
     Raises:
-        AttnvizError: for a layer or head that is not there.
+        AttnvizError: if the survey lacks a chosen layer or head.
     """
     layers: dict[int, list[int]] = {}
     for head in survey.heads:
@@ -51,7 +51,7 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
 
 
 def _row(survey: Survey, place: int) -> HeadRow:
-    """A head with what it does, as the means say."""
+    """Returns the row of a head, with the patterns that its means show."""
     head, names = survey.heads[place], [metric.name for metric in survey.metrics]
     means, counts = (
         dict(zip(names, each[place].tolist(), strict=True)) for each in (survey.means, survey.tallies.count)

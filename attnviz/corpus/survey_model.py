@@ -1,4 +1,4 @@
-"""`attnviz.survey`: what the heads of a model, or of a module of your own, do over many texts."""
+"""Defines `attnviz.survey`, which surveys a model of Hugging Face over texts, or any module over batches of ids."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from attnviz.text.tokens import Tokens, tokens_of_pieces
 
 IDS, MASK = "input_ids", "attention_mask"
 PROBE = "don't, e.g. well-known it's 3.5."
-OF_WORDING = ("block", "same-word", "sentence-start")  # metrics that read words and sentences
+WORDING_METRICS = ("block", "same-word", "sentence-start")  # they need exact words and sentences
 
 
 def survey(
@@ -40,24 +40,25 @@ def survey(
     window: int | None = None,
     classes: Mapping[str, str] | None = None,
 ) -> Survey:
-    """What every head of a model does over many texts, as in evaluation: nothing is dropped out.
+    """Returns the survey of every head of a model over many texts, in evaluation mode: without dropout.
 
     Args:
         model: a transformer of Hugging Face, with ``tokenizer`` and ``texts``; or any module, with ``batches``.
-        tokenizer: of the model; beside ``batches`` it names the tokens. Where it does not give a text back from the
-            ids, as WordPiece does not ("don ' t"), the metrics that read words and sentences are left out.
-        texts: read one by one, so that they may be more than memory holds.
-        batches: what the module is called with, one batch after another: a tensor, a tuple, or a dictionary of named
-            arguments. The first tensor of whole numbers, or ``input_ids``, holds the ids, ``(texts, tokens)``;
-            ``attention_mask`` says which are padding, at the ends.
-        layers: which layers; ``None`` for all.
-        heads: which heads of each; ``None`` for all.
-        tokens: after how many tokens it ends.
-        window: of how many tokens a text is at most; longer ones are cut.
-        classes: regular expressions whose matches are classes of tokens of their own, by their names.
+        tokenizer: the model's tokenizer; with ``batches`` it names the tokens. If decoding the ids does not return the
+            text, as with WordPiece ("don ' t"), the metrics that read words and sentences are omitted.
+        texts: the texts, read one by one, so that they may exceed memory.
+        batches: the arguments of the module, batch by batch: a tensor, a tuple, or a dictionary of named arguments.
+            The first tensor of whole numbers, or ``input_ids``, holds the ids, ``(texts, tokens)``;
+            ``attention_mask`` marks the padding, which must be at the ends.
+        layers: the numbers of the layers; ``None`` for all.
+        heads: the numbers of the heads in each layer; ``None`` for all.
+        tokens: the number of tokens after which the survey ends; ``None`` for all texts.
+        window: the most tokens of a text that run at once; longer texts are split. ``None`` skips texts that are too
+            long for the model.
+        classes: a regular expression for each class of tokens of your own, by the name of the class.
 
     Raises:
-        AttnvizError: if there is no text, or the model does not attend as a survey needs.
+        AttnvizError: if there is no text, or the model does not attend over whole texts, a batch at once.
 
     Example:
         >>> import attnviz, torch
@@ -88,7 +89,7 @@ def survey(
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Has no module drop anything out, and leaves each as it was."""
+    """Puts the model in evaluation mode, and afterwards each module back in the mode that it was in."""
     trained = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -103,10 +104,10 @@ def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
-    """The survey of a module over what its batches hold."""
+    """Returns the survey of a module over the texts of its batches."""
     total: Survey | None = None
-    for number, given in enumerate(batches, 1):
-        model, first = GivenBatch(module, given, tokenizer), 0 if total is None else total.texts
+    for number, arguments in enumerate(batches, 1):
+        model, first = GivenBatch(module, arguments, tokenizer), 0 if total is None else total.texts
         windows = [
             TextWindow(first + row, CorpusText(f"batch {number}", row + 1, tokens.text), 0, tokens)
             for row, tokens in enumerate(model.texts)
@@ -121,7 +122,7 @@ def _of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], optio
 
 
 def _gives_back(tokenizer: Any) -> bool:
-    """True if the ids of a text decode to the text, with its spaces where they were; of unknown words these count."""
+    """True if the ids of `PROBE` decode to it; if the tokenizer lacks its words, the number of spaces decides."""
     ids = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
     decoded = _decoded(tokenizer, ids, skip=False).strip()
     unknown = getattr(tokenizer, "unk_token_id", None) in ids
@@ -130,20 +131,20 @@ def _gives_back(tokenizer: Any) -> bool:
 
 def _without_wording(survey: Survey) -> Survey:
     """Returns the survey without the metrics that read words and sentences."""
-    return survey.of_metrics([metric for metric in survey.metrics if metric.name not in OF_WORDING])
+    return survey.of_metrics([metric for metric in survey.metrics if metric.name not in WORDING_METRICS])
 
 
 @final
 class GivenBatch:
-    """A module and the one batch that it is called with.
+    """A module together with the one batch that it is called with.
 
     Args:
-        module: what is called.
-        given: a tensor, a tuple or a dictionary.
-        tokenizer: names the tokens; ``None`` for their numbers.
+        module: the module.
+        given: the arguments of the call: a tensor, a tuple or a dictionary.
+        tokenizer: the tokenizer that names the tokens; ``None`` names them by their ids.
 
     Raises:
-        AttnvizError: where the batch holds no ids, or padding that is not at the ends.
+        AttnvizError: if the batch holds no ids, or padding that is not at the ends.
     """
 
     def __init__(self, module: nn.Module, given: Any, tokenizer: Any) -> None:
@@ -164,7 +165,7 @@ class GivenBatch:
         ]
 
     def inputs_of_batch(self, texts: Sequence[Tokens]) -> Any:
-        """What was given, where the module is."""
+        """Returns the batch's arguments on the device of the module; ``texts`` is ignored."""
         if isinstance(self.given, Mapping):
             return {name: _moved(value, self.device) for name, value in self.given.items()}
         return tuple(_moved(value, self.device) for value in _listed(self.given))
@@ -184,17 +185,17 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def _decoded(tokenizer: Any, ids: IntArray, skip: bool = True) -> str:
-    """Returns the text of ids with all its spaces, without special tokens where these are skipped."""
+    """Returns the decoded text with all its spaces; ``skip`` omits special tokens."""
     return str(tokenizer.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
 
 
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
-    """Tokens of ids; without a tokenizer each is named by its number."""
+    """Returns the tokens of ids; without a tokenizer each is named by its id, as ``#12``."""
     if tokenizer is not None:
         text = _decoded(tokenizer, ids)
-        for given in (text.removeprefix(" "), text) if text.strip() and _gives_back(tokenizer) else ():
-            tokens = tokenize_text(tokenizer, given)
-            if tokens.ids.tolist() == ids.tolist():  # whose places are exact, those of spaces too
+        for candidate in (text.removeprefix(" "), text) if text.strip() and _gives_back(tokenizer) else ():
+            tokens = tokenize_text(tokenizer, candidate)
+            if tokens.ids.tolist() == ids.tolist():  # offsets of the tokenizer itself are exact, at spaces too
                 return tokens
         return tokens_of_ids(tokenizer, text, ids.tolist())
     names = [f"#{number}" for number in ids]

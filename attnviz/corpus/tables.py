@@ -1,4 +1,4 @@
-"""Tables of a survey for other programs: a row for each number, bin of offsets or bin of positions."""
+"""Writes a survey as a table for other programs: a row for each head and metric, bin of offsets or of positions."""
 
 import csv
 import io
@@ -38,11 +38,16 @@ Row = dict[str, Any]
 
 
 def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
-    """Writes the tables of a survey in the format of the path's suffix.
+    """Writes the table of a survey as CSV, JSON or Parquet, by the path's suffix.
+
+    Args:
+        survey: the survey.
+        path: the path of the file, which ends in a suffix of `WRITERS`.
+        force: True to replace a file that exists.
 
     Raises:
-        AttnvizError: if the file exists and ``force`` is not given, or cannot be written.
-        ImportError: for Parquet without pyarrow.
+        AttnvizError: if the file exists and ``force`` is False, or cannot be written.
+        ImportError: if Parquet is asked for and pyarrow is not installed.
     """
     content = WRITERS[path.suffix.lower()](survey)
     with output_file(path, force) as file:
@@ -50,10 +55,11 @@ def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
 
 
 def table_rows(survey: Survey) -> Iterator[Row]:
-    """The rows of the table: `COLUMNS`, without those that mean nothing to a row.
+    """Yields the rows of the table: dictionaries of `COLUMNS`, without those that do not apply to the row.
 
-    ``kind`` says what a row is: ``metric`` (of ``count`` texts), ``offset`` (of ``count`` pairs of query and key whose
-    ``key - query`` is from ``first`` to ``last``) or ``position`` (the entropy of ``count`` queries there).
+    ``kind`` is ``metric`` (over ``count`` texts), ``offset`` (over ``count`` pairs of query and key whose
+    ``key - query`` is from ``first`` to ``last``) or ``position`` (the entropy of ``count`` queries whose position is
+    from ``first`` to ``last``).
     """
     frame = survey_frame(survey, range(len(survey.heads)))
     for place, head in enumerate(survey.heads):
@@ -106,7 +112,7 @@ def _position_rows(survey: Survey, place: int) -> Iterator[Row]:
 
 
 def _about(survey: Survey) -> dict[str, Any]:
-    """What the table is of."""
+    """Returns the metadata of the table: model, settings, corpus and counts."""
     return {
         "schema": SCHEMA_VERSION,
         "attnviz": survey.version,
@@ -128,7 +134,7 @@ def _csv(survey: Survey) -> bytes:
 
 
 def _json(survey: Survey) -> bytes:
-    """The rows, and of each head and number the texts where it is largest."""
+    """Returns the rows as JSON, with the texts where each number of each head is largest."""
     value = _about(survey) | {"rows": list(table_rows(survey)), "examples": list(_examples(survey))}
     return json.dumps(value).encode() + b"\n"
 

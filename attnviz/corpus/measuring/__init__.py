@@ -1,1 +1,1 @@
-"""Attention calls of a batch of texts to their numbers, on the device where the model runs."""
+"""Measures the attention calls of a batch of texts on the device where the model runs."""

@@ -1,4 +1,4 @@
-"""CellSums: sums of weights over the cells of all metrics of cells at once."""
+"""Sums weights over the cells of all metrics at once, by one product for each kind of cells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,32 +11,33 @@ from attnviz.corpus.measuring.related_cells import RelatedCells
 
 
 class TextsCells(NamedTuple):
-    """Some cells of texts, visible or not: what is not visible has no weight.
+    """The cells that a metric counts, in several texts; hidden cells may be among them, since their weight is 0.
 
     Attributes:
-        alike: ``by key`` for all queries, ``by place`` in all texts, or ``by text`` neither.
-        counted: ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)``.
+        alike: the axis along which the cells vary: ``by key`` if they are the same for all queries of a text, ``by
+            place`` if they are the same in all texts, ``by text`` if neither.
+        counted: True for the cells, ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)`` respectively.
     """
 
     alike: Literal["by key", "by place", "by text"]
     counted: Tensor
 
     def of_cells(self) -> Tensor:
-        """The same, to be broadcast to ``(texts, queries, keys)``."""
+        """Returns ``counted`` in a shape that broadcasts to ``(texts, queries, keys)``."""
         return self.counted[:, None] if self.alike == "by key" else self.counted
 
 
 @dataclass(frozen=True, eq=False)
 class CellSums:
-    """How weights are summed over cells; columns are the metrics in the order in which they are computed.
+    """The factors that sum weights over the cells of metrics; columns are the metrics in the order of computation.
 
     Attributes:
-        of_rows: the numbers of the metrics that are no sums over cells; their columns come first.
+        of_rows: the numbers of the metrics that are not sums over cells; their columns come first.
         order: the column of each metric.
-        by_place: ``(queries, keys, 2 + columns)``, the distance, its square, and cells that are alike in all texts.
-        relations: cells that are not alike.
-        by_key: ``(texts, keys, columns)``, cells that are alike for all queries.
-        present_by_text: ``(texts, queries, columns)``, whether a query sees such a cell, of ``relations``.
+        by_place: the distance, its square, and cells that are the same in all texts, ``(queries, keys, 2 + columns)``.
+        relations: the cells that differ by text and query.
+        by_key: cells that are the same for all queries of a text, ``(texts, keys, columns)``.
+        present_by_text: True if a query sees a cell of ``relations``, ``(texts, queries, columns)``.
     """
 
     of_rows: list[int]
@@ -50,15 +51,15 @@ class CellSums:
     def of(
         cls, count: int, cells: Sequence[tuple[int, TextsCells]], visible: Tensor, distances: Tensor, wide: torch.dtype
     ) -> Self:
-        """The sums of a grid.
+        """Returns the sums for a grid.
 
         Args:
-            count: how many metrics there are.
-            cells: the cells of some, by the number of the metric.
-            visible: ``(texts, queries, keys)``.
-            distances: from query to key, ``(queries, keys)``.
-            wide: the type of sums of distances. Float64: of a variance float32 leaves little where a head looks at one
-                far token.
+            count: the number of metrics.
+            cells: the number of each metric that sums over cells, with its cells.
+            visible: the visible cells, ``(texts, queries, keys)``.
+            distances: the distances from query to key in tokens, ``(queries, keys)``.
+            wide: the dtype of sums of distances: float64 where the device has it, because in float32 the variance
+                cancels if a head attends to one distant token.
         """
         kinds = {kind: [each for each in cells if each[1].alike == kind] for kind in ("by place", "by text", "by key")}
         of_rows = sorted(set(range(count)) - {number for number, _ in cells})
@@ -76,7 +77,7 @@ class CellSums:
         )
 
     def present(self, ones: Tensor) -> Tensor:
-        """Whether each query sees a cell of each metric of cells, ``(texts, queries, columns)``.
+        """Returns True for each query that sees a cell of a metric, ``(texts, queries, columns)``.
 
         Args:
             ones: 1 for visible cells, ``(texts, queries, keys)``.
@@ -85,12 +86,12 @@ class CellSums:
         return torch.cat([by_place, self.present_by_text, ones @ self.by_key > 0], dim=-1)
 
     def write(self, weights: Tensor, placed: Tensor, out: Tensor) -> None:
-        """Writes the sums of each query.
+        """Writes the sums of each query to ``out``.
 
         Args:
-            weights: ``(texts, heads, queries, keys)``.
-            placed: their sums with ``by_place``, ``(queries, 2 + columns, texts, heads)``.
-            out: ``(queries, columns of metrics of cells, texts, heads)``, which is written to.
+            weights: the weights, ``(texts, heads, queries, keys)``.
+            placed: their products with ``by_place``, ``(queries, 2 + columns, texts, heads)``.
+            out: the output, ``(queries, columns of metrics that sum over cells, texts, heads)``.
         """
         count, heads, height, width = weights.shape
         first, last = placed.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]

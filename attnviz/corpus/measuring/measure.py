@@ -1,7 +1,7 @@
-"""An attention call of a batch to the numbers of each of its texts: computed where the model runs, then forgotten.
+"""Measures each text of a batched attention call on the model's device, block by block, and keeps no maps.
 
 The formulas are those of `attnviz.metrics.metrics`, for all texts and heads of a block at once. Weights on the cells of
-all metrics are summed together, and what they share is computed once for each row.
+all metrics are summed together, and quantities that metrics share are computed once for each row.
 """
 
 import math
@@ -17,25 +17,25 @@ from attnviz.corpus.measuring.texts_grid import HeldGrids, KnownNumbers, TextsGr
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, weigh
 from attnviz.streaming.workers import map_parallel
 
-BLOCK_CELLS = 2**19  # heads x queries x keys that are in memory at once, in each thread
+BLOCK_CELLS = 2**19  # texts x heads x queries x keys in memory at once, in each thread
 MIN_ROWS = 16
-UNSEEN = -1.0  # below any number of a row
+UNDEFINED = -1.0  # below the number of any row
 
 
 class CallNumbers(NamedTuple):
-    """What one call gives for each text.
+    """The numbers of each text in one call.
 
     Attributes:
-        values: ``(texts, heads, metrics)``, without metrics of columns; NaN where one has no meaning.
-        places: ``(texts, heads, metrics)``, the query where each is largest; -1 where no query has it.
-        received: ``(texts, heads, keys)``, the weight on each key, as a mean over the queries that have a choice; NaN
-            where none has.
-        seen: ``(texts, keys)``, whether any query sees the key.
-        weights: ``(texts, heads, offset bins)``, summed over the pairs of query and key.
-        scores: the same of scores.
-        pairs: ``(texts, offset bins)``, how many pairs these are.
-        entropies: ``(texts, heads, position bins)``, bits, summed over queries.
-        rows: ``(texts, position bins)``, how many queries these are.
+        values: the metrics but for those of columns, ``(texts, heads, metrics)``; NaN where one is undefined.
+        places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it.
+        received: the weight on each key, ``(texts, heads, keys)``: the mean over queries that see two keys or more; NaN
+            where there are none.
+        seen: True for keys that any query sees, ``(texts, keys)``.
+        weights: weights summed over pairs of query and key, ``(texts, heads, offset bins)``.
+        scores: scores summed in the same way.
+        pairs: the number of these pairs, ``(texts, offset bins)``.
+        entropies: entropies in bits summed over queries, ``(texts, heads, position bins)``.
+        rows: the number of these queries, ``(texts, position bins)``.
     """
 
     values: Tensor
@@ -52,12 +52,17 @@ class CallNumbers(NamedTuple):
 def measure_call(
     call: AttentionCall, heads: Sequence[int], held: HeldGrids
 ) -> list[tuple[tuple[int, ...], CallNumbers]]:
-    """The numbers of these heads of a self-attention call over a batch, whose grids are held.
+    """Returns the numbers of some heads of a self-attention call over a batch, with the heads that each is of.
 
-    All heads are measured together, or each alone where they see different cells.
+    All heads are measured together, or each alone if their visible cells differ.
+
+    Args:
+        call: the call.
+        heads: the indices of the heads in the call.
+        held: the grids of the batch, which layers share.
     """
     blocks = list(_blocks(call, heads))
-    if isinstance(call, FactoredCall) and len(held.batch.texts) > 1:  # so that no product of them copies them first
+    if isinstance(call, FactoredCall) and len(held.batch.texts) > 1:  # otherwise each product copies them first
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
     def measured(block: _Block) -> _Band | None:
@@ -79,14 +84,14 @@ def measure_call(
 
 
 class _Block(NamedTuple):
-    """Some texts and some of their queries, whose maps are few cells."""
+    """A range of texts and of queries whose maps fit in `BLOCK_CELLS`."""
 
     texts: slice
     rows: slice
 
 
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
-    """All texts of a call, some at once; of a long text a band of queries at a time."""
+    """Yields blocks that cover a call: several short texts at once, or a band of queries of a long text."""
     texts, _, queries, keys = call.shape
     together = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
     height = queries if min(together, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
@@ -96,7 +101,11 @@ def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
 
 
 class _Band(NamedTuple):
-    """What some rows add: see ``CallNumbers``; ``sums`` and ``counts`` are those of rows, ``best`` their largest."""
+    """The sums of a band of rows, as in `CallNumbers`.
+
+    ``sums`` and ``counts`` are over rows, ``best`` is the largest number of a row, and ``chosen`` counts the rows of
+    queries that see two keys or more.
+    """
 
     sums: Tensor
     counts: Tensor
@@ -112,7 +121,7 @@ class _Band(NamedTuple):
     rows: Tensor
 
     def joined(self, other: "_Band") -> "_Band":
-        """These rows and later ones."""
+        """Returns the sums of these rows and later ones."""
         added = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
         later = (other.best > self.best) | (self.places < 0)
         return _Band(**added)._replace(
@@ -123,7 +132,7 @@ class _Band(NamedTuple):
 
 
 def _numbers(band: _Band) -> CallNumbers:
-    """What all rows of some texts give."""
+    """Returns the numbers of texts from the sums of all their rows."""
     return CallNumbers(
         values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
         places=band.places,
@@ -138,7 +147,7 @@ def _numbers(band: _Band) -> CallNumbers:
 
 
 def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldGrids, block: _Block) -> _Band | None:
-    """The numbers of a block, of a call of its texts alone; ``None`` where heads see different cells."""
+    """Returns the sums of a block, given a call of its texts only; ``None`` if the heads' visible cells differ."""
     if isinstance(call, FactoredCall):
         rows = weigh(call, heads, held, block.texts, block.rows)
         return None if rows is None else _measure_band(rows)
@@ -149,21 +158,21 @@ def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldGrids, b
 
 
 def _measure_band(rows: TextsRows) -> _Band:
-    """What the rows of some texts add."""
+    """Returns the sums of the rows of some texts."""
     grid, weights = rows.grid, rows.weighed.weights
     numbers, known = _row_numbers(rows)
     best, order = numbers.amax(0), grid.sums.order
-    room = None if grid.binned is not None else diagonal_room(weights)
+    buffer = None if grid.binned is not None else diagonal_room(weights)
 
     def by_offset(cells: Tensor) -> Tensor:
         if grid.binned is not None:
             return (cells.flatten(2).flatten(0, 1) @ grid.binned).view(*cells.shape[:2], -1)
-        return diagonal_sums(cells, room) @ grid.offset_bins
+        return diagonal_sums(cells, buffer) @ grid.offset_bins
 
     return _Band(
         sums=numbers.sum(0)[order].permute(1, 2, 0),
         counts=known.counts[:, order],
-        best=best.permute(1, 2, 0).masked_fill((known.counts == 0)[:, None], UNSEEN)[..., order],
+        best=best.permute(1, 2, 0).masked_fill((known.counts == 0)[:, None], UNDEFINED)[..., order],
         places=_places(numbers, best, known, grid.rows.start)[order].permute(1, 2, 0),
         received=_received(weights, grid),
         seen=grid.seen,
@@ -177,30 +186,31 @@ def _measure_band(rows: TextsRows) -> _Band:
 
 
 def _measured(numbers: Tensor, grid: TextsGrid) -> Tensor:
-    """The numbers of queries that see two keys or more, ``(queries, ..., texts, heads)``, and 0 for others."""
+    """Returns the numbers, ``(queries, ..., texts, heads)``, with 0 for queries that see fewer than two keys."""
     return numbers * grid.has_choice.T.view(-1, *([1] * (numbers.ndim - 3)), len(grid.visible), 1)
 
 
 def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
-    """What each key receives from queries that see two keys or more, ``(texts, heads, keys)``."""
+    """Returns the weight that each key receives from queries that see two keys or more, ``(texts, heads, keys)``."""
     if grid.has_lone:
         return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
     return weights.sum(2)
 
 
 def _places(numbers: Tensor, best: Tensor, known: KnownNumbers, start: int) -> Tensor:
-    """The first query where each number is largest, ``(metrics, texts, heads)``."""
+    """Returns the first query where each number is largest, ``(metrics, texts, heads)``."""
+    # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
     count = len(numbers)
-    left = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
-    first = (numbers - best).sign_().mul_(count).add_(left[:, None, None, None]).amax(0)
+    ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
+    first = (numbers - best).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
     places = count - first.long() + start
     return torch.where(best > 0, places, known.first_rows.T[..., None])
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, KnownNumbers]:
-    """The number of each row, ``(queries, metrics, texts, heads)``, 0 where a query does not have it; and who has it.
+    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and which queries have them.
 
-    Metrics come in the order in which they are computed.
+    A number is 0 where a query does not have it. Metrics are in the order of computation.
     """
     grid, sums = rows.grid, rows.grid.sums
     texts, heads, height = rows.entropy.shape

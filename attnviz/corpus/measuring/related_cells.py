@@ -1,4 +1,4 @@
-"""RelatedCells: sums of weights over the cells of relations between tokens, such as earlier copies of the query's."""
+"""Sums weights over the cells of relations between tokens, such as earlier copies of the query's token."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,21 +6,21 @@ from typing import Self
 import torch
 from torch import Tensor
 
-MAX_PICKED = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them,
-MAX_PICKED_OF_ONE = 1 / 64  # and of a single text, whose cells are multiplied where they lie
+MAX_PICKED = 1 / 8  # the share of cells up to which a gather is quicker than a product with all of them
+MAX_PICKED_OF_ONE = 1 / 64  # lower for a single text, whose cells the product reads without a copy
 
 
 @dataclass(frozen=True, eq=False)
 class RelatedCells:
-    """The cells of relations: those of few cells are picked out, those of many multiplied.
+    """The cells of relations: sparse relations gather their cells, and dense ones multiply by a mask.
 
     Attributes:
-        few: the numbers of the relations of few cells.
-        texts: ``(cells,)``, the text of each picked cell.
-        cells: ``(cells,)``, its place among queries x keys.
-        sums: ``(cells,)``, which sum it is added to: queries x few of them x texts.
+        few: the numbers of the relations with few cells.
+        texts: the text of each gathered cell, ``(cells,)``.
+        cells: its flat index among queries x keys, ``(cells,)``.
+        sums: the flat index of the sum that it adds to, among queries x few x texts, ``(cells,)``.
         many: the numbers of the other relations.
-        factors: ``(texts x queries, keys, many)``, 1 or 0.
+        factors: their masks of 1 and 0, ``(texts x queries, keys, many)``.
     """
 
     few: list[int]
@@ -32,7 +32,7 @@ class RelatedCells:
 
     @classmethod
     def of(cls, related: Tensor) -> Self:
-        """Of the cells of each relation, ``(relations, texts, queries, keys)``."""
+        """Returns the cells of relations, given True for each related cell, ``(relations, texts, queries, keys)``."""
         _, texts, _, keys = related.shape
         most = MAX_PICKED if texts > 1 else MAX_PICKED_OF_ONE
         is_few = related.sum((1, 2, 3)) <= most * related.shape[1:].numel()
@@ -48,11 +48,11 @@ class RelatedCells:
         )
 
     def write_sums(self, weights: Tensor, out: Tensor) -> None:
-        """Writes the sums over the cells of each relation.
+        """Writes the sums over the cells of each relation to ``out``.
 
         Args:
-            weights: ``(texts, heads, queries, keys)``.
-            out: ``(queries, relations, texts, heads)``, which is written to.
+            weights: the weights, ``(texts, heads, queries, keys)``.
+            out: the output, ``(queries, relations, texts, heads)``.
         """
         texts, heads, queries, keys = weights.shape
         if self.few:

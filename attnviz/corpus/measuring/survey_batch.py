@@ -1,4 +1,4 @@
-"""A batch of texts to what it adds to a survey: the model runs once, and every call is measured as it is made."""
+"""Surveys one batch of texts: runs the model once and measures every attention call during the run."""
 
 import zlib
 from collections.abc import Sequence
@@ -30,7 +30,13 @@ from attnviz.version import __version__
 
 
 class Measured(NamedTuple):
-    """What a batch gives: the heads, their numbers text by text, and the labels of tokens that receive most."""
+    """The measurements of a batch.
+
+    Attributes:
+        heads: the measured heads.
+        numbers: their numbers, text by text.
+        sink_labels: the labels of the tokens that receive the most weight, by their numbers.
+    """
 
     heads: tuple[SurveyedHead, ...]
     numbers: TextNumbers
@@ -38,10 +44,15 @@ class Measured(NamedTuple):
 
 
 def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Measured:
-    """What every chosen head does in the texts of a batch.
+    """Returns the numbers of every chosen head in the texts of a batch.
+
+    Args:
+        model: the model, which runs once.
+        batch: the texts.
+        options: the chosen heads and the metrics.
 
     Raises:
-        AttnvizError: if the model has no such layer or head, or attends over something else than these texts.
+        AttnvizError: if the model lacks a chosen layer or head, or does not attend over whole texts, a batch at once.
     """
     metrics = options.metrics
     own = {name: [masks[number] for masks in batch.masks] for number, name in enumerate(options.own)}
@@ -71,7 +82,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
         run_model(model.module, model.inputs_of_batch(texts.texts))
     listening.own.finish()
     if not calls:
-        listening.recording()  # says why there is none
+        listening.recording()  # raises an error that says why there are no calls
     _refuse_absent(listening, options.selection)
     calls.sort(key=lambda call: (call[0].layer, call[1]))
     heads = tuple(SurveyedHead(site.layer, head, site.module) for site, chosen, _ in calls for head in chosen)
@@ -92,7 +103,7 @@ def _refuse_absent(listening: Listening, selection: Selection) -> None:
 
 
 def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
-    """The numbers of all calls."""
+    """Returns the numbers of all calls, joined along heads."""
     labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
     for row, tokens in zip(labels, texts.texts, strict=True):
         row[: len(tokens)] = [number_of(label) for label in tokens.labels]
@@ -101,7 +112,7 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Seq
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
 
     def once(arrays: list[Tensor]) -> IntArray:
-        """Counts of each call, the same for its heads, over all texts."""
+        """Returns the counts of each call summed over texts and repeated for each of its heads."""
         counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
         return np.concatenate([np.tile(each, (heads, 1)) for each, (heads, _) in zip(counts, calls, strict=True)])
 
@@ -128,7 +139,7 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Seq
 
 
 def _of_columns(metric: Metric, numbers: CallNumbers) -> Any:
-    """A metric of columns of each text and head, ``(texts, heads)``; NaN where no query has a choice."""
+    """Returns a metric of columns, ``(texts, heads)``; NaN where no query sees two keys."""
     assert metric.columns is not None
     received = numbers.received.double().cpu().numpy()
     values = metric.columns(Columns(received, numbers.seen.cpu().numpy()))
@@ -136,12 +147,18 @@ def _of_columns(metric: Metric, numbers: CallNumbers) -> Any:
 
 
 def number_of(label: str) -> int:
-    """A number for a label, the same in every run."""
+    """Returns a number for a label, the same in every run: its CRC-32."""
     return zlib.crc32(label.encode(errors="surrogatepass"))
 
 
 def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Survey:
-    """The survey of a batch alone."""
+    """Returns the survey of one batch.
+
+    Args:
+        model: the model, which runs once.
+        batch: the texts.
+        options: the chosen heads, the metrics, and the settings to keep.
+    """
     measured = measure_batch(model, batch, options)
     ids = np.array([window.id for window in batch.windows], dtype=np.int64)
     tokens = sum(len(window.tokens) for window in batch.windows)

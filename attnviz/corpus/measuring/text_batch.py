@@ -1,4 +1,4 @@
-"""TextBatch: the tokens of texts that run together, as tensors."""
+"""Holds the tokens of the texts of a batch as tensors on the model's device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ class TextBatch:
     """Texts that run together, each padded at its end.
 
     Attributes:
-        texts: their tokens.
-        device: where the model is.
-        own: by the name of each of the user's own classes, which tokens of each text are of it, ``(tokens,)``.
+        texts: the tokens of each text.
+        device: the device of the model.
+        own: for each class that the user defined, by name, True for its tokens in each text, ``(tokens,)``.
     """
 
     texts: Sequence[Tokens]
@@ -33,12 +33,12 @@ class TextBatch:
 
     @cached_property
     def width(self) -> int:
-        """The tokens of the longest text."""
+        """The number of tokens of the longest text."""
         return max(map(len, self.texts))
 
     @cached_property
     def places(self) -> Tensor:
-        """The number of each token, ``(tokens,)``."""
+        """The position of each token, ``(tokens,)``."""
         return torch.arange(self.width, device=self.device)
 
     @cached_property
@@ -61,7 +61,7 @@ class TextBatch:
         return {}
 
     def of(self, name: str) -> Tensor:
-        """Numbers of the tokens by their name, ``(texts, tokens)``; of padding -1, or False."""
+        """Returns the token numbers of this name, ``(texts, tokens)``; -1 or False for padding."""
         if name not in self._found:
             own = {class_numbers(each): masks for each, masks in self.own.items()}
             numbers = own[name] if name in own else [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
@@ -70,27 +70,27 @@ class TextBatch:
 
     @cached_property
     def offset_bins(self) -> Tensor:
-        """Which bin each offset ``key - query`` from ``1 - width`` to ``width - 1`` is in, ``(offsets, bins)``.
+        """The bin of each offset ``key - query`` from ``1 - width`` to ``width - 1``, one-hot, ``(offsets, bins)``.
 
-        1 or 0; the bins are those of such offsets alone, the first is that of ``1 - width``.
+        The bins are only those of such offsets; the first is that of ``1 - width``.
         """
         return self._one_hot(offset_bin(np.arange(1 - self.width, self.width)))
 
     @cached_property
     def binned(self) -> Tensor:
-        """Which bin of offsets each cell is in, 1 or 0, ``(queries x keys, bins)``."""
+        """The bin of offsets of each cell, one-hot, ``(queries x keys, bins)``."""
         return self.offset_bins[(self.places - self.places[:, None] + self.width - 1).flatten()]
 
     @cached_property
     def position_bins(self) -> Tensor:
-        """Which bin each position is in, 1 or 0, ``(positions, bins)``."""
+        """The bin of each position, one-hot, ``(positions, bins)``."""
         return self._one_hot(position_bin(np.arange(self.width)))
 
     def _one_hot(self, places: NDArray[Any]) -> Tensor:
         return torch.nn.functional.one_hot(torch.from_numpy(places - places[0])).float().to(self.device)
 
     def _padded(self, arrays: Sequence[NDArray[Any]]) -> Tensor:
-        """The arrays of all texts in one, with -1 or False after their ends."""
+        """Returns the arrays of all texts stacked, padded with -1 or False."""
         kind = arrays[0].dtype
         out = np.full((len(arrays), self.width), False if kind == np.bool_ else -1, dtype=kind)
         for row, array in zip(out, arrays, strict=True):
@@ -99,5 +99,5 @@ class TextBatch:
 
 
 def wide_of(device: torch.device) -> torch.dtype:
-    """The widest number type of a device."""
+    """Returns the widest floating-point dtype of a device: Apple's GPUs have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -1,7 +1,7 @@
-"""TextsGrid: which cells of a block of texts an attention call lets be seen, and all that follows from that alone.
+"""Holds the visible cells of a block of texts in an attention call, and the quantities that depend only on them.
 
-It is the same for the heads that are measured together, and for most models in all layers: a batch holds it from one
-layer to the next.
+They are the same for the heads that are measured together, and in most models for all layers, so a batch keeps them
+from one layer to the next.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from attnviz.corpus.measuring.text_batch import TextBatch, wide_of
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.metrics import Metric
 
-MAX_HELD_CELLS = 2**21  # of a batch whose visible cells are held for the next layer
-MAX_BINNED = 2**12  # queries x keys up to which their bins of offsets are multiplied
-HIDDEN = -1e30  # a score so low that nothing is left of its weight
+MAX_HELD_CELLS = 2**21  # texts x queries x keys up to which grids are kept for the next layer
+MAX_BINNED = 2**12  # queries x keys up to which one product sums all bins of offsets
+HIDDEN = -1e30  # added to a score, its weight underflows to 0
 
 
 class KnownNumbers(NamedTuple):
-    """Which queries have which number, metrics in the order in which they are computed.
+    """The queries for which each metric is defined; metrics are in the order of computation.
 
     Attributes:
-        counts: ``(texts, metrics)``, how many queries have each.
-        first_rows: ``(texts, metrics)``, the first query that has each; -1 for none.
-        partly: the metrics of rows that not all queries have.
+        counts: how many queries have each metric, ``(texts, metrics)``.
+        first_rows: the first query that has it, ``(texts, metrics)``; -1 for none.
+        partly: the columns of the metrics of rows that some queries lack.
     """
 
     counts: Tensor
@@ -38,19 +38,19 @@ class KnownNumbers(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextsGrid(Grid):
-    """Some queries of some texts of a batch with all keys, of a self-attention call.
+    """The cells of some queries and all keys of a self-attention call, in some texts of a batch.
 
     Attributes:
-        batch: the texts.
-        texts: which of them.
-        rows: which queries.
-        given: what the call lets be seen, padding or not, ``(texts, queries, keys)``.
-        all_scores: whether scores of hidden cells are known.
-        metrics: what is measured, but for metrics of columns.
-        visible: which cells are visible, of real queries and keys, ``(texts, queries, keys)``.
-        keys: the number of each key, ``(keys,)``.
-        positions: the number of each query, ``(queries,)``.
-        in_sequence: whether tokens follow one another.
+        batch: the batch.
+        texts: the range of texts.
+        rows: the range of queries.
+        given: the call's mask, ``(texts, queries, keys)``: True for visible cells, padding among them.
+        all_scores: True if scores of hidden cells are known.
+        metrics: the measured metrics, without those of columns.
+        visible: the visible cells without padding, ``(texts, queries, keys)``.
+        keys: the position of each key, ``(keys,)``.
+        positions: the position of each query, ``(queries,)``.
+        in_sequence: True if the tokens of each text follow one another.
     """
 
     batch: TextBatch
@@ -69,7 +69,16 @@ class TextsGrid(Grid):
     def of(
         cls, batch: TextBatch, texts: slice, rows: slice, given: Tensor, all_scores: bool, metrics: Sequence[Metric]
     ) -> Self:
-        """The grid of a call: see the attributes."""
+        """Returns the grid of a call.
+
+        Args:
+            batch: the batch.
+            texts: the range of texts.
+            rows: the range of queries.
+            given: the call's mask, ``(texts, queries, keys)``, True for visible cells.
+            all_scores: True if scores of hidden cells are known.
+            metrics: the measured metrics, without those of columns.
+        """
         visible = given
         if batch.is_padded:
             real = batch.real[texts]
@@ -88,37 +97,42 @@ class TextsGrid(Grid):
         )
 
     def is_of(self, given: Tensor, all_scores: bool) -> bool:
-        """Whether another call lets the same be seen."""
+        """True if a call with this mask has the same grid."""
         return self.all_scores == all_scores and torch.equal(self.given, given)
 
     def query(self, name: str) -> Tensor:
-        """The numbers of each query's token, ``(texts, queries, 1)``."""
+        """Returns the numbers of each query's token, ``(texts, queries, 1)``."""
         return self.batch.of(name)[self.texts, self.rows, None]
 
     def key(self, name: str) -> Tensor:
-        """The numbers of each key's token, ``(texts, 1, keys)``."""
+        """Returns the numbers of each key's token, ``(texts, 1, keys)``."""
         return self.batch.of(name)[self.texts, None]
 
     def all_keys(self, name: str) -> Tensor:
-        """The same: a grid has all keys of its texts."""
+        """Returns what `key` returns: this grid has all keys of its texts."""
         return self.key(name)
 
     def cells(self, counted: Tensor) -> TextsCells:
-        """The cells as they are summed: alike for all queries, alike in all texts, or any."""
+        """Returns the cells with the kind that decides how they are summed.
+
+        Args:
+            counted: True for the cells: ``(queries, keys)`` if they are the same in all texts, ``(texts, 1, keys)`` if
+                they are the same for all queries of a text, else ``(texts, queries, keys)``.
+        """
         if counted.ndim == 3 and counted.shape[1] == 1:
             return TextsCells("by key", counted[:, 0].expand(len(self.visible), -1))
         return TextsCells("by place" if counted.ndim == 2 else "by text", counted)
 
     def at_keys(self, keys: Tensor) -> TextsCells:
-        """One key of each query, ``(texts, queries)`` or ``(queries,)``."""
+        """Returns the cells of one key for each query, given its position, ``(texts, queries)`` or ``(queries,)``."""
         return self.cells(keys[..., None] == self.keys)
 
     def at_offsets(self, first: int, last: int) -> TextsCells:
-        """The keys whose position less that of the query is from ``first`` to ``last``."""
+        """Returns the cells whose offset ``key - query`` is from ``first`` to ``last``."""
         return self.cells((self.offsets >= first) & (self.offsets <= last))
 
     def next_keys(self, cells: Tensor) -> Tensor:
-        """The cells of the keys after some cells, ``(..., queries, keys)``."""
+        """Returns the cells shifted one key to the right, ``(..., queries, keys)``."""
         following = torch.zeros_like(cells)
         following[..., 1:] = cells[..., :-1]
         return following
@@ -130,17 +144,17 @@ class TextsGrid(Grid):
 
     @cached_property
     def distances(self) -> Tensor:
-        """How many tokens lie between query and key, ``(queries, keys)``."""
+        """The distance between query and key in tokens, ``(queries, keys)``."""
         return self.offsets.abs()
 
     @cached_property
     def first_key(self) -> Tensor:
-        """True for the first key, ``(1, 1, keys)``: padding is at the ends."""
+        """True for the first key, ``(1, 1, keys)``; it is the same in all texts, since padding is at the ends."""
         return (self.keys == 0)[None, None]
 
     @cached_property
     def barrier(self) -> Tensor:
-        """What is added to scores so that hidden cells have no weight, ``(texts, 1, queries, keys)``."""
+        """The mask to add to scores: 0, or `HIDDEN` for hidden cells, ``(texts, 1, queries, keys)``."""
         return torch.where(self.visible, 0.0, HIDDEN)[:, None]
 
     @cached_property
@@ -155,37 +169,37 @@ class TextsGrid(Grid):
 
     @cached_property
     def seen(self) -> Tensor:
-        """Which keys any query sees, ``(texts, keys)``."""
+        """True for keys that any query sees, ``(texts, keys)``."""
         return self.visible.any(1)
 
     @cached_property
     def choices(self) -> Tensor:
-        """How many keys each query sees, ``(texts, 1, queries)``."""
+        """The number of keys that each query sees, ``(texts, 1, queries)``."""
         return self.ones.sum(-1)[:, None]
 
     @cached_property
     def has_choice(self) -> Tensor:
-        """Which queries see two keys or more, 1 or 0, ``(texts, queries)``: only these are measured."""
+        """1 for queries that see two keys or more, which alone are measured, else 0, ``(texts, queries)``."""
         return (self.choices[:, 0] > 1).float()
 
     @cached_property
     def has_lone(self) -> bool:
-        """True if a query sees one key alone."""
+        """True if a query sees exactly one key."""
         return bool((self.choices == 1).any())
 
     @cached_property
     def most_bits(self) -> Tensor:
-        """The largest entropy that each query can have, of at least two keys, ``(texts, 1, queries)``."""
+        """The largest entropy in bits that each query can have, for at least two keys, ``(texts, 1, queries)``."""
         return self.choices.clamp(min=2).log2()
 
     @cached_property
     def later(self) -> Tensor:
-        """Which later keys are hidden, ``(texts, queries, keys)``."""
+        """True for keys after the query that are hidden and not padding, ``(texts, queries, keys)``."""
         return (self.offsets > 0) & ~self.visible & self.batch.real[self.texts][:, None]
 
     @cached_property
     def has_later(self) -> Tensor:
-        """Which queries see some keys and have later ones hidden whose scores are known, ``(texts, 1, queries)``."""
+        """True for queries that see a key and have hidden later ones with known scores, ``(texts, 1, queries)``."""
         if not self.all_scores:
             return torch.zeros_like(self.choices, dtype=torch.bool)
         return self.later.any(-1)[:, None] & (self.choices > 0)
@@ -197,7 +211,7 @@ class TextsGrid(Grid):
 
     @cached_property
     def sums(self) -> CellSums:
-        """How weights are summed over the cells of all metrics of cells."""
+        """The factors that sum weights over the cells of all metrics of cells."""
         cells = [(number, self.counted_by(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
         fitting = [(number, each) for number, each in cells if self.metrics[number].fits(self)]
         return CellSums.of(len(self.metrics), fitting, self.visible, self.distances, wide_of(self.batch.device))
@@ -207,49 +221,49 @@ class TextsGrid(Grid):
         return []
 
     def known(self, of_rows: Tensor) -> KnownNumbers:
-        """Which queries have which number, told once: heads and layers have the same.
+        """Returns the queries for which each metric is defined; computed once, since heads and layers share them.
 
         Args:
-            of_rows: the numbers of metrics of rows, ``(queries, metrics, texts, heads)``, NaN where there is none.
+            of_rows: the metrics of rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
         """
         if not self._known:
-            there = ~of_rows[..., 0].isnan().permute(2, 0, 1)
-            known = torch.cat([there, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
+            defined = ~of_rows[..., 0].isnan().permute(2, 0, 1)
+            known = torch.cat([defined, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
             counts = known.sum(1)
             first_rows = torch.where(counts > 0, known.argmax(1) + self.rows.start, -1)
-            partly = (~there.all(1).all(0)).nonzero()[:, 0].tolist()
+            partly = (~defined.all(1).all(0)).nonzero()[:, 0].tolist()
             self._known.append(KnownNumbers(counts, first_rows, partly))
         return self._known[0]
 
     @cached_property
     def offset_bins(self) -> Tensor:
-        """Which bin each offset ``key - query`` of these queries is in, 1 or 0, ``(offsets, bins)``."""
+        """The bin of each offset ``key - query`` of these queries, one-hot, ``(offsets, bins)``."""
         width = self.batch.width
         return self.batch.offset_bins[width - self.rows.stop : 2 * width - 1 - self.rows.start]
 
     @cached_property
     def binned(self) -> Tensor | None:
-        """Which bin of offsets each cell is in, 1 or 0, ``(queries x keys, bins)``; ``None`` where cells are many."""
+        """The bin of offsets of each cell, one-hot, ``(queries x keys, bins)``; ``None`` if cells are too many."""
         count, width = self.given.shape[1:]
         return self.batch.binned if count == self.batch.width and count * width <= MAX_BINNED else None
 
     @cached_property
     def position_bins(self) -> Tensor:
-        """Which bin the position of each query is in, 1 or 0, ``(queries, bins)``."""
+        """The bin of the position of each query, one-hot, ``(queries, bins)``."""
         return self.batch.position_bins[self.rows]
 
     @cached_property
     def pairs(self) -> Tensor:
-        """How many visible pairs are in each bin of offsets, ``(texts, bins)``."""
+        """The number of visible pairs in each bin of offsets, ``(texts, bins)``."""
         return diagonal_sums(self.ones) @ self.offset_bins
 
 
 class HeldGrids:
-    """The grids of a batch, held from one layer to the next.
+    """A cache of the grids of a batch, from one layer to the next.
 
     Args:
-        batch: the texts.
-        metrics: what is measured, but for metrics of columns.
+        batch: the batch.
+        metrics: the measured metrics, without those of columns.
     """
 
     def __init__(self, batch: TextBatch, metrics: Sequence[Metric]) -> None:
@@ -257,7 +271,14 @@ class HeldGrids:
         self.found: dict[tuple[int, int], TextsGrid] = {}
 
     def of(self, given: Tensor, texts: slice, rows: slice, all_scores: bool) -> TextsGrid:
-        """The grid of a call: that of the layer before, where the same is visible."""
+        """Returns the grid of a call: the one of the layer before, if the mask is the same.
+
+        Args:
+            given: the call's mask, ``(texts, queries, keys)``, True for visible cells.
+            texts: the range of texts.
+            rows: the range of queries.
+            all_scores: True if scores of hidden cells are known.
+        """
         found = self.found.get((texts.start, rows.start))
         if found is None or not found.is_of(given, all_scores):
             found = TextsGrid.of(self.batch, texts, rows, given, all_scores, self.metrics)
@@ -267,14 +288,14 @@ class HeldGrids:
 
 
 def diagonal_sums(cells: Tensor, room: Tensor | None = None) -> Tensor:
-    """The sums over cells of the same key - query, ``(..., queries, keys)`` to ``(..., queries + keys - 1)``.
+    """Returns the sums over the diagonals of equal ``key - query``, ``(..., queries + keys - 1)``.
 
-    The last query with the first key comes first. Each row is written one place further to the left than the row
-    before it, so that what was a diagonal stands in one column.
+    The diagonal of the last query and the first key comes first. Each row is written one place further left than the
+    row before it, so that each diagonal becomes a column.
 
     Args:
-        cells: what is summed.
-        room: what `diagonal_room` made for cells of this shape, to be written to again.
+        cells: the cells, ``(..., queries, keys)``.
+        room: a buffer that `diagonal_room` returned for cells of this shape, which is reused; ``None`` for a new one.
     """
     *outer, queries, keys = cells.shape
     width = queries + keys - 1
@@ -285,6 +306,6 @@ def diagonal_sums(cells: Tensor, room: Tensor | None = None) -> Tensor:
 
 
 def diagonal_room(cells: Tensor) -> Tensor:
-    """Zeros around cells of such a shape, which `diagonal_sums` leaves as they are."""
+    """Returns a buffer for `diagonal_sums`; it writes only the cells and keeps the zeros around them."""
     *outer, queries, keys = cells.shape
     return cells.new_zeros(*outer, queries * (queries + keys - 1) + queries - 1)

@@ -1,4 +1,4 @@
-"""TextsRows: the weights of some rows of several texts, with what their softmax tells of each row on the way.
+"""Computes the weights of rows of several texts, with each row's entropy and largest weight from the same softmax.
 
 Only one exponential is computed for each cell: with ``p = exp(s - m) / Z`` the entropy of a row is
 ``log Z - sum(p (s - m))`` and its largest weight ``1 / Z``.
@@ -17,20 +17,20 @@ from attnviz.corpus.measuring.cell_sums import TextsCells
 from attnviz.corpus.measuring.texts_grid import HeldGrids, TextsGrid
 from attnviz.metrics.row_blocks import Rows
 
-TINY = 1e-30  # a weight whose share of the entropy is none
-WIDE = 64  # keys from which products of rows are summed at once
-STEEPEST = 80.0  # of exponents that float32 holds
+TINY = 1e-30  # a weight that adds nothing to the entropy; it keeps log and division finite
+WIDE = 64  # the number of keys from which one einsum is quicker than a product and a sum
+STEEPEST = 80.0  # the largest exponent used: exp(80) and exp(-80) are normal float32 numbers
 
 
 class WeighedRows(NamedTuple):
-    """Rows of maps of some texts.
+    """Rows of the maps of some texts.
 
     Attributes:
-        weights: ``(texts, heads, queries, keys)``, 0 where hidden.
-        scores: the same of scores, 0 where hidden.
-        entropy: ``(texts, heads, queries)``, bits.
-        peak: the same of the largest weight.
-        hidden: the same of the share of the softmax that a causal mask hid; 0 where none is known.
+        weights: the weights, ``(texts, heads, queries, keys)``; 0 where hidden.
+        scores: the scores, ``(texts, heads, queries, keys)``; 0 where hidden.
+        entropy: the entropy of each row in bits, ``(texts, heads, queries)``.
+        peak: the largest weight of each row, ``(texts, heads, queries)``.
+        hidden: the share of the softmax that a causal mask hides, ``(texts, heads, queries)``; 0 if it is unknown.
     """
 
     weights: Tensor
@@ -41,11 +41,11 @@ class WeighedRows(NamedTuple):
 
 
 class TextsRows(Rows):
-    """Rows of heads over some texts, as metrics ask for their numbers, ``(texts, heads, queries)``.
+    """Rows of heads over some texts, with the numbers ``(texts, heads, queries)`` that metrics read.
 
     Attributes:
-        grid: the queries and keys.
-        weighed: the weights, and what was computed with them.
+        grid: the visible cells.
+        weighed: the weights, scores, entropies and largest weights.
     """
 
     grid: TextsGrid
@@ -65,12 +65,12 @@ class TextsRows(Rows):
 
     @property
     def hidden(self) -> Tensor:
-        """The share of the softmax that a causal mask hid."""
+        """The share of the softmax that a causal mask hides."""
         return self.weighed.hidden
 
     @cached_property
     def placed(self) -> Tensor:
-        """The sums of weights with distances, their squares and cells by place, ``(queries, these, texts, heads)``."""
+        """The sums of weights times each column of ``grid.sums.by_place``, ``(queries, 2 + columns, texts, heads)``."""
         factors = self.grid.sums.by_place
         count, heads, height, width = self.weighed.weights.shape
         exact = self.weighed.weights.to(factors.dtype).view(count * heads, height, width).transpose(0, 1)
@@ -87,61 +87,69 @@ class TextsRows(Rows):
         return self.placed[:, 1].permute(1, 2, 0)
 
     def mass(self, cells: TextsCells) -> Tensor:
-        """The weight on some cells; NaN where a query sees none of them."""
+        """Returns the weight on some cells, ``(texts, heads, queries)``; NaN where a query sees none of them."""
         counted = cells.of_cells() & self.grid.visible
         return self.where(counted.any(-1)[:, None], (self.weighed.weights * counted[:, None]).sum(-1))
 
     def where(self, defined: Tensor, numbers: Tensor) -> Tensor:
-        """The numbers of queries for which that is true, else NaN."""
+        """Returns the numbers where ``defined``, else NaN."""
         return torch.where(defined, numbers, math.nan)
 
     def absent(self) -> Tensor:
-        """NaN for every query."""
+        """Returns NaN for every query, ``(texts, heads, queries)``."""
         return torch.full_like(self.weighed.entropy, math.nan)
 
 
 def weigh(call: FactoredCall, heads: Sequence[int], held: HeldGrids, texts: slice, rows: slice) -> TextsRows | None:
-    """Some rows of a call of some texts alone; ``None`` where heads see different cells."""
+    """Returns some rows of a call; ``None`` if the heads' visible cells differ.
+
+    Args:
+        call: the call, restricted to ``texts``.
+        heads: the indices of the heads in the call.
+        held: the grids of the batch.
+        texts: the range of texts in the batch.
+        rows: the range of queries.
+    """
     scores, allowed = call.scored(heads, rows)
-    seen = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else one_or_each(allowed)
-    if seen.shape[1] > 1:
+    visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else one_or_each(allowed)
+    if visible.shape[1] > 1:
         return None
     scores = scores.float()
-    grid = held.of(seen[:, 0].expand(len(scores), *scores.shape[2:]), texts, rows, True)
+    grid = held.of(visible[:, 0].expand(len(scores), *scores.shape[2:]), texts, rows, True)
     sinks = None if call.sinks is None else call.sinks[list(heads)].float()[:, None, None]
     return TextsRows(grid, _weighed(scores, grid, sinks))
 
 
 def _weighed(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> WeighedRows:
-    """The softmax of scores, which are written to.
+    """Returns the softmax of scores; changes ``scores`` in place.
 
     Args:
-        scores: ``(texts, heads, queries, keys)``, hidden or not.
-        grid: which of them the heads see.
-        sinks: ``(heads, 1, 1)``, the score of a key without value.
+        scores: the scores of visible and hidden cells, ``(texts, heads, queries, keys)``.
+        grid: the visible cells.
+        sinks: the score of each head's attention sink, a key without a value, ``(heads, 1, 1)``; ``None`` for none.
     """
     barrier, sees = grid.barrier if grid.hides else None, (grid.choices > 0).float()
     raised = scores if barrier is None else scores + barrier
     largest = raised.amax(-1, keepdim=True)
-    if barrier is not None and not bool(largest.isfinite().all()):  # what is hidden is no number
+    if barrier is not None and not bool(largest.isfinite().all()):  # hidden scores may be NaN or infinite
         scores = scores.masked_fill_(barrier != 0, 0)
         raised = scores + barrier
         largest = raised.amax(-1, keepdim=True)
     most = largest if sinks is None else torch.maximum(largest, sinks)
     hidden = torch.zeros_like(largest[..., 0])
     if grid.hides_scores:
-        beyond = (scores - most).clamp_(max=STEEPEST).exp_().mul_(grid.later[:, None])
-        hidden = _row_sums(beyond)
+        future = (scores - most).clamp_(max=STEEPEST).exp_().mul_(grid.later[:, None])
+        hidden = _row_sums(future)
     exponents = scores - most if barrier is None else raised.sub_(most).clamp_(min=-STEEPEST)
     parts = exponents.exp()
     if barrier is not None:
         parts.mul_(barrier == 0)
-    seen = _row_sums(parts)
+    visible = _row_sums(parts)
     if grid.hides_scores:
-        hidden = hidden / (hidden + seen).clamp_(min=TINY) * grid.has_later
-    total = seen if sinks is None else seen + (sinks - most)[..., 0].exp_()
-    total.clamp_(min=0.5)  # 1 or more where a key is seen
-    entropy = (total.log() * seen - _row_products(exponents, parts)) / total / math.log(2)
+        hidden = hidden / (hidden + visible).clamp_(min=TINY) * grid.has_later
+    total = visible if sinks is None else visible + (sinks - most)[..., 0].exp_()
+    total.clamp_(min=0.5)  # it is at least 1 where a query sees a key; the clamp only avoids log(0) elsewhere
+    entropy = (total.log() * visible - _row_products(exponents, parts)) / total / math.log(2)
     share = sees / total
     return WeighedRows(
         weights=parts.mul_(share[..., None]),
@@ -153,19 +161,19 @@ def _weighed(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> WeighedRo
 
 
 def _row_sums(cells: Tensor) -> Tensor:
-    """The sum of each row, by a product: on short rows it is several times quicker than a sum."""
+    """Returns the sum of each row, as a product with ones: several times quicker than a sum for short rows."""
     return cells @ cells.new_ones(cells.shape[-1])
 
 
 def _row_products(exponents: Tensor, parts: Tensor) -> Tensor:
-    """The sum of their product over each row; the first are written to."""
+    """Returns the sum over each row of ``exponents * parts``; may change ``exponents`` in place."""
     if parts.shape[-1] < WIDE:
         return _row_sums(exponents.mul_(parts))
     return torch.einsum("thqk,thqk->thq", exponents, parts)
 
 
 def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
-    """The rows of maps that the model computed itself."""
+    """Returns the rows of maps that the model itself computed."""
     cells, weights = grid.ones[:, None], maps.weights.float()
     if grid.batch.is_padded:
         weights = weights * cells

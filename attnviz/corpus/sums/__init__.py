@@ -1,1 +1,1 @@
-"""What is summed up over texts, and the survey that holds it."""
+"""Counts, exact sums and examples over texts, and the `Survey` that holds them."""

@@ -1,4 +1,4 @@
-"""Refuses surveys whose numbers no texts can give: a checksum finds what was damaged, and this what was forged."""
+"""Refuses surveys with numbers that no texts can produce: checksums find damaged files, these checks forged ones."""
 
 from collections.abc import Iterator
 
@@ -12,17 +12,17 @@ from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
 
 MAX_NUMBER = 10**6  # of a layer or a head
-MAX_ENTROPY = 64.0  # bits of a row; one of 2**64 keys has more
-ROUNDING = 1e-3  # of a share, which float32 may have a little above 1
-LARGEST = {"share": 1 + ROUNDING, "bits": MAX_ENTROPY, "tokens": 2.0**31}  # of a number, by its unit
+MAX_ENTROPY = 64.0  # bits: the entropy of a row is at most log2 of its keys, and none has 2**64 keys
+ROUNDING = 1e-3  # tolerance: sums of weights in float32 may exceed 1 a little
+LARGEST = {"share": 1 + ROUNDING, "bits": MAX_ENTROPY, "tokens": 2.0**31}  # the largest number of each unit
 
 
 def refuse_inconsistent(survey: Survey, what: str) -> None:
-    """Raises AttnvizError for a survey whose numbers no texts can give.
+    """Raises AttnvizError for a survey with numbers that no texts can produce.
 
     Args:
-        survey: with the metrics that are known: the unit of another is not.
-        what: how a refusal names its file.
+        survey: the survey, with known metrics alone, since others have no unit.
+        what: the name of its file in the refusal.
     """
     reason = next((reason for holds, reason in _checks(survey) if not holds), None)
     if reason is not None:
@@ -30,7 +30,7 @@ def refuse_inconsistent(survey: Survey, what: str) -> None:
 
 
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
-    """Yields what must hold, and what is wrong where it does not; each check may rely on those before it."""
+    """Yields each check's result and the reason if it fails; a check may rely on those before it."""
     names = [(head.layer, head.head) for head in survey.heads]
     yield bool(names), "it has no heads"
     yield all(0 <= number < MAX_NUMBER for name in names for number in name), "a layer or head has no number"
@@ -55,13 +55,13 @@ def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[boo
 
 
 def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) -> bool:
-    """True if each sum is one of ``counts`` numbers between 0 and ``largest``."""
+    """True if each sum can be of ``counts`` numbers between 0 and ``largest``, but for rounding."""
     total = sums.total
     return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
 
 
 def _are_squares(tallies: Tallies) -> bool:
-    """True if the mean of the squares is at least the square of the mean, as roundly as both were summed up."""
+    """True if the mean of the squares is at least the square of the mean, but for rounding."""
     total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
     return bool((total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all())
 

@@ -1,6 +1,6 @@
-"""ExactSums: sums of numbers that come out the same to the bit, in whatever order and parts they were added.
+"""Sums numbers exactly: the result is the same to the bit, whatever the order and grouping.
 
-A number is rounded once to a multiple of a power of two; from then on whole numbers are added, which never round.
+Each number is rounded once to a multiple of a power of two; sums of these whole numbers never round.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from attnviz.base.errors import AttnvizError
 
 WORD = 32  # bits of the lower word
 MASK = (1 << WORD) - 1
-MAX_BITS = 62  # of one number after it was scaled
+MAX_BITS = 62  # of one scaled number, so that it fits int64 with its sign
 
 
 @dataclass(frozen=True, eq=False)
 class ExactSums:
-    """Sums of numbers, each ``high * 2**32 + low`` multiples of ``2**-bits``.
+    """Fixed-point sums of numbers: each is ``(high * 2**32 + low) * 2**-bits``.
 
     Attributes:
         high: the upper words.
         low: the lower words, from 0 to ``2**32 - 1``; of the same shape.
-        bits: how many bits of a number are after its point: of all numbers, or along the last axis.
+        bits: the number of bits after the binary point: one number for all sums, or one for each along the last axis.
     """
 
     high: IntArray
@@ -34,15 +34,15 @@ class ExactSums:
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...], bits: int | IntArray) -> Self:
-        """Sums of nothing."""
+        """Returns empty sums, the identity of ``+``."""
         return cls(np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), bits)
 
     @classmethod
     def of(cls, numbers: NDArray[Any], bits: int | IntArray) -> Self:
-        """The sums over the first axis; NaN counts nothing.
+        """Returns the sums over the first axis; NaN counts as 0.
 
         Raises:
-            AttnvizError: for a number too large to be counted in such steps.
+            AttnvizError: for a number that overflows the fixed-point format.
         """
         known = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
         scaled = np.rint(np.ldexp(known, bits))
@@ -55,12 +55,12 @@ class ExactSums:
         return ExactSums(*_carried(self.high + other.high, self.low + other.low), self.bits)
 
     def at(self, places: Sequence[int]) -> "ExactSums":
-        """The sums at some places of the last axis."""
+        """Returns the sums at some places of the last axis."""
         bits = self.bits if isinstance(self.bits, int) else self.bits[places]
         return ExactSums(self.high[..., places], self.low[..., places], bits)
 
     def padded(self, before: int, after: int) -> "ExactSums":
-        """The same with sums of nothing before and after them on the last axis."""
+        """Returns the sums with empty ones padded before and after them on the last axis."""
         wider = [(0, 0)] * (self.high.ndim - 1) + [(before, after)]
         return ExactSums(np.pad(self.high, wider), np.pad(self.low, wider), self.bits)
 
@@ -72,5 +72,5 @@ class ExactSums:
 
 
 def _carried(high: IntArray, low: IntArray) -> tuple[IntArray, IntArray]:
-    """The words of the same sums with what the lower one holds too much of in the upper one."""
+    """Returns the words with the overflow of the lower ones carried into the upper ones."""
     return high + (low >> WORD), low & MASK

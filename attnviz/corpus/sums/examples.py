@@ -1,4 +1,4 @@
-"""Examples: the texts that show best what a head does, and a sample of all of them; mergeable, whatever the order."""
+"""Keeps example texts of a survey: those with a head's largest numbers, and a sample of all; merging has no order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from attnviz.text.tokens import Tokens
 TOP = 10  # texts kept for each head and metric
 SAMPLED = 256  # texts of the sample, the same for all heads
 NO_TEXT = -1
-CORPUS_BITS = 40  # of a text's number: its place in its corpus; which of several surveys it is from stands above them
+CORPUS_BITS = 40  # lower bits of a text's number, its place in the corpus; upper bits tell merged surveys apart
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,9 +22,9 @@ class ExampleText:
     """A text of the corpus as the model read it.
 
     Attributes:
-        source: the name of its file, control characters written out.
-        row: its line or row there, from 1.
-        window: which part of it, from 0, where a long text is read in windows.
+        source: the name of its file, with control characters escaped.
+        row: its line or row in the file, from 1.
+        window: the number of its window, from 0; a long text is read in several.
         tokens: its tokens.
     """
 
@@ -38,24 +38,24 @@ class ExampleText:
 
     @property
     def place(self) -> str:
-        """Where it is in the corpus, as ``notes.txt:12``."""
+        """The text's place in the corpus, as ``notes.txt:12``."""
         return f"{self.source}:{self.row}" + (f" (window {self.window})" if self.window else "")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Examples:
-    """The texts of the largest numbers of each head, and the numbers of texts drawn at random.
+    """The texts with the largest numbers of each head, and the numbers of a random sample of texts.
 
     Ties go to the text that comes first in the corpus.
 
     Attributes:
-        values: ``(heads, metrics, TOP)``, the largest first; -inf where there are fewer.
-        ids: ``(heads, metrics, TOP)``, the number of the text of each: its place in the corpus, with a multiple of
-            ``2**CORPUS_BITS`` added where surveys were added up; ``NO_TEXT`` where there are fewer.
-        places: ``(heads, metrics, TOP)``, the query where it is largest; -1 for none.
-        sampled: ``(texts,)``, the numbers of the sampled texts.
-        sample: ``(texts, heads, metrics)``, their values.
-        texts: of all of these, by their numbers.
+        values: the largest numbers, in descending order, ``(heads, metrics, TOP)``; -inf where texts are fewer.
+        ids: the number of the text of each value, ``(heads, metrics, TOP)``: its place in the corpus, plus a multiple
+            of ``2**CORPUS_BITS`` in merged surveys; ``NO_TEXT`` where texts are fewer.
+        places: the query with the largest number in that text, ``(heads, metrics, TOP)``; -1 for none.
+        sampled: the numbers of the sampled texts, ``(texts,)``.
+        sample: their values, ``(texts, heads, metrics)``.
+        texts: all texts of ``ids`` and ``sampled``, by their numbers.
     """
 
     values: FloatArray
@@ -67,7 +67,7 @@ class Examples:
 
     @classmethod
     def none(cls, heads: int, metrics: int) -> Self:
-        """Those of no text."""
+        """Returns empty examples, the identity of ``+``."""
         shape = heads, metrics, TOP
         return cls(
             values=np.full(shape, -np.inf, dtype=np.float32),
@@ -80,12 +80,12 @@ class Examples:
 
     @classmethod
     def of(cls, numbers: TextNumbers, ids: IntArray, text_of: Callable[[int], ExampleText]) -> Self:
-        """Those of a batch.
+        """Returns the examples of a batch.
 
         Args:
-            numbers: of its texts.
-            ids: the number of each in the corpus, in their order there.
-            text_of: the text of the batch at a place.
+            numbers: the numbers of its texts.
+            ids: the number of each text in the corpus, ascending, ``(texts,)``.
+            text_of: returns the text at a place of the batch.
         """
         values = numbers.values.astype(np.float32)
         by_head = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)
@@ -108,7 +108,7 @@ class Examples:
 
     @property
     def used(self) -> list[int]:
-        """The numbers of the texts that are kept."""
+        """The numbers of all texts in ``ids`` and ``sampled``."""
         used = np.unique(np.concatenate([self.ids.ravel(), self.sampled]))
         return [int(number) for number in used if number != NO_TEXT]
 
@@ -130,16 +130,16 @@ class Examples:
         return both.with_texts({**self.texts, **other.texts})
 
     def with_texts(self, texts: Mapping[int, ExampleText]) -> "Examples":
-        """The same, with those of these texts that are used."""
+        """Returns the examples with the texts that they use, taken from ``texts``."""
         return replace(self, texts={number: texts[number] for number in self.used})
 
     def of_metrics(self, places: Sequence[int]) -> "Examples":
-        """The same of some metrics, in the order of their places."""
+        """Returns the examples of the metrics at these places."""
         chosen = {name: getattr(self, name)[:, places] for name in ("values", "ids", "places")}
         return replace(self, **chosen, sample=self.sample[..., places]).with_texts(self.texts)
 
     def numbered_after(self, other: "Examples") -> "Examples":
-        """The same with other numbers, where one of them is that of a text of the other as well."""
+        """Returns the examples, renumbered above those of ``other`` if both have a text of the same number."""
         if not self.texts.keys() & other.texts.keys():
             return self
         step = (1 + (max(other.texts) >> CORPUS_BITS)) << CORPUS_BITS
@@ -152,9 +152,10 @@ class Examples:
 
 
 def drawn(ids: IntArray) -> IntArray:
-    """A number for each text that looks random and is the same in every run: the smallest are sampled (splitmix64).
+    """Returns a hash of each text's number (splitmix64); the texts with the smallest hashes are the sample.
 
-    It is that of the place in the corpus alone, so that of surveys that were added up each text is as likely.
+    It hashes only the place in the corpus, not which survey it is from, so every text of merged surveys is equally
+    likely in the sample, and the sample is the same in every run.
     """
     places = ids & ((1 << CORPUS_BITS) - 1)
     mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
@@ -164,6 +165,6 @@ def drawn(ids: IntArray) -> IntArray:
 
 
 def _filled(array: np.ndarray, filling: float) -> np.ndarray:
-    """The array with its last axis as long as `TOP`."""
+    """Returns the array with its last axis padded to `TOP`."""
     missing = TOP - array.shape[-1]
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing))], constant_values=filling)

@@ -1,4 +1,4 @@
-"""Survey: what every head of a model does over a corpus."""
+"""Defines `Survey`, the means and examples of every head of a model over a corpus."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from attnviz.metrics.measure import margin_of_means
 from attnviz.metrics.metrics import Metric
 from attnviz.models.reading.settings import ModelSettings
 
-DECILES = tuple(range(11))  # tenths
+DECILES = tuple(range(11))  # in tenths, from the minimum to the maximum
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class SurveyedHead:
     """A head of the model.
 
     Attributes:
-        layer: its layer's number.
+        layer: the number of its layer.
         head: its number in the layer.
-        module: the path of its module, control characters written out.
+        module: the path of its module, with control characters escaped.
     """
 
     layer: int
@@ -40,29 +40,29 @@ class SurveyedHead:
 
     @property
     def name(self) -> str:
-        """As it is written everywhere: ``layer.head``."""
+        """The head's name everywhere: ``layer.head``."""
         return f"{self.layer}.{self.head}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Survey:
-    """What every head of a model does over a corpus: sums that merge exactly, and examples.
+    """The numbers of every head of a model over a corpus: sums that merge exactly, and example texts.
 
     A number of a head is the mean over texts of the number that `attnviz heads` gives for each text alone.
 
     Attributes:
-        heads: in the order of all arrays.
-        metrics: the same.
-        tallies: counts and sums.
-        examples: texts that show it.
-        model: what was surveyed: a name or a path.
-        settings: what it was given, as JSON values.
+        heads: the heads, in the order of all arrays.
+        metrics: the metrics, in the order of all arrays.
+        tallies: the counts and sums.
+        examples: the texts with the largest numbers, and a sample.
+        model: the name or path of the surveyed model.
+        settings: the options of the survey, as JSON values.
         corpus: the names of the files.
-        own: the expression of each of the user's own classes of tokens.
-        skipped: how many texts were left out, by the reason.
-        sink_labels: the labels of the tokens that receive most, by their numbers.
-        version: the version of attnviz that made it.
-        left_out: the names of metrics that are in its file, or in a part of it, and not here.
+        own: the regular expression of each class of tokens that the user defined, by its name.
+        skipped: how many texts were skipped, by the reason.
+        sink_labels: the labels of the tokens that receive the most weight, by the numbers in ``tallies.sinks``.
+        version: the version of attnviz that wrote it.
+        left_out: the names of metrics that only its file, or one of two merged surveys, has.
     """
 
     heads: tuple[SurveyedHead, ...]
@@ -91,16 +91,16 @@ class Survey:
 
     @property
     def model_folder(self) -> str | None:
-        """The folder of this machine that its file names for its model; ``None`` where there is none."""
+        """The model's folder, as the survey's file names it; ``None`` if this machine has no such folder."""
         name = str(self.settings.get("model", ""))
         return name if name and name != "trained" and Path(name).expanduser().is_dir() else None
 
     @property
     def model_settings(self) -> ModelSettings:
-        """The model that was surveyed, to be run again: one of this machine, since a file must not have one fetched.
+        """The settings that open the surveyed model again, from this machine only: a file must not cause a download.
 
         Raises:
-            AttnvizError: if it is not on this machine.
+            AttnvizError: if the model is not on this machine.
         """
         name = str(self.settings.get("model", ""))
         if name != "trained" and self.model_folder is None:
@@ -109,16 +109,16 @@ class Survey:
 
     @property
     def texts(self) -> int:
-        """How many texts it is over."""
+        """The number of surveyed texts."""
         return int(self.tallies.texts)
 
     @property
     def tokens(self) -> int:
-        """How many tokens they have."""
+        """The number of tokens in the surveyed texts."""
         return int(self.tallies.tokens)
 
     def __add__(self, other: "Survey") -> "Survey":
-        """The survey of the texts of both, the same whatever the order, with the metrics that both have.
+        """Returns the survey of the texts of both, with the metrics that both have; the order changes no sum.
 
         Raises:
             AttnvizError: if they are of different heads, or have no metric in common.
@@ -142,10 +142,10 @@ class Survey:
         )
 
     def of_metrics(self, metrics: Sequence[Metric]) -> "Survey":
-        """The same with some of its metrics alone.
+        """Returns the survey with some of its metrics only.
 
         Raises:
-            AttnvizError: if there is none.
+            AttnvizError: if ``metrics`` is empty.
         """
         if not metrics:
             raise AttnvizError("two parts of a survey have no metric in common; parts of one version of attnviz work")
@@ -176,17 +176,17 @@ class Survey:
 
     @cached_property
     def margins(self) -> Float64Array:
-        """How far the 95 % confidence interval of the mean reaches to either side, ``(heads, metrics)``."""
+        """Half the width of the 95 % confidence interval of each mean, ``(heads, metrics)``."""
         return margin_of_means(self.spreads, self.tallies.count)
 
     def deciles(self, head: int, metric: int) -> tuple[float, ...]:
-        """The smallest number, those below which one tenth, two tenths, ... of the texts are, and the largest."""
+        """Returns the minimum, the nine deciles and the maximum of a number over texts."""
         counts = self.tallies.histogram[head, metric]
         return tuple(quantile(counts, self.metrics[metric].unit, tenth / 10) for tenth in DECILES)
 
 
 def merged(one: Survey | None, other: Survey | None) -> Survey | None:
-    """The survey of both parts, of which either may be none."""
+    """Returns the sum of two surveys; ``None`` counts as an empty one."""
     if one is None or other is None:
         return one if other is None else other
     return one + other

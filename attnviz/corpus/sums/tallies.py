@@ -1,4 +1,4 @@
-"""Tallies: what is counted and summed up over texts for every head, the same whatever the order and the parts."""
+"""Counts and sums the numbers of every head over texts; the totals depend on neither order nor grouping."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,25 +11,27 @@ from attnviz.corpus.sums.bins import HISTOGRAM_BINS, bin_of, offset_bins, positi
 from attnviz.corpus.sums.exact_sums import ExactSums
 from attnviz.metrics.metrics import Metric
 
-SUM_BITS = {"share": 40, "bits": 40, "tokens": 32}  # after the point, by the unit of a number
+SUM_BITS = {"share": 40, "bits": 40, "tokens": 32}  # bits after the binary point of a sum, by the unit of its numbers
 SQUARE_BITS = {"share": 40, "bits": 40, "tokens": 18}
 WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS = 36, 24, 36
-NO_SINK, VARIOUS_SINKS = -2, -3  # no text yet; texts that have different ones
+NO_SINK, VARIOUS_SINKS = -2, -3  # no text yet; texts whose sinks differ
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TextNumbers:
-    """What a batch gives, text by text.
+    """The numbers of each text of a batch.
 
     Attributes:
-        values: ``(texts, heads, metrics)``, NaN where a number has no meaning.
-        places: ``(texts, heads, metrics)``, the query where each is largest; -1 for none.
-        sinks: ``(texts, heads)``, a number for the label of the token that receives most.
-        weights: ``(texts, heads, offsets)``, summed over pairs of query and key; the middle bins of offsets alone.
-        scores: the same of scores.
-        pairs: ``(heads, offsets)``, how many pairs these are in all texts.
-        entropies: ``(texts, heads, positions)``, summed over queries; the first bins of positions alone.
-        rows: ``(heads, positions)``, how many queries these are in all texts.
+        values: the metrics, ``(texts, heads, metrics)``; NaN where one is undefined.
+        places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 for none.
+        sinks: a number for the label of the token that receives the most weight, ``(texts, heads)``.
+        weights: weights summed over pairs of query and key, ``(texts, heads, offsets)``, in the middle bins of offsets
+            that the batch reaches.
+        scores: scores summed in the same way.
+        pairs: the number of these pairs in all texts, ``(heads, offsets)``.
+        entropies: entropies summed over queries, ``(texts, heads, positions)``, in the first bins of positions that
+            the batch reaches.
+        rows: the number of these queries in all texts, ``(heads, positions)``.
     """
 
     values: Float64Array
@@ -44,21 +46,22 @@ class TextNumbers:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tallies:
-    """Counts and sums over texts; two of them add to those of all their texts, exactly.
+    """Counts and sums over texts; ``+`` gives exactly those of the texts of both.
 
     Attributes:
-        texts: ``()``, how many texts.
-        tokens: ``()``, how many tokens they have.
-        count: ``(heads, metrics)``, texts in which a number has a meaning.
-        sums: ``(heads, metrics)``, of the number of each text.
-        squares: ``(heads, metrics)``, of their squares.
-        histogram: ``(heads, metrics, bins)``, how many texts have such a number.
-        weights: ``(heads, offset bins)``, over all visible pairs of query and key.
-        scores: ``(heads, offset bins)``.
-        pairs: ``(heads, offset bins)``, how many pairs these are.
-        entropies: ``(heads, position bins)``, over all queries that see two keys or more.
-        rows: ``(heads, position bins)``, how many queries these are.
-        sinks: ``(heads,)``, a number for the label of what receives most in every text, or for none or several.
+        texts: the number of texts, ``()``.
+        tokens: the number of their tokens, ``()``.
+        count: the number of texts in which a metric is defined, ``(heads, metrics)``.
+        sums: the sums of a metric over texts, ``(heads, metrics)``.
+        squares: the sums of its squares, ``(heads, metrics)``.
+        histogram: the number of texts in each bin of a metric, ``(heads, metrics, bins)``.
+        weights: the sums of weights over all visible pairs of query and key, ``(heads, offset bins)``.
+        scores: the sums of scores over the same pairs, ``(heads, offset bins)``.
+        pairs: the number of these pairs, ``(heads, offset bins)``.
+        entropies: the sums of entropies in bits over all queries that see two keys or more, ``(heads, position bins)``.
+        rows: the number of these queries, ``(heads, position bins)``.
+        sinks: the number of the label that receives the most weight in every text, ``(heads,)``; `VARIOUS_SINKS` if
+            texts differ, `NO_SINK` before the first text.
     """
 
     texts: IntArray
@@ -76,7 +79,7 @@ class Tallies:
 
     @classmethod
     def zeros(cls, heads: int, metrics: tuple[Metric, ...]) -> Self:
-        """Those of no text."""
+        """Returns empty tallies, the identity of ``+``."""
         shape, bits = (heads, len(metrics)), unit_bits(metrics)
         return cls(
             texts=np.array(0, dtype=np.int64),
@@ -95,7 +98,13 @@ class Tallies:
 
     @classmethod
     def of(cls, numbers: TextNumbers, metrics: tuple[Metric, ...], tokens: int) -> Self:
-        """Those of the texts of a batch."""
+        """Returns the tallies of a batch.
+
+        Args:
+            numbers: the numbers of each text.
+            metrics: the metrics, in the order of the numbers.
+            tokens: the number of tokens in the batch, without padding.
+        """
         bits, known = unit_bits(metrics), ~np.isnan(numbers.values)
         return cls(
             texts=np.array(len(numbers.values), dtype=np.int64),
@@ -113,7 +122,7 @@ class Tallies:
         )
 
     def of_metrics(self, places: Sequence[int]) -> "Tallies":
-        """The same of some metrics, in the order of their places."""
+        """Returns the tallies of the metrics at these places."""
         chosen = {name: getattr(self, name)[:, places] for name in ("count", "histogram")}
         sums = {name: getattr(self, name).at(places) for name in ("sums", "squares")}
         return replace(self, **chosen, **sums)
@@ -124,24 +133,24 @@ class Tallies:
 
 
 def unit_bits(metrics: Sequence[Metric]) -> tuple[IntArray, IntArray]:
-    """How many bits after the point sums and sums of squares of each metric have, ``(metrics,)`` each."""
+    """Returns the bits after the binary point of the sums and of the sums of squares, ``(metrics,)`` each."""
     units = [metric.unit for metric in metrics]
     return np.array([SUM_BITS[unit] for unit in units]), np.array([SQUARE_BITS[unit] for unit in units])
 
 
 def _around(pairs: IntArray) -> tuple[int, int]:
-    """How many bins of offsets are missing before and after the middle ones."""
+    """Returns how many bins of offsets are missing before and after the middle ones."""
     missing = (offset_bins() - pairs.shape[-1]) // 2
     return missing, missing
 
 
 def _after(rows: IntArray) -> tuple[int, int]:
-    """How many bins of positions are missing before and after the first ones."""
+    """Returns how many bins of positions are missing before (none) and after the first ones."""
     return 0, position_bins() - rows.shape[-1]
 
 
 def _histogram(values: Float64Array, known: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
-    """How many texts have a number in each bin, ``(heads, metrics, bins)``."""
+    """Returns how many texts have a number in each bin, ``(heads, metrics, bins)``."""
     _, heads, count = values.shape
     places = np.empty(values.shape, dtype=np.int64)
     for number, metric in enumerate(metrics):
@@ -152,6 +161,6 @@ def _histogram(values: Float64Array, known: BoolArray, metrics: tuple[Metric, ..
 
 
 def _shared(one: IntArray, other: IntArray) -> IntArray:
-    """The sink of both parts where it is the same, or where one part has no texts that of the other."""
+    """Returns the sink of each head that both parts share, or the other's if one part has no texts."""
     either = np.where(one == NO_SINK, other, one)
     return np.where((one == NO_SINK) | (other == NO_SINK) | (one == other), either, VARIOUS_SINKS)

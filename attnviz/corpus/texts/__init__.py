@@ -1,1 +1,1 @@
-"""The texts of a corpus: read, tokenized, packed into batches, and the classes of their tokens."""
+"""Reads the texts of a corpus, tokenizes them, packs them into batches, and classifies their tokens."""

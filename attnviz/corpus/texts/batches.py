@@ -1,4 +1,4 @@
-"""Batches: texts of similar length packed together, the same ones however many processes share them."""
+"""Packs texts of similar length into batches, which are the same however many processes share them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,21 +14,22 @@ from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
-CHUNK_TEXTS, CHUNK_CHARACTERS = 2048, 2**20  # that are read, sorted by length and packed together
-BATCH_TOKENS = {"cpu": 2048, "cuda": 2**14}  # of a batch, padding included
-BATCH_CELLS = 2**21  # queries x keys of a batch
+CHUNK_TEXTS, CHUNK_CHARACTERS = 2048, 2**20  # limits of a chunk, whose texts are sorted by length and packed together
+BATCH_TOKENS = {"cpu": 2048, "cuda": 2**14}  # the most tokens of a batch, with padding
+BATCH_CELLS = 2**21  # the most texts x queries x keys of a batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class SurveyOptions:
-    """What is surveyed.
+    """The options of a survey.
 
     Attributes:
-        selection: which layers and heads.
-        own: the expression of each of the user's own classes of tokens, by its name.
-        tokens: after how many tokens it ends; ``None`` for the whole corpus.
-        window: of how many tokens a text is at most, longer ones are cut; ``None`` leaves those out that are too long.
-        settings: what is kept of how the model was run.
+        selection: the surveyed layers and heads.
+        own: the regular expression of each class of tokens that the user defined, by its name.
+        tokens: the number of tokens after which the survey ends; ``None`` for the whole corpus.
+        window: the most tokens of a text that run at once, longer texts are split; ``None`` skips texts that are too
+            long for the model.
+        settings: the settings to keep in the survey's file, as JSON values.
         corpus: the names of the files.
     """
 
@@ -41,12 +42,19 @@ class SurveyOptions:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What is counted for each head."""
+        """The metrics of each head."""
         return surveyed_metrics(self.own)
 
 
 class TextWindow(NamedTuple):
-    """A text, or a part of it, that the model reads at once."""
+    """A text, or the part of a long one, that the model reads at once.
+
+    Attributes:
+        id: its number in the corpus.
+        text: the whole text.
+        number: the number of the window in its text, from 0.
+        tokens: the tokens of the window.
+    """
 
     id: int
     text: CorpusText
@@ -55,19 +63,31 @@ class TextWindow(NamedTuple):
 
     @property
     def example(self) -> ExampleText:
-        """As an example holds it."""
+        """The window as an `ExampleText`."""
         return ExampleText(source=self.text.source, row=self.text.row, window=self.number, tokens=self.tokens)
 
 
 class Batch(NamedTuple):
-    """Windows that run together, and which of their tokens are of the user's own classes."""
+    """Windows that run together.
+
+    Attributes:
+        windows: the windows.
+        masks: for each window, the tokens of the classes that the user defined, ``(classes, tokens)``.
+    """
 
     windows: list[TextWindow]
     masks: list[BoolArray]
 
 
 class PackedChunk(NamedTuple):
-    """The batches of some texts, how many windows and tokens they have, and how many texts were too long."""
+    """The batches of a chunk of texts.
+
+    Attributes:
+        batches: the batches.
+        windows: the number of their windows.
+        tokens: the number of their tokens, without padding.
+        too_long: the number of texts that were skipped because the model cannot read them whole.
+    """
 
     batches: list[Batch]
     windows: int
@@ -78,14 +98,14 @@ class PackedChunk(NamedTuple):
 def batches_of(
     chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first: int, room: int | None
 ) -> PackedChunk:
-    """The batches of some texts.
+    """Returns the batches of a chunk of texts.
 
     Args:
         chunk: the texts.
-        model: reads them.
-        options: what is surveyed.
-        first: the number of the first of their windows.
-        room: how many tokens are still to be taken; ``None`` for all.
+        model: the reader that tokenizes them.
+        options: the options of the survey.
+        first: the number in the corpus of their first window.
+        room: the number of tokens after which no window is added; ``None`` for no limit.
     """
     windows, tokens, too_long = list[TextWindow](), 0, 0
     read = model.read_windows([text.text for text in chunk], options.window)
@@ -103,7 +123,7 @@ def batches_of(
 
 
 def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
-    """The texts in lists that are sorted and packed as one."""
+    """Yields the texts in lists of at most `CHUNK_TEXTS`, or of about `CHUNK_CHARACTERS` in all."""
     chunk, characters = list[CorpusText](), 0
     for text in texts:
         chunk.append(text)
@@ -116,11 +136,11 @@ def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
 
 
 def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
-    """The places of the texts of each batch, in their order; the longest texts come first.
+    """Returns the places of the texts of each batch, ascending; batches of the longest texts come first.
 
     Args:
-        lengths: tokens of each text.
-        device: where they run.
+        lengths: the number of tokens of each text.
+        device: the type of the device, as ``cuda``.
     """
     batches: list[list[int]] = []
     most = BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])

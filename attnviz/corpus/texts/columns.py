@@ -1,4 +1,4 @@
-"""Reads the texts of one column of a Parquet file or a stream of Arrow, none of which is trusted to be as it says."""
+"""Reads the texts of one column of a Parquet file or an Arrow stream, and checks every length and offset of it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -8,20 +8,20 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.machine import lacks_memory
 from attnviz.base.reading import open_file
 
-MAX_TEXT_BYTES = 64 * 10**6  # of one text; and of those that become Python's at once
-ROWS = 1024  # of a Parquet file, read at once
-Chooser = Callable[[Sequence[str]], str]  # the name of the column that holds the texts, of all names
+MAX_TEXT_BYTES = 64 * 10**6  # of one text, and of all texts that are converted to Python at once
+ROWS = 1024  # rows of a Parquet file that are read at once
+Chooser = Callable[[Sequence[str]], str]  # picks the column that holds the texts from the names of all
 
 
 def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields the name of the column with each row of it, as bytes; ``None`` where a row holds no text.
+    """Yields the name of the column with each text of it as bytes, or with ``None`` if a row holds no text.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         choose: picks the column.
 
     Raises:
-        AttnvizError: if the file cannot be read, or holds a text that is longer than any that is read.
+        AttnvizError: if the file cannot be read, or holds a text of more than `MAX_TEXT_BYTES`.
     """
     library = _library(path)
     try:
@@ -38,7 +38,7 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
 
 
 def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Yields the same of a stream of Arrow, as Hugging Face's `datasets` keeps its tables."""
+    """Like `parquet_values`, for an Arrow stream, the format in which Hugging Face's `datasets` caches tables."""
     library = _library(path)
     try:
         with open_file(path), library.memory_map(str(path)) as file, library.ipc.open_stream(file) as batches:
@@ -50,7 +50,7 @@ def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | Non
 
 
 def _refusal(path: Path, kind: str, error: Exception) -> Exception:
-    """Returns the error for what a library raises about a file, which may be of any type."""
+    """Returns the refusal of a file that pyarrow cannot read; pyarrow raises errors of many types."""
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
     return AttnvizError(f"{str(path)!r} is no {kind} that can be read: {error or type(error).__name__}")
@@ -67,7 +67,7 @@ def _library(path: Path) -> Any:
 
 
 def _refuse_large_rows(path: Path, metadata: Any) -> None:
-    """Raises AttnvizError where the rows of a part of a Parquet file are far larger than texts are."""
+    """Raises AttnvizError if the rows of a row group average more than `MAX_TEXT_BYTES`."""
     for number in range(metadata.num_row_groups):
         part = metadata.row_group(number)
         if part.total_byte_size > MAX_TEXT_BYTES * max(1, part.num_rows):
@@ -75,7 +75,7 @@ def _refuse_large_rows(path: Path, metadata: Any) -> None:
 
 
 def _values(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
-    """Yields the texts of a column as bytes, after every offset was checked to be within the file."""
+    """Yields the texts of a column as bytes, after a check that every offset is within the file."""
     texts = _as_bytes(library, array)
     if texts is None:
         yield from (None for _ in range(len(array)))
@@ -91,7 +91,7 @@ def _values(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
 
 
 def _as_bytes(library: Any, array: Any) -> Any:
-    """Returns the same array with bytes for texts, which need not be UTF-8; ``None`` where it holds no texts."""
+    """Returns a view of the array as bytes, since texts need not be valid UTF-8; ``None`` if it holds no texts."""
     types, kind = library.types, array.type
     if types.is_dictionary(kind):
         words = _as_bytes(library, array.dictionary)

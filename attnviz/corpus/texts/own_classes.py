@@ -1,4 +1,4 @@
-"""The user's own classes of tokens: those that a match of a regular expression lies over."""
+"""Classifies tokens by the user's regular expressions: a token is of a class if a match covers a character of it."""
 
 import json
 import re
@@ -16,20 +16,20 @@ NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 def parse_classes(given: Sequence[str]) -> dict[str, str]:
-    r"""The expression of each class by its name, of texts such as ``numbers=\d+``.
+    r"""Returns the regular expression of each class by its name, given definitions such as ``numbers=\d+``.
 
     Raises:
-        AttnvizError: for what is no name and expression.
+        AttnvizError: if a definition is malformed, or its name is already used.
     """
     own: dict[str, str] = {}
-    taken = {metric.name for metric in surveyed_metrics({})}
+    builtin = {metric.name for metric in surveyed_metrics({})}
     for each in given:
         name, sign, pattern = each.partition("=")
         if not sign or not pattern or not NAME.fullmatch(name):
             raise AttnvizError(
                 f"{option('token_class', each)} is no class; {option('token_class', 'years=[0-9]{4}')} works"
             )
-        if name in taken or name in own:
+        if name in builtin or name in own:
             raise AttnvizError(f"{option('token_class', each)}: there is a {name!r} already; another name works")
         try:
             re.compile(pattern)
@@ -41,10 +41,10 @@ def parse_classes(given: Sequence[str]) -> dict[str, str]:
 
 
 def own_masks(texts: Sequence[Tokens], own: Mapping[str, str]) -> list[BoolArray]:
-    """Of each text which tokens are of each class, ``(classes, tokens)``.
+    """Returns the tokens of each class in each text, ``(classes, tokens)``.
 
     Raises:
-        AttnvizError: where an expression takes more time than it may.
+        AttnvizError: if a search takes longer than its limit.
     """
     if not own:
         return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
@@ -61,7 +61,7 @@ def own_masks(texts: Sequence[Tokens], own: Mapping[str, str]) -> list[BoolArray
 
 
 def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
-    """Which tokens have a character of a match, ``(tokens,)``."""
+    """True for tokens that share a character with a match, ``(tokens,)``."""
     marked = np.zeros(len(tokens.text) + 1, dtype=np.int64)
     for start, stop in spans:
         marked[start:stop] = 1

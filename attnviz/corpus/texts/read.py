@@ -1,4 +1,4 @@
-"""Reads the texts of a corpus one by one: files of lines, JSON lines, CSV, Parquet, Arrow; folders, standard input."""
+"""Reads the texts of a corpus one by one from text, JSON lines, CSV, Parquet and Arrow files, or standard input."""
 
 import csv
 import os
@@ -16,7 +16,7 @@ from attnviz.base.reading import open_file, parse_json
 STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
 MAX_ROW_BYTES = 64 * 10**6
-DERIVED = "cache-"  # before the names of files that `datasets` made of others: the same texts again
+DERIVED = "cache-"  # prefix of files that `datasets` derives from others; they repeat the same texts
 EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 
 
@@ -26,8 +26,8 @@ class CorpusText:
 
     Attributes:
         source: the name of its file.
-        row: its line or row there, from 1.
-        text: itself.
+        row: its line or row in the file, from 1.
+        text: the text itself.
     """
 
     source: str
@@ -37,15 +37,15 @@ class CorpusText:
 
 @dataclass(eq=False)
 class CorpusReader:
-    """The texts of some files, read as they are asked for; rows that hold none are counted.
+    """The texts of some files, read lazily; rows without a text are counted.
 
     Attributes:
-        paths: files, folders, patterns such as ``data/*.txt``, or ``-``.
-        column: which column of a table holds the text; ``None`` for ``text``, or the only one.
+        paths: files, folders, patterns such as ``data/*.txt``, names of cached datasets, or ``-``.
+        column: the column of a table that holds the text; ``None`` for the only column, or ``text``.
         skipped: how many rows hold no text, by the reason.
 
     Raises:
-        AttnvizError: where there is no such file, or none that can be read.
+        AttnvizError: if a file does not exist or is of no kind that can be read.
     """
 
     paths: Sequence[str]
@@ -59,7 +59,7 @@ class CorpusReader:
 
     @property
     def share(self) -> float | None:
-        """About how much of the corpus has been read, 0 to 1; ``None`` of standard input."""
+        """The approximate share of the corpus that has been read, 0 to 1; ``None`` with standard input."""
         if len(self.sizes) < len(self.files):
             return None
         return (self.passed + self.within) / max(1, sum(self.sizes.values()))
@@ -93,11 +93,12 @@ class CorpusReader:
 
 @dataclass(eq=False)
 class GivenTexts:
-    """Texts that a caller gives one by one, read as those of files are.
+    """Texts that a caller passes one by one, checked like those of files.
 
     Attributes:
         texts: the texts.
-        skipped: how many were none, by the reason.
+        skipped: how many values were no text, by the reason.
+        share: ``None``, since their number is unknown.
     """
 
     texts: Iterable[Any]
@@ -120,21 +121,21 @@ class Skipped:
     """A row that holds no text.
 
     Attributes:
-        reason: why, as ``not UTF-8``.
+        reason: the reason, as ``not UTF-8``.
     """
 
     reason: str
 
 
 def files_of(path: str) -> list[str]:
-    """The files that a path names: itself, those in a folder, or those that a pattern matches.
+    """Returns the files that a path names: itself, those of a folder or cached dataset, or those that match a pattern.
 
     Raises:
-        AttnvizError: if there are none, or none of a kind that is read.
+        AttnvizError: if there are none, or one is of no kind that can be read.
     """
     if path == STANDARD_INPUT:
         return [path]
-    if not path:  # which Python takes for the working folder
+    if not path:  # Path("") is the working folder
         raise AttnvizError("an empty name is no corpus; give a file, a folder or - for standard input")
     found = Path(path)
     if not found.exists() and (cached := cached_dataset(path)).is_dir():
@@ -163,13 +164,13 @@ def files_of(path: str) -> list[str]:
 
 
 def cached_dataset(name: str) -> Path:
-    """Where Hugging Face's `datasets` keeps the dataset of this name, if it has it."""
+    """Returns the folder in which Hugging Face's `datasets` caches a dataset; it may not exist."""
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
     return Path(os.environ.get("HF_DATASETS_CACHE") or os.path.join(home, "datasets")) / name.replace("/", "___")
 
 
 def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """A text a line."""
+    """Yields each line of a file as a text."""
     if column is not None:
         raise AttnvizError(f"{option('column', column)} means nothing to {str(path)!r}, which has lines; leave it out")
     with open_file(path) as file:
@@ -188,7 +189,7 @@ def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
 
 
 def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yields each line with its end; raises AttnvizError for one that is longer than any that is read."""
+    """Yields each line with its line ending; raises AttnvizError for one of more than `MAX_ROW_BYTES`."""
     while line := file.readline(MAX_ROW_BYTES + 1):
         if len(line) > MAX_ROW_BYTES:
             raise AttnvizError(f"a line is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
@@ -196,7 +197,7 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """A JSON object or string a line."""
+    """Yields the text of each line of JSON, a string or an object with the column."""
     wanted, known = column or DEFAULT_COLUMN, False
     with open_file(path) as file:
         for line in _lines(file):
@@ -215,7 +216,7 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
 
 
 def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """A row of a table whose first line names the columns."""
+    """Yields the text of each row of a table whose first line names the columns."""
     csv.field_size_limit(MAX_ROW_BYTES)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with open_file(path) as file:
@@ -234,11 +235,11 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 @dataclass
 class TableLines:
-    """The lines of a table, with bytes that are no UTF-8 as halves of characters, which ``_text_of`` finds.
+    """The lines of a table, with bytes that are not UTF-8 as lone surrogates, which `_text_of` skips.
 
     Attributes:
-        file: open for reading.
-        of_row: how many bytes were read since the last row ended: a field in quotes goes on over ends of lines.
+        file: the file, open for reading.
+        of_row: the number of bytes read since the last row ended; a quoted field may span many lines.
     """
 
     file: IO[bytes]
@@ -255,24 +256,29 @@ class TableLines:
 
 
 def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """A row of a Parquet file."""
+    """Returns an iterator over the texts of a column of a Parquet file."""
     from attnviz.corpus.texts.columns import parquet_values
 
     return (_text_of(value, wanted) for wanted, value in parquet_values(path, partial(_column_of, path, column)))
 
 
 def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """A row of a stream of Arrow, as Hugging Face's `datasets` keeps its tables."""
+    """Returns an iterator over the texts of a column of an Arrow stream."""
     from attnviz.corpus.texts.columns import arrow_values
 
     return (_text_of(value, wanted) for wanted, value in arrow_values(path, partial(_column_of, path, column)))
 
 
 def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
-    """The column that holds the text.
+    """Returns the name of the column that holds the text.
+
+    Args:
+        path: the path of the table, for refusals.
+        column: the column that the user names; ``None`` for the only column, or ``text``.
+        names: the names of all columns.
 
     Raises:
-        AttnvizError: if there is none of that name.
+        AttnvizError: if there is no such column, or several.
     """
     wanted = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
     if wanted not in names:

@@ -1,4 +1,4 @@
-"""The model of a survey: opened to read many texts, or any module that is called with batches."""
+"""Opens the model of a survey for many texts, and defines the protocol of models that run batches."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -17,34 +17,34 @@ OF_SINGLE_TEXTS = ("context", "attention", "pair", "chat", "generate", "truncate
 
 
 class BatchModel(Protocol):
-    """What a batch of a survey needs of a model; every reader is one."""
+    """A model that can run a batch of a survey; every reader is one."""
 
     @property
     def module(self) -> nn.Module:
-        """What is called."""
+        """The module that is called."""
 
     @property
     def name(self) -> str:
-        """What it is called in captions."""
+        """The model's name in captions."""
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
 
     def inputs_of_batch(self, texts: Sequence[Tokens]) -> Any:
-        """What the module is called with for texts that are padded at their ends."""
+        """Returns the arguments of the module for texts, padded at their ends."""
 
 
 def open_texts(settings: ModelSettings, selection: Selection, window: int | None) -> Reader:
-    """The reader of the model that the settings name, for many texts.
+    """Returns the reader of a model, opened for many texts.
 
     Args:
-        settings: how the model is loaded.
-        selection: which layers and heads are surveyed.
-        window: of how many tokens a text is at most; ``None`` cuts none.
+        settings: the name of the model and the way to load it.
+        selection: the layers and heads to survey.
+        window: the most tokens of a text that run at once; ``None`` for no limit.
 
     Raises:
-        AttnvizError: if there is no such model, it has learned nothing, or reads single texts alone.
+        AttnvizError: if there is no such model, it is untrained, or a setting applies to single texts only.
     """
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey is of a model that was trained; {option('model', './my-bert')} works, or trained")
@@ -61,7 +61,7 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
 
 
 def refuse_long_window(reader: Reader, window: int | None) -> None:
-    """Raises AttnvizError where a window has more tokens than the model reads."""
+    """Raises AttnvizError if a window has more tokens than the model reads."""
     if window is not None and reader.limit is not None and window > reader.limit:
         raise AttnvizError(
             f"{option('window', window)} is longer than {reader.name} reads; {option('window', reader.limit)} works"

@@ -1,4 +1,4 @@
-"""Classes of tokens whose share of the weight a survey counts, beside the metrics of every head."""
+"""Defines classes of tokens, such as punctuation, whose share of the weight a survey measures besides all metrics."""
 
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -15,17 +15,17 @@ from attnviz.metrics.needs import Need
 from attnviz.metrics.token_numbers import TOKEN_NUMBERS, sentences_of
 from attnviz.text.tokens import Tokens
 
-LEFT_OUT = ("pair",)  # metrics that no text of a corpus has: its texts are single ones
+OMITTED_METRICS = ("pair",)  # a corpus has single texts, no pairs
 KINDS = ("punctuation", "digits", "whitespace")
 
 
 def class_numbers(name: str) -> str:
-    """The name of the truths of a user's own class, among other numbers of tokens."""
+    """Returns the name of a class that the user defined, among other names of token numbers."""
     return f"class {name}"
 
 
 def kinds_of(tokens: Tokens) -> IntArray:
-    """The place in `KINDS` of each token's class by its characters, ``(tokens,)``; -1 for none."""
+    """Returns the place of each token's class in `KINDS`, ``(tokens,)``; -1 for none."""
     kinds = (kind_of(tokens.text[start:stop]) for start, stop in tokens.offsets.tolist())
     return np.fromiter(kinds, dtype=np.int64, count=len(tokens))
 
@@ -38,7 +38,7 @@ def sentence_starts(tokens: Tokens) -> BoolArray:
 
 @cache
 def kind_of(piece: str) -> int:
-    """The place in `KINDS` of a token of these characters; -1 for none."""
+    """Returns the place in `KINDS` of a token of these characters; -1 for none."""
     stripped = piece.strip()
     if not stripped:
         return KINDS.index("whitespace") if piece else -1
@@ -55,61 +55,61 @@ SURVEYED_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
 
 
 def punctuation(grid: Grid) -> Cells:
-    """Tokens of punctuation alone."""
+    """Returns the cells whose key is only punctuation."""
     return grid.cells(grid.key("kinds") == KINDS.index("punctuation"))
 
 
 def digits(grid: Grid) -> Cells:
-    """Tokens of decimal digits alone."""
+    """Returns the cells whose key is only decimal digits."""
     return grid.cells(grid.key("kinds") == KINDS.index("digits"))
 
 
 def whitespace(grid: Grid) -> Cells:
-    """Tokens of white space alone."""
+    """Returns the cells whose key is only white space."""
     return grid.cells(grid.key("kinds") == KINDS.index("whitespace"))
 
 
 def sentence_start(grid: Grid) -> Cells:
-    """The first token of each sentence."""
+    """Returns the cells whose key is the first token of a sentence."""
     return grid.cells(grid.key("sentence starts"))
 
 
 def same_token(grid: Grid) -> Cells:
-    """Other copies of the query's token."""
+    """Returns the cells whose key is another copy of the query's token."""
     return grid.cells(grid.same("ids") & grid.elsewhere)
 
 
 def same_word(grid: Grid) -> Cells:
-    """Other tokens of the query's word."""
+    """Returns the cells whose key is another token of the query's word."""
     return grid.cells(grid.same("words") & grid.elsewhere)
 
 
 SUCH_TOKEN = frozenset({Need.SUCH_TOKEN})
 LONG_WORDS = frozenset({Need.LONG_WORDS})
-CLASSES = (  # by what a key is
+CLASSES = (  # by the key alone
     Metric("punctuation", "punct.", "share", "on punctuation", SUCH_TOKEN, punctuation),
     Metric("digits", "digits", "share", "on digits", SUCH_TOKEN, digits),
     Metric("whitespace", "space", "share", "on white space", SUCH_TOKEN, whitespace),
     Metric("sentence-start", "sent.start", "share", "on the first token of a sentence", SUCH_TOKEN, sentence_start),
 )
-RELATIONS = (  # by what a key is to the query
+RELATIONS = (  # by query and key
     Metric("same-token", "same tok.", "share", "on other copies of the query's token", SUCH_TOKEN, same_token),
     Metric("same-word", "same word", "share", "on other tokens of the query's word", LONG_WORDS, same_word),
 )
 
 
 def surveyed_metrics(own: Mapping[str, str]) -> tuple[Metric, ...]:
-    """What a survey counts for each head: the metrics, the classes, and the user's own ones.
+    """Returns the metrics of a survey: those of every head, those of classes of tokens, and those of the user.
 
     Args:
-        own: the expression of each of the user's own classes, by its name.
+        own: the regular expression of each class that the user defined, by its name.
     """
-    metrics = tuple(metric for name, metric in METRICS.items() if name not in LEFT_OUT)
+    metrics = tuple(metric for name, metric in METRICS.items() if name not in OMITTED_METRICS)
     return (*metrics, *CLASSES, *RELATIONS, *(own_class(name, pattern) for name, pattern in own.items()))
 
 
 def own_class(name: str, pattern: str) -> Metric:
-    """The metric of one of the user's own classes."""
+    """Returns the metric of a class that the user defined."""
 
     def matched(grid: Grid) -> Cells:
         return grid.cells(grid.key(class_numbers(name)))

@@ -1,4 +1,4 @@
-"""A survey as one page: heads as points of two numbers, and the card of each, with the texts that show what it does."""
+"""Writes a survey as one page: heads as points of two numbers, and a card of each with example texts."""
 
 import json
 import zlib
@@ -15,8 +15,8 @@ from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.report import HeadExample, SurveyedHeads
 
-LARGEST = 255  # the code of the weight 1; a code stands for (code / 255)²
-KEPT_BITS = 12  # of the 23 of a number's fraction: three digits, where a number is drawn and not listed
+LARGEST = 255  # the code of weight 1; a code stands for (code / 255)², so that small weights are finer
+KEPT_BITS = 12  # of the 23 bits of a float32's fraction: three digits, enough for numbers that are only drawn
 
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
@@ -30,7 +30,7 @@ def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
 
 
 def _about(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """All but the long lists, as JSON values: what every page says of its heads, then what a survey adds."""
+    """Returns the page's JSON values without its long arrays: those of every page, then those of a survey."""
     sequential = report.look.cmap or SEQUENTIAL
     return {
         "title": report.title,
@@ -59,7 +59,7 @@ def _about(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """What the page of a survey has besides the heads' numbers: the axes of its points, its bins and its examples."""
+    """Returns the JSON values of a survey's page besides the heads' numbers: axes, classes, bins and examples."""
     return {
         "classes": [name for name in report.classes if name in frame.names],
         "offsets": report.offsets,
@@ -74,20 +74,20 @@ def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
-    """The examples of each head, then those by its other metrics."""
+    """Returns the examples of each head, followed by those of its other metrics."""
     more = report.more_examples or ((),) * len(report.examples)
     return [(*main, *others) for main, others in zip(report.examples, more, strict=True)]
 
 
 def _about_example(example: HeadExample, metric: int) -> list[Any]:
-    """What it is, its number, its text, its query or -1, how many rows of weights it has, and its metric's place."""
+    """Returns an example as a list: reason, value, text, query or -1, rows of weights, and its metric's place."""
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
     return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric]
 
 
 def _numbers(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
-    """The numbers of all heads beside their means, in the order in which the page reads them."""
+    """Yields the arrays of all heads besides their means, in the order in which the page reads them."""
     for name in ("margins", "spreads", "counts"):
         yield getattr(frame, name).astype(np.float32)
     for drawn in (frame.deciles, report.weights, report.scores, report.entropies):
@@ -95,7 +95,7 @@ def _numbers(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
 
 
 def _shortened(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The numbers rounded to fewer bits, which are then deflated to fewer bytes."""
+    """Returns the numbers rounded to `KEPT_BITS` of fraction, so that they compress better; not-finite ones stay."""
     step = np.uint32(1 << (23 - KEPT_BITS))
     bits = np.ascontiguousarray(numbers).view(np.uint32)
     rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
@@ -103,7 +103,7 @@ def _shortened(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _texts(report: SurveyedHeads) -> bytes:
-    """The texts of all examples, as JSON."""
+    """Returns the texts of all examples as JSON."""
     texts = [
         {
             "labels": text.labels,
@@ -118,14 +118,14 @@ def _texts(report: SurveyedHeads) -> bytes:
 
 
 def _codes(example: HeadExample) -> NDArray[Any]:
-    """The weights of an example, a byte each."""
+    """Returns the weights of an example as codes of one byte."""
     if example.weights is None:
         return np.zeros(0, dtype=np.uint8)
     return np.asarray(np.rint(LARGEST * np.sqrt(np.clip(example.weights, 0, 1))), dtype=np.uint8)
 
 
 def _packed(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """The arrays one after another, little-endian, deflated and in characters."""
+    """Returns the arrays end to end, little-endian, deflated and encoded in base 85."""
     deflate = zlib.compressobj(9)
     parts = [deflate.compress(each.astype(each.dtype.newbyteorder("<"), copy=False).tobytes()) for each in arrays]
     return base85(b"".join((*parts, deflate.flush())))

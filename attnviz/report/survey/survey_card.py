@@ -1,4 +1,4 @@
-"""Heads of a survey one by one: what each does by offset and by classes of tokens, and the texts that show it."""
+"""Reports heads of a survey one by one: numbers by offset and class of token, and example texts."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,11 +30,11 @@ from attnviz.report.survey.surveyed_heads import chosen_examples, classes_of, su
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import first_words
 
-EXAMPLES = 5  # texts of a card that show the head best
+EXAMPLES = 5  # texts of a card with the largest number
 MIN_CHARACTERS = 20  # of an example
-MAX_ROWS = 16  # heads of a heatmap, so that each has its name
-NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # of a heatmap, and all that stand for several
-MAX_CARDS = 4  # heads that are shown where none were chosen
+MAX_ROWS = 16  # heads of a heatmap, few enough to label each
+NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # labelled in a heatmap, as all bins of several offsets are
+MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
 SHARE = Quantity("mean share of a query's weight", ".2f")
@@ -42,14 +42,14 @@ OffsetBin = tuple[str, float, float, int]  # its name, mean weight, mean score, 
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
-    """The cards of the chosen heads, or of many heads where the medium draws maps their profiles as heatmaps.
+    """Returns the cards of the chosen heads; a medium that draws maps shows many heads as heatmaps of their profiles.
 
-    Without a choice, of the first few in a terminal. A page has all, and so has a picture of points, which
-    ``options.axes`` asks for. The examples are those of the metric that ``options.sort`` names, or of the one
-    that the head's pattern is named by.
+    If no heads are chosen, a terminal shows the first `MAX_CARDS`, and a page shows all, as does a picture of points,
+    which ``options.axes`` requests. The examples are those of the metric ``options.sort``, or of the metric that names
+    the head's pattern.
 
     Raises:
-        AttnvizError: for a head or a metric that is not there.
+        AttnvizError: if the survey lacks a head or metric.
     """
     refuse_of_texts(options)
     wanted = None if options.sort is None else named_measure(options.sort, survey.metrics).name
@@ -80,7 +80,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 
 def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
-    """The tables of one head."""
+    """Returns the tables of one head."""
     frame = survey_frame(survey, [place])
     [row] = frame.rows
     best = wanted or clearest_metric(survey, place)
@@ -93,14 +93,14 @@ def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Se
 
 
 def clearest_metric(survey: Survey, place: int) -> str:
-    """The metric whose examples tell most: the largest of those that patterns are named by."""
+    """Returns the metric whose examples are most telling: the largest of those that name patterns."""
     names = [metric.name for metric in survey.metrics]
     sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
     return max(sharp or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
 
 
 def _numbers(frame: HeadFrame) -> Summary:
-    """Lists each metric of one head: the mean with its interval, the spread, three deciles, and how many texts."""
+    """Lists each metric of one head: mean, interval, standard deviation, three deciles, and the number of texts."""
     numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
 
     def write(of: str, metric: Measure, tenth: int | None = None) -> str:
@@ -123,7 +123,7 @@ def _numbers(frame: HeadFrame) -> Summary:
 
 
 def _offsets(survey: Survey, place: int) -> Summary:
-    """A row a bin of offsets."""
+    """Lists the bins of offsets of one head, a row each."""
     found = _profile(survey, place)
     length = share_of([weight for _, weight, _, _ in found])
     columns = [
@@ -136,7 +136,7 @@ def _offsets(survey: Survey, place: int) -> Summary:
 
 
 def _profile(survey: Survey, place: int) -> list[OffsetBin]:
-    """The bins of offsets that any pair of tokens has."""
+    """Returns the bins of offsets that have any pair of tokens."""
     tallies = survey.tallies
     weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
     return [
@@ -147,31 +147,31 @@ def _profile(survey: Survey, place: int) -> list[OffsetBin]:
 
 
 def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
-    """The texts with the largest number, and of the sampled texts those nearest to some deciles."""
+    """Lists the texts with the largest number, then the sampled texts nearest to some deciles."""
     number = [metric.name for metric in survey.metrics].index(name)
     write = METRIC_QUANTITIES[survey.metrics[number].unit].cell
     rows = []
     for each in chosen_examples(survey, place, number, EXAMPLES, TENTHS[::-1]):
         shown = survey.examples.texts[each.id]
         label = shown.tokens.labels[each.query] if each.query is not None and each.query < len(shown.tokens) else ""
-        said = "top" if each.said == "largest" else each.said
-        rows.append((said, write(each.value), label, shown.place.rpartition("/")[2], shown.tokens.text))
+        reason = "top" if each.reason == "largest" else each.reason
+        rows.append((reason, write(each.value), label, shown.place.rpartition("/")[2], shown.tokens.text))
     header = ("", name, "query", "where", "text")
-    room = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
-    cut = tuple((*row[:4], first_words(row[4], max(room, MIN_CHARACTERS))) for row in rows)
+    text_width = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
+    cut = tuple((*row[:4], first_words(row[4], max(text_width, MIN_CHARACTERS))) for row in rows)
     return Summary(header=header, rows=cut, align="<><<<")
 
 
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
-    """Heads x offsets and heads x classes of tokens, as heatmaps."""
+    """Returns heatmaps of heads by offsets and of classes of tokens by heads."""
     tallies = survey.tallies
     places, left = places[:MAX_ROWS], len(places[MAX_ROWS:])
     heads = [survey.heads[place].name for place in places]
     pairs = tallies.pairs[list(places)]
-    seen = np.flatnonzero(pairs.any(axis=0))
+    occurring = np.flatnonzero(pairs.any(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        weights = (tallies.weights.total[list(places)] / pairs)[:, seen]
-    spans = [offset_spans()[number] for number in seen]
+        weights = (tallies.weights.total[list(places)] / pairs)[:, occurring]
+    spans = [offset_spans()[number] for number in occurring]
     classes = classes_of(survey)
     shares = survey_frame(survey, places).select(classes).values
     offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]

@@ -1,4 +1,4 @@
-"""Two surveys to what changes between them: each head and number with its difference and how sure that is."""
+"""Reports the changes between two surveys: the difference of each number of each head, with its standard error."""
 
 import math
 
@@ -16,16 +16,21 @@ from attnviz.report.picture.panels import EFFECT, Panel
 from attnviz.report.picture.report import Summary
 from attnviz.report.survey.survey_heads import refuse_of_texts
 
-LISTED = 20  # changes of a screen
-MAX_PANELS = 6  # numbers of a picture: those that change most clearly
-CLEAR = NORMAL_95  # standard errors
+LISTED = 20  # changes that a screen lists
+MAX_PANELS = 6  # metrics that a picture shows, those that change most clearly
+CLEAR = NORMAL_95  # standard errors of a significant change
 
 
 def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> FoundReport:
-    """The report: a list, the clearest change first, or a map of layers by heads for the numbers that change most.
+    """Returns the report: a list, the clearest change first, or maps of layers by heads for the clearest metrics.
+
+    Args:
+        before: the first survey.
+        after: the second survey.
+        options: the chosen heads and metric, and the medium.
 
     Raises:
-        AttnvizError: for a page, or what only texts have.
+        AttnvizError: if the medium is a page, or an option is only for texts.
     """
     refuse_style(options.look, "a comparison")
     refuse_of_texts(options)
@@ -86,12 +91,12 @@ def _caption(changes: HeadChanges) -> str:
     clear = sum(each.clearness > CLEAR for each in changes.changes)
     first = changes.changes[0]
     most = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
-    said = most if first.clearness > CLEAR else "no head surely does"
-    return f"{clear} of {len(changes.changes)} numbers of heads surely change one by one; {said}."
+    clearest = most if first.clearness > CLEAR else "no head surely does"
+    return f"{clear} of {len(changes.changes)} numbers of heads surely change one by one; {clearest}."
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:
-    """The numbers that change most clearly, a panel each."""
+    """Returns a panel for each of the metrics that change most clearly."""
     by_name: dict[str, list[NumberChange]] = {}
     for each in changes.changes:
         by_name.setdefault(each.measure.name, []).append(each)

@@ -1,4 +1,4 @@
-"""A survey to the table of its heads: means over texts with their spread, interval and deciles."""
+"""Reports the heads of a survey as a table: means over texts with standard deviations, intervals and deciles."""
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.corpus.sums.survey import Survey
@@ -12,10 +12,10 @@ UNKNOWN_METRICS = "a part lacks them, this attnviz does not know them, or the te
 
 
 def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
-    """The report of the chosen heads of a survey.
+    """Returns the report of the chosen heads of a survey.
 
     Raises:
-        AttnvizError: if there are no such heads, the order cannot be had, or what is asked is of a text.
+        AttnvizError: if the survey lacks a chosen head or the metric to sort by, or an option is only for texts.
     """
     refuse_style(options.look, "a table of heads")
     if options.of == CONTRIBUTIONS:
@@ -26,10 +26,10 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
-    """Where the heads stand that are chosen, filtered and ordered as the options say.
+    """Returns the places of the chosen heads in the survey, filtered and sorted by the options.
 
     Raises:
-        AttnvizError: for a head or metric that is not there, or a filter that leaves none.
+        AttnvizError: if the survey lacks a head or metric, or the filter matches no head.
     """
     chosen = chosen_places(survey, options.selection)
     frame = survey_frame(survey, chosen)
@@ -37,9 +37,9 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
 
 
 def refuse_of_texts(options: ReportOptions) -> None:
-    """Raises AttnvizError for what can be asked of a text, and not of a survey, which holds no maps."""
+    """Raises AttnvizError for an option that needs the maps of a text, which a survey lacks."""
     look, plain = options.look, type(options)()
-    asked = {
+    used = {
         "of": options.of != plain.of,
         "table": options.table is not None,
         "reduce": options.reduce is not None,
@@ -56,7 +56,7 @@ def refuse_of_texts(options: ReportOptions) -> None:
         "notes": look.notes is not None,
         "effects": look.effects is not None,
     }
-    if found := next((name for name, given in asked.items() if given), None):
+    if found := next((name for name, is_used in used.items() if is_used), None):
         raise AttnvizError(
             f"{option(found)} is of the map of a text, and a survey holds means over texts; the card of a head has "
             "commands that draw its examples"
@@ -64,12 +64,12 @@ def refuse_of_texts(options: ReportOptions) -> None:
 
 
 def title_of(survey: Survey) -> str:
-    """The survey in a few words."""
+    """Returns the size of the survey as a title: ``12 texts, 340 tokens``."""
     return f"{survey.texts} texts, {survey.tokens} tokens"
 
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:
-    """What a reader must know: where the texts are from, what was left out, and how sure the means are."""
+    """Returns remarks on the surveyed layers and corpus, on skipped texts, and on omitted metrics."""
     layers = number_ranges({head.layer for head in survey.heads})
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
     left_out = survey.left_out

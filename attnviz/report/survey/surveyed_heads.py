@@ -1,4 +1,4 @@
-"""A survey to its heads as points and as cards, each with the texts that show it: for a page, and for pictures."""
+"""Reports the heads of a survey as points and as cards with example texts, for pages and pictures."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from attnviz.corpus.example_weights import WantedWeights
 
 CLASS_NAMES = ("special", "first", *(metric.name for metric in (*CLASSES, *RELATIONS)))
-LAYER = "layer"  # which colours may show beside the metrics
+LAYER = "layer"  # an axis besides the metrics
 MAX_AXES = 4  # across, up, size, colour
-FIRST_AXES = ("previous", "special", "sink", "self", "entropy")  # of those, the first two that there are
-TENTHS = (9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
-CARD_TENTHS = (5, 1)  # of a picture of a card
-CARD_TEXTS = 3  # with the largest number, of the same
-SHOWN_TOKENS, SHOWN_AFTER = 96, 32  # of a text, and at least so many of these after the query
-OTHER_TEXTS = 3  # with the largest number, of each metric but the one that a head's texts are chosen by
-MAX_OTHER_EXAMPLES = 10_000  # of all heads; of more heads, a page has texts by one metric each
-MAX_CELLS = 4_000_000  # weights of all examples, before each has those of one query alone
+FIRST_AXES = ("previous", "special", "sink", "self", "entropy")  # the default axes are the first two that exist
+TENTHS = (9, 8, 7, 6, 5, 4, 3, 2, 1, 0)  # deciles that a page shows an example of
+CARD_TENTHS = (5, 1)  # deciles that a picture of a card shows an example of
+CARD_TEXTS = 3  # texts with the largest number in a picture of a card
+SHOWN_TOKENS, SHOWN_AFTER = 96, 32  # tokens of an example in all, and after its query if the text has them
+OTHER_TEXTS = 3  # texts with the largest number, for each metric but the one that chooses a head's texts
+MAX_OTHER_EXAMPLES = 10_000  # of all heads; with more, a page has the texts of one metric for each head
+MAX_CELLS = 4_000_000  # weights of all examples; with more, each example keeps the row of one query
 
 
 class ChosenExample(NamedTuple):
-    """An example before its weights are known.
+    """An example before its weights are computed.
 
     Attributes:
-        said: why it is one.
-        value: the head's number over it.
+        reason: the reason for the choice: ``largest``, ``smallest``, or a decile as ``50 %``.
+        value: the head's number in the text.
         id: the text's number in the survey.
-        query: the token that looks; ``None`` for no single one.
-        span: the first token that is shown, and the one after the last.
-        metric: the name of the number.
-        brief: whether the weights of one row are enough.
+        query: the place of the query with the largest number in the text; ``None`` for the mean of all.
+        span: the range ``(start, stop)`` of the shown tokens.
+        metric: the name of the metric; "" for the one that chooses the head's texts.
+        brief: True if one row of weights suffices.
     """
 
-    said: str
+    reason: str
     value: float
     id: int
     query: int | None
@@ -61,28 +61,30 @@ class ChosenExample(NamedTuple):
 def surveyed_heads_report(
     survey: Survey, places: Sequence[int], shown_by: Sequence[str], options: ReportOptions
 ) -> SurveyedHeads:
-    """The report of some heads of a survey.
+    """Returns the report of some heads of a survey.
 
     Args:
         survey: the survey.
-        places: of the heads.
-        shown_by: the metric that each head's examples are chosen by.
-        options: what is drawn, on what.
+        places: the places of the heads in the survey.
+        shown_by: for each head, the metric that chooses its examples.
+        options: the axes, the medium and the look.
 
     Raises:
-        AttnvizError: for axes that are none.
+        AttnvizError: if the axes are not two to four numbers of the survey, or the medium cannot draw points.
     """
     picture = options.medium.draws_maps or options.medium.lists_heads
     axes, cards = chosen_axes(survey, options.axes), picture and options.axes is None
     if picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; -o heads.png, .svg, .pdf or .html works")
     frame = survey_frame(survey, places)
-    held, tallies = list(places), survey.tallies
+    chosen_heads, tallies = list(places), survey.tallies
     names = [metric.name for metric in survey.metrics]
-    seen, lived = (np.flatnonzero(counts[held].any(axis=0)) for counts in (tallies.pairs, tallies.rows))
-    pairs = tallies.pairs[held]
-    weights, scores = (_means(each.total[held], pairs)[:, seen] for each in (tallies.weights, tallies.scores))
-    entropies = _means(tallies.entropies.total[held], tallies.rows[held])[:, lived]
+    pairs, rows = tallies.pairs[chosen_heads], tallies.rows[chosen_heads]
+    offsets, positions = (np.flatnonzero(counts.any(axis=0)) for counts in (pairs, rows))
+    weights, scores = (
+        _means(each.total[chosen_heads], pairs)[:, offsets] for each in (tallies.weights, tallies.scores)
+    )
+    entropies = _means(tallies.entropies.total[chosen_heads], rows)[:, positions]
     few = (CARD_TEXTS, CARD_TENTHS) if cards else ()
     chosen = [
         chosen_examples(survey, place, names.index(name), *few) if cards or not picture else []
@@ -99,10 +101,10 @@ def surveyed_heads_report(
         look=options.look,
         frame=frame,
         classes=classes_of(survey),
-        offsets=tuple(offset_spans()[number] for number in seen),
+        offsets=tuple(offset_spans()[number] for number in offsets),
         weights=weights,
         scores=scores,
-        positions=tuple(position_spans()[number] for number in lived),
+        positions=tuple(position_spans()[number] for number in positions),
         entropies=entropies,
         shown_by=tuple(shown_by),
         examples=tuple(of_head[: len(main)] for of_head, main in zip(examples, chosen, strict=True)),
@@ -114,23 +116,23 @@ def surveyed_heads_report(
 
 
 def classes_of(survey: Survey) -> tuple[str, ...]:
-    """The names of the classes of tokens that some text has."""
+    """Returns the names of the classes of tokens that occur in any text."""
     names = [metric.name for metric in survey.metrics]
     known = (name for name in (*CLASS_NAMES, *survey.own) if name in names)
     return tuple(name for name in known if survey.tallies.count[:, names.index(name)].any())
 
 
 def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
-    """Totals over counts; NaN for none."""
+    """Returns totals divided by counts; NaN where a count is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, totals / counts, np.nan)
 
 
 def chosen_axes(survey: Survey, asked: str | None) -> tuple[str, ...]:
-    """The names of the numbers across and up, and of size and colour where they were asked for.
+    """Returns the names of the numbers across and up, and of those of size and colour if the user asks for them.
 
     Raises:
-        AttnvizError: for fewer than two, more than four, or what is no number of the survey.
+        AttnvizError: for fewer than two or more than four names, or one that is not a number of the survey.
     """
     known = [metric.name for number, metric in enumerate(survey.metrics) if survey.tallies.count[:, number].any()]
     if asked is None:
@@ -151,14 +153,14 @@ def chosen_axes(survey: Survey, asked: str | None) -> tuple[str, ...]:
 def chosen_examples(
     survey: Survey, place: int, number: int, largest: int | None = None, tenths: Sequence[int] = TENTHS
 ) -> list[ChosenExample]:
-    """The texts with a head's largest numbers, then those of the sample that are nearest to some deciles.
+    """Returns the texts with a head's largest numbers, then the sampled texts nearest to some deciles.
 
     Args:
         survey: the survey.
-        place: of the head.
+        place: the place of the head in the survey.
         number: the place of the metric.
-        largest: how many of the first there are at most; ``None`` for all.
-        tenths: which deciles.
+        largest: the most texts with the largest numbers; ``None`` for all.
+        tenths: the deciles, in tenths.
     """
     examples, found = survey.examples, list[ChosenExample]()
     top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
@@ -171,13 +173,13 @@ def chosen_examples(
     deciles = survey.deciles(place, number)
     for tenth in tenths:
         nearest_one = int(np.nanargmin(np.abs(values - deciles[tenth])))
-        said = f"{tenth * 10} %" if tenth else "smallest"
-        found.append(_shown(survey, said, float(values[nearest_one]), int(examples.sampled[nearest_one]), -1))
+        reason = f"{tenth * 10} %" if tenth else "smallest"
+        found.append(_shown(survey, reason, float(values[nearest_one]), int(examples.sampled[nearest_one]), -1))
     return found
 
 
 def _of_other_metrics(survey: Survey, places: Sequence[int], shown_by: Sequence[str]) -> list[list[ChosenExample]]:
-    """The texts with the largest of every other metric of each head; nothing where that is too much for a page."""
+    """Returns the texts with the largest numbers of each head's other metrics; [] if they are too many for a page."""
     known = [number for number in range(len(survey.metrics)) if survey.tallies.count[list(places), number].any()]
     if len(places) * len(known) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
         return []
@@ -194,23 +196,23 @@ def _of_other_metrics(survey: Survey, places: Sequence[int], shown_by: Sequence[
 
 
 def _by_one_metric() -> str:
-    """The remark of a page of many heads, which has the texts of each by one metric alone."""
+    """Returns the remark of a page of many heads, which shows the texts of one metric for each head."""
     fewer = (
         f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, whose texts are listed by every metric"
     )
     return f"The texts of a head are those of the metric that tells most of it, or of {option('sort')}; {fewer}."
 
 
-def _shown(survey: Survey, said: str, value: float, id: int, query: int) -> ChosenExample:
+def _shown(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
-    return ChosenExample(said, value, id, query if query >= 0 else None, (max(0, stop - SHOWN_TOKENS), stop))
+    return ChosenExample(reason, value, id, query if query >= 0 else None, (max(0, stop - SHOWN_TOKENS), stop))
 
 
 def _with_weights(
     survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
-    """The examples of each head, their texts, and what must be said of their weights."""
+    """Returns the examples of each head, their texts, and a remark if their weights are not available."""
     from attnviz.corpus.example_weights import example_weights
 
     cells = sum((each.span[1] - each.span[0]) ** 2 for of_head in chosen for each in of_head if not each.brief)
@@ -229,7 +231,7 @@ def _with_weights(
     examples = tuple(
         tuple(
             HeadExample(
-                reason=each.said,
+                reason=each.reason,
                 value=each.value,
                 text=texts.setdefault((each.id, each.span), len(texts)),
                 query=None if each.query is None else each.query - each.span[0],
@@ -244,7 +246,10 @@ def _with_weights(
 
 
 def _wanted_weights(survey: Survey, place: int, chosen: Sequence[ChosenExample], whole: bool) -> "list[WantedWeights]":
-    """Which weights of a head its examples need: of a brief one those of its text that another has anyway."""
+    """Returns requests for the weights that a head's examples need.
+
+    A brief example shares the request of another example that needs all rows of the same text.
+    """
     from attnviz.corpus.example_weights import WantedWeights
 
     wanted = [
@@ -255,16 +260,16 @@ def _wanted_weights(survey: Survey, place: int, chosen: Sequence[ChosenExample],
 
 
 def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray | None:
-    """The rows that an example keeps of those that are known: of a brief one that of its query, or the mean."""
+    """Returns the rows of weights that an example keeps; a brief one keeps the row of its query, or the mean."""
     if weights is None or not chosen.brief or len(weights) == 1:
         return weights
     if chosen.query is None:
         return np.asarray(weights.mean(axis=0, keepdims=True), dtype=np.float32)
-    return weights[chosen.query : chosen.query + 1]  # all rows are known of whole texts alone
+    return weights[chosen.query : chosen.query + 1]  # several rows are only computed for whole texts, so places agree
 
 
 def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:
-    """Which rows an example keeps: all where its text is shown whole and there is room, else that of its query."""
+    """Returns the rows to compute for an example: all if ``whole`` and its whole text is shown, else its query's."""
     count = len(survey.examples.texts[chosen.id].tokens)
     if whole and chosen.span == (0, count):
         return chosen.span
@@ -285,7 +290,7 @@ def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
 
 
 def _title_of_page(survey: Survey) -> str:
-    """The model, the corpus, and its size."""
+    """Returns the title of a page: the model, the corpus, and its size."""
     return f"{survey.model} over {', '.join(survey.corpus)}: {title_of(survey)}"
 
 
@@ -300,7 +305,7 @@ def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: b
 
 
 def _remarks(cards: bool, picture: bool) -> Iterator[str]:
-    """What the numbers and the texts are."""
+    """Yields remarks that explain the numbers and the example texts."""
     yield "Numbers are means over texts; a bar or cross is the 95 % interval of a mean."
     if cards or not picture:
         yield "Offsets are key − query: −1 is the token before."
