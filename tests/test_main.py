@@ -33,8 +33,8 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("attnviz samples >&-", "attnviz: standard output is closed; -o FILE writes a file\n"),
-        ("attnviz show Life >&-", "attnviz: standard output is closed; -o FILE writes a file\n"),
+        ("attnviz samples >&-", "attnviz: standard output is closed; use -o FILE to write a file\n"),
+        ("attnviz show Life >&-", "attnviz: standard output is closed; use -o FILE to write a file\n"),
         ("attnviz show - <&-", "attnviz: standard input is closed; give a text or --file FILE\n"),
         ("attnviz show nowhere.safetensors <&- 2>&-", ""),
         ("attnviz show nowhere.safetensors 2>/dev/full", ""),

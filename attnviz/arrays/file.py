@@ -92,7 +92,7 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
         with safe_open(str(path), framework="pt" if half else "numpy") as file:  # numpy has no bfloat16
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise AttnvizError(f"{str(path)!r} is no safetensors file, or is cut off: {error}") from error
+        raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}") from error
     if half:
         arrays = {name: tensor.float().numpy() for name, tensor in arrays.items()}
     if "tokens" in about:

@@ -47,7 +47,7 @@ def bounded(work: Callable[[], str], what: str) -> str:
     if result is None:
         raise AttnvizError(f"{what} does not end in {MAX_SECONDS:g} seconds")
     if not result.startswith(DONE):
-        raise AttnvizError(f"{what} {result[1:].decode() or 'takes more memory or room than it may'}")
+        raise AttnvizError(f"{what} {result[1:].decode() or 'exceeds its memory or the length of its result'}")
     return result[1:].decode(errors="surrogatepass")
 
 
@@ -76,7 +76,7 @@ def _work(work: Callable[[], str], target: int) -> NoReturn:
 
 def _failure(error: Exception) -> str:
     if isinstance(error, MemoryError):
-        return "takes more memory than it may"
+        return "takes more memory than is allowed"
     return f"fails: {str(error) or type(error).__name__}"
 
 

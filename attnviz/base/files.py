@@ -79,13 +79,13 @@ def standard_output() -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise AttnvizError(f"cannot write all of the output: {error.strerror or error}; it is cut off") from error
+        raise AttnvizError(f"cannot write all of the output: {error.strerror or error}; it is incomplete") from error
 
 
 def refuse_closed() -> None:
     """Raises AttnvizError if standard output is closed."""
     if sys.stdout is None:
-        raise AttnvizError("standard output is closed; -o FILE writes a file")
+        raise AttnvizError("standard output is closed; use -o FILE to write a file")
 
 
 def refuse_target(path: Path, force: bool = False) -> None:
@@ -110,13 +110,13 @@ def _target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise AttnvizError(f"{str(path)!r} is a folder; give the name of a file in it")
     if found is not None and not stat.S_ISREG(found.st_mode):
-        raise AttnvizError(f"{str(path)!r} is a pipe or a device, and no file; another name works")
+        raise AttnvizError(f"{str(path)!r} is a pipe or a device; give the name of a file")
     if not target.parent.is_dir():
-        raise AttnvizError(f"no folder {str(target.parent)!r}; create it, or write to one that is there")
+        raise AttnvizError(f"no folder {str(target.parent)!r}; create it, or choose a folder that exists")
     if (found is not None or is_link) and not force:
         raise _existing(path)
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise AttnvizError(f"cannot write to the folder {str(target.parent)!r}; one that is yours works")
+        raise AttnvizError(f"cannot write to the folder {str(target.parent)!r}; choose one where you may write")
     return target, found
 
 

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, choices, known_names
 
 if TYPE_CHECKING:
     import torch
@@ -11,19 +11,20 @@ if TYPE_CHECKING:
 MIN_FREE_MEMORY = 2**31  # bytes that an accelerator needs free for pooling
 NO_MEMORY = r"can(?:no|')t allocate memory|out of memory|bad_alloc|failed to map segment"  # in libraries' messages
 MIN_ADDRESS_SPACE = 750 * 2**20  # bytes that a process needs to import torch for the CPU
+DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 def refuse_unknown_device(name: str) -> None:
     """Raises AttnvizError if no machine has a device of this name; does not import torch."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
-        raise AttnvizError(f"unknown device {name!r}; auto, cpu, cuda, cuda:N or mps works")
+        raise AttnvizError(f"unknown device {name!r}; choose {known_names(DEVICES)}")
 
 
 def refuse_unknown_dtype(name: str) -> None:
     """Raises AttnvizError if attention cannot be computed in this dtype."""
     if name not in DTYPES:
-        raise AttnvizError(f"unknown dtype {name!r}; {known_names(DTYPES)} works")
+        raise AttnvizError(f"unknown dtype {name!r}; {choices(name, DTYPES)}")
 
 
 def find_device(name: str) -> "torch.device":
@@ -90,7 +91,7 @@ def refuse_little_memory() -> None:
     if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE:
         raise AttnvizError(
             f"torch needs more than the {limit / 2**20:.0f} MiB of memory that this process may take; "
-            f"ulimit -v {MIN_ADDRESS_SPACE // 2**10} works, and a saved recording needs no torch"
+            f"raise it with ulimit -v {MIN_ADDRESS_SPACE // 2**10}, or use a saved recording, which needs no torch"
         )
 
 
@@ -111,18 +112,18 @@ def available_memory() -> int | None:
     return max(min(known), 0) if known else None
 
 
-def refuse_without_room(needed: int, what: str, works: str) -> None:
+def refuse_without_room(needed: int, what: str, advice: str) -> None:
     """Raises AttnvizError if more memory is needed than is free.
 
     Args:
         needed: the bytes that are needed.
         what: the subject of the message, as ``a text of 9 tokens``.
-        works: the advice at its end, as ``use a shorter text``.
+        advice: the end of the message, as ``use a shorter text``.
     """
     free = available_memory()
     if free is not None and needed > free:
         raise AttnvizError(
-            f"{what} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; {works}"
+            f"{what} would take {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB is free; {advice}"
         )
 
 

@@ -108,7 +108,7 @@ def decode_text(content: bytes, what: str) -> str:
         AttnvizError: if they are binary or not UTF-8.
     """
     medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
-    other = f"{what} is a {medium}, and a text is read here; in Python attnviz.record(model) records any input"
+    other = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -174,7 +174,9 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
     if mark not in content:
         return {}
     if len(content) > MAX_TOML_BYTES:
-        raise AttnvizError(f"{str(path)!r} is longer than {MAX_TOML_BYTES // 1000} kB, the most that is read")
+        raise AttnvizError(
+            f"{str(path)!r} is longer than {MAX_TOML_BYTES // 1000} kB, the most that is read; shorten it"
+        )
     if DOTTED.search(content):
         raise AttnvizError(f"{str(path)!r} has a key of more than {MAX_KEY_PARTS} parts; give tables of few levels")
     import tomllib
@@ -184,7 +186,7 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
         refuse_deep(value)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise AttnvizError(f"{str(path)!r} is no TOML: {reason}") from error
+        raise AttnvizError(f"{str(path)!r} is not valid TOML: {reason}") from error
     return value
 
 
@@ -216,7 +218,7 @@ def _unreadable(path: Path, error: OSError | ValueError, wanted: str) -> Attnviz
 def _bounded(file: IO[bytes], limit: int, what: str) -> bytes:
     content = file.read(limit + 1)
     if len(content) > limit:
-        raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; a part of it works")
+        raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; give a part of it")
     return content
 
 

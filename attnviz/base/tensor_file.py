@@ -118,12 +118,12 @@ class TensorFile(Tensors):
                 self.start = opened.tell()
             self.content = np.asarray(np.memmap(path, np.uint8, mode="r"))
         except SafetensorError as error:
-            raise AttnvizError(f"{str(path)!r} is no safetensors file, or is cut off: {error}") from error
+            raise AttnvizError(f"{str(path)!r} is not a safetensors file, or is cut off: {error}") from error
         except (OSError, ValueError) as error:
             reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
             raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error
         if METADATA_KEY not in metadata:
-            raise AttnvizError(f"{str(path)!r} holds tensors but no recording; attnviz record writes one")
+            raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz record wrote")
         self.header = Entry(_parsed(metadata[METADATA_KEY], self.what), self.what)
         self.checksums = self.header.optional(CHECKSUMS, dict) or {}
         self.checks = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
@@ -192,7 +192,7 @@ class Entry:
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
             raise self.refusal(f"has {name!r} that are not whole numbers")
         if not numbers or len(set(numbers)) < len(numbers):
-            raise self.refusal(f"has {name!r} that are none, or not different")
+            raise self.refusal(f"has {name!r} that are empty or repeat a number")
         return tuple(numbers)
 
     def number(self, name: str) -> float | None:
@@ -214,7 +214,7 @@ class Entry:
         """Returns texts that can be printed as they are."""
         texts = self.take(name, list)
         if not all(type(text) is str and is_printable(text) for text in texts):
-            raise self.refusal(f"has {name!r} that are no texts, or hold control characters")
+            raise self.refusal(f"has {name!r} that are not texts, or hold control characters")
         return tuple(texts)
 
     def sentences(self, name: str) -> tuple[str, ...]:
@@ -225,7 +225,9 @@ class Entry:
 
     def _refuse_long(self, name: str, value: str) -> None:
         if len(value) > MAX_SHOWN_CHARACTERS:
-            raise self.refusal(f"has {len(value)} characters in {name!r}, and at most {MAX_SHOWN_CHARACTERS} are read")
+            raise self.refusal(
+                f"has {len(value)} characters in {name!r}, more than the limit of {MAX_SHOWN_CHARACTERS}"
+            )
 
     def entry(self, name: str) -> "Entry":
         """Returns an object within this one."""
@@ -287,8 +289,8 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER_BYTES:
         raise AttnvizError(
-            f"text and labels would take {len(text) / 1e6:.0f} MB of the file's header, and it holds "
-            f"{MAX_HEADER_BYTES // 10**6} MB; a shorter text works"
+            f"text and labels would take {len(text) / 1e6:.0f} MB of the file's header, which holds "
+            f"{MAX_HEADER_BYTES // 10**6} MB; use a shorter text"
         )
     file.write(len(text).to_bytes(8, "little") + text)
     for _, array in ordered:

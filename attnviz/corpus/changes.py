@@ -27,7 +27,7 @@ def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted:
     frame = frame if wanted is None else frame.select([wanted])
     found = number_changes(frame, survey_frame(after, range(len(after.heads))))
     if not found:
-        raise AttnvizError("the two surveys have no head with a number in common; surveys of one kind of model work")
+        raise AttnvizError("the two surveys have no head with a number in common; choose surveys of one kind of model")
     found.sort(key=lambda each: -each.clearness)
     about = {"format": FORMAT, "version": VERSION, "before": _about(before), "after": _about(after)}
     return HeadChanges(tuple(found), _differences(before, after), about)
@@ -45,12 +45,12 @@ def _differences(before: Survey, after: Survey) -> tuple[str, ...]:
         f"After: {after.model} over {after.texts} texts of {', '.join(after.corpus)}."
     ]
     if before.model != after.model:
-        remarks.append("The models differ: that heads have the same number does not mean that they do the same.")
+        remarks.append("The models differ: heads of the same number need not do the same.")
     if before.corpus != after.corpus or (before.texts, before.tokens) != (after.texts, after.tokens):
-        remarks.append("The corpora differ: a number may change with the length of texts alone.")
+        remarks.append("The corpora differ: a number may change only because texts are longer or shorter.")
     unmatched = len(
         {(head.layer, head.head) for head in before.heads} ^ {(head.layer, head.head) for head in after.heads}
     )
     if unmatched:
-        remarks.append(f"{unmatched} heads are in one survey alone and left out.")
+        remarks.append(f"{unmatched} heads are in only one survey and are omitted.")
     return tuple(remarks)

@@ -50,7 +50,7 @@ def refuse_foreign(path: Path) -> None:
     """
     refuse_target(path, force=True)
     if path.is_symlink():
-        raise AttnvizError(f"{str(path)!r} is a link, and checkpoints of the survey go there; move it away")
+        raise AttnvizError(f"{str(path)!r} is a link where the survey's checkpoint goes; move it away")
     if path.exists():
         _opened(path)
 
@@ -72,7 +72,7 @@ def _opened(path: Path) -> "TensorFile":
     except AttnvizError:
         file = None
     if file is None or "progress" not in file.header.value:
-        raise AttnvizError(f"{str(path)!r} is no checkpoint of a survey, and one goes there; move it away")
+        raise AttnvizError(f"{str(path)!r} is not a survey's checkpoint, which goes there; move it away")
     return file
 
 
@@ -109,11 +109,11 @@ def read_checkpoint(path: Path, wanted: Mapping[str, Any], model: str) -> tuple[
     other = next((name for name in wanted if survey.settings.get(name) != wanted[name]), None)
     if other is not None:
         raise AttnvizError(
-            f"{str(path)!r} was made with {option(other)} {survey.settings.get(other)}, and this run has "
-            f"{wanted[other]}; give the same, or delete it to start anew"
+            f"{str(path)!r} was written with {option(other)} {survey.settings.get(other)}, but this run has "
+            f"{wanted[other]}; give the same, or delete the file to start anew"
         )
     if entry.take("model", str) != model:
-        raise AttnvizError(f"{str(path)!r} was made with other weights of the model; delete it to start anew")
+        raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
     return survey, _progress(entry)
 
 

@@ -73,7 +73,7 @@ def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
     )
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *(text.tokens.ids for text in survey.examples.texts.values())])
     if vocabulary and not ((ids >= 0) & (ids < vocabulary)).all():
-        raise AttnvizError(f"the model {survey.model!r} has other tokens than the texts of the survey")
+        raise AttnvizError(f"the model {survey.model!r} lacks tokens of the survey's texts")
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:

@@ -109,5 +109,5 @@ def _refusing_lost_peers(work: Callable[[], Result]) -> Result:
         return work()
     except RuntimeError as error:
         raise AttnvizError(
-            f"another process of this survey is gone; {option('resume', True)} goes on from the last checkpoint"
+            f"another process of this survey is gone; use {option('resume', True)} to go on from the last checkpoint"
         ) from error

@@ -75,7 +75,7 @@ def load_survey(path: str | Path) -> Survey:
     file = TensorFile(Path(path))
     if "progress" in file.header.value:
         raise AttnvizError(
-            f"{str(path)!r} is the checkpoint of a survey not yet finished; {option('resume', True)} goes on with it"
+            f"{str(path)!r} is the checkpoint of an unfinished survey; use {option('resume', True)} to finish it"
         )
     return from_tensors(file)
 
@@ -123,11 +123,11 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
 def from_tensors(file: "Tensors") -> Survey:
     """Returns the survey in a file, after a check of every value."""
     if "survey" not in file.header.value:
-        raise AttnvizError(f"{file.what!r} is a recording and no survey; attnviz survey writes one")
+        raise AttnvizError(f"{file.what!r} is a recording, not a survey; give a file that attnviz survey wrote")
     version = file.header.count("format")
     if version != FORMAT_VERSION:
         raise AttnvizError(
-            f"{file.what!r} is of format {version} and this attnviz reads {FORMAT_VERSION}; a newer one may read it"
+            f"{file.what!r} has format {version}, but this attnviz reads {FORMAT_VERSION}; use a newer attnviz"
         )
     entry = file.header.entry("survey")
     own = {name: entry.entry("classes").line(name) for name in entry.take("classes", dict)}
@@ -135,7 +135,9 @@ def from_tensors(file: "Tensors") -> Survey:
     known = {metric.name: metric for metric in surveyed_metrics(own)}
     metrics = tuple(known[name] for name in names if name in known)
     if not metrics or len(set(names)) < len(names):
-        raise AttnvizError(f"{file.what!r} has no metric that this attnviz knows, or one twice; survey anew with it")
+        raise AttnvizError(
+            f"{file.what!r} has no metric that this attnviz knows, or has one twice; run attnviz survey again"
+        )
     # An unknown metric only needs a column here, so that the arrays have their shapes; it is dropped below.
     read = [known.get(name, metrics[0]) for name in names]
     survey = Survey(
@@ -164,7 +166,7 @@ def _numbers(entry: "Entry") -> list[str]:
     """Returns the keys of ``sink_labels``, after a check that each is a whole number."""
     numbers = list(entry.take("sink_labels", dict))
     if not all(NUMBER.fullmatch(number) for number in numbers):
-        raise entry.refusal("has 'sink_labels' of what are no ids")
+        raise entry.refusal("has 'sink_labels' whose keys are not whole numbers")
     return numbers
 
 
@@ -172,7 +174,7 @@ def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
     heads = []
     for value in entry.take("heads", list):
         if not (isinstance(value, list) and [type(each) for each in value] == [int, int, str]):
-            raise entry.refusal("has 'heads' that are none")
+            raise entry.refusal("has 'heads' that are not lists of layer, head and module")
         heads.append(SurveyedHead(*value))
     return tuple(heads)
 

@@ -141,8 +141,7 @@ class SurveyRun:
     def _refuse_other_corpus(self, start: Progress, digest: str) -> None:
         if start.digest and start.digest != digest:
             raise AttnvizError(
-                f"the texts are not those that {str(self.checkpoint)!r} was made of; give the same corpus, "
-                "or delete it to start anew"
+                f"{str(self.checkpoint)!r} is of other texts; give the same corpus, or delete the file to start anew"
             )
 
     def _keep(self, progress: Progress) -> None:

@@ -73,7 +73,7 @@ def survey(
         selection=selection, own=dict(classes or {}), tokens=tokens, window=window, corpus=("texts",)
     )
     if (texts is None) == (batches is None) or (texts is not None and tokenizer is None):
-        raise AttnvizError("a survey takes a tokenizer and texts, or batches; survey(model, tokenizer, texts) works")
+        raise AttnvizError("a survey needs a tokenizer and texts, or batches; use survey(model, tokenizer, texts)")
     with _evaluating(model):
         if batches is not None:
             return _of_batches(model, tokenizer, batches, options)
@@ -117,7 +117,7 @@ def _of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], optio
         if total is not None and options.tokens is not None and total.tokens >= options.tokens:
             break
     if total is None:
-        raise AttnvizError("no batch to survey; batches that hold texts work")
+        raise AttnvizError("no batch to survey; give batches that hold texts")
     return total if tokenizer is None or _gives_back(tokenizer) else _without_wording(total)
 
 
@@ -153,13 +153,13 @@ class GivenBatch:
         named = given if isinstance(given, Mapping) else {}
         ids = named.get(IDS, next(filter(_holds_ids, named.values() if named else _listed(given)), None))
         if not isinstance(ids, Tensor) or not _holds_ids(ids):
-            raise AttnvizError("a batch holds no ids; whole numbers of (texts, tokens) work")
+            raise AttnvizError("a batch holds no ids; give whole numbers of shape (texts, tokens)")
         real = np.ones(tuple(ids.shape), dtype=bool)
         if isinstance(mask := named.get(MASK), Tensor) and mask.shape == ids.shape:
             real = mask.cpu().numpy() != 0
         lengths = real.sum(axis=1)
         if (real != (np.arange(real.shape[1]) < lengths[:, None])).any() or not lengths.all():
-            raise AttnvizError("a batch has padding that is not at the ends of its texts; padding_side='right' works")
+            raise AttnvizError("a batch has padding that is not at the ends of its texts; use padding_side='right'")
         self.texts = [
             _tokens(row[:length], tokenizer) for row, length in zip(ids.cpu().numpy(), lengths.tolist(), strict=True)
         ]

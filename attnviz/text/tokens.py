@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.printable import JOINERS, printable, written_out
 from attnviz.media.medium import Medium, Order
 from attnviz.media.text import LABELS_ALONE, Text, refuse_surrogates

@@ -113,7 +113,7 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
         ("a.npz", {"weights": np.eye(2), "about": np.array('{"heads": [{}]}')}, "numbers of a comparison"),
         ("a.npz", b"PK junk", "File is not a zip file"),
         ("a.npy", b"junk", "numpy did not write it"),
-        ("a.safetensors", b"junk", "is no safetensors file, or is cut off"),
+        ("a.safetensors", b"junk", "is not a safetensors file, or is cut off"),
         ("missing.npy", None, "No such file"),
     ],
 )

@@ -186,5 +186,5 @@ def test_without_a_path_it_goes_to_standard_output(
         file.write(b"\xff")
     assert capfdbinary.readouterr().out == b"\xff"
     monkeypatch.setattr("sys.stdout", None)
-    with pytest.raises(AttnvizError, match="standard output is closed; -o FILE"), output_file(None):
+    with pytest.raises(AttnvizError, match="standard output is closed; use -o FILE"), output_file(None):
         pass

@@ -131,8 +131,8 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--tokenizer", "words"), "unknown tokenizer 'words'; choose word, char, byte"),
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
         (("show", "Life", "--layers", "1"), "no layer 1; there is only 0"),
-        (("show", "Life", "--queries", "0:2"), "there are 1"),
-        (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; auto, cpu"),
+        (("show", "Life", "--queries", "0:2"), "there are 1, so 0:1 works"),
+        (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; choose auto, cpu"),
         (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),
         (("show", "Life", "--num-heads", "0"), "--num-heads 0 is out of range"),
         (("show", "Life", "--table", "all"), "unknown table 'all'"),
@@ -221,7 +221,7 @@ def test_output_that_does_not_fit_is_one_line() -> None:
                 command, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, env=plain_environment(), check=False
             )
         assert result.returncode == 1
-        assert result.stderr == b"attnviz: cannot write all of the output: No space left on device; it is cut off\n"
+        assert result.stderr == b"attnviz: cannot write all of the output: No space left on device; it is incomplete\n"
 
 
 def opened_to_write(pipe: Path) -> int:
@@ -300,7 +300,7 @@ def test_text_of_a_file_that_ends_like_a_recording_is_text(attnviz: Streams, in_
         (f"survey two.txt --model trained --token-class 'x={'(' * 5000}' -o s.safetensors", "nested too deeply"),
         ("survey two.txt --model trained --token-class 'x=a{99999999999999999999}' -o s.safetensors", "no regular"),
         (f"heads 'a b' --filter={'-' * 3000}>1", "is no test of a head"),
-        ("survey '' --model trained -o s.safetensors", "an empty name is no corpus"),
+        ("survey '' --model trained -o s.safetensors", "an empty name is not a corpus"),
     ],
 )
 def test_what_has_no_end_is_refused_in_one_line(

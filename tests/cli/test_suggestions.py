@@ -84,8 +84,8 @@ WRONG = {
     "show Life --color-scale lin": "unknown ",
     "show Life --pool maximum": "did you mean max?",
     "show Life --init uniforn": "did you mean uniform?",
-    "show Life --dtype float23": "float32, float64, bfloat16 or float16 works",
-    "show Life --device gpu": "unknown device 'gpu'; auto, cpu",
+    "show Life --dtype float23": "did you mean float32? Choose float32, float64, bfloat16 or float16",
+    "show Life --device gpu": "unknown device 'gpu'; choose auto, cpu",
     "show Life --tokenizer words": "unknown tokenizer 'words'; choose word, char, byte",
     "show Life --seed x": "--seed 'x' is not a whole number; give one, as --seed 0",
     "show Life --num-heads many": "--num-heads 'many' is not a whole number; give one, as --num-heads 4",
@@ -269,11 +269,11 @@ ADVISED = {
     "survey x.npz --model trained -o s.safetensors": (".txt, .jsonl, .csv,", "heads survey.safetensors"),
     "survey empty.txt --model trained -o s.safetensors": ("(2 empty)", "heads survey.safetensors"),
     "survey notes.txt --model trained --token-class years -o s.safetensors": (
-        "--token-class years=[0-9]{4} works",
+        "write it as --token-class years=[0-9]{4}",
         "survey notes.txt --model trained --token-class years=[0-9]{4} -o s.safetensors",
     ),
     "survey notes.txt --model trained --token-class special=x -o s.safetensors": (
-        "another name works",
+        "choose another name",
         "survey notes.txt --model trained --token-class mine=x -o s.safetensors",
     ),
     "survey notes.txt --model trained -o survey.safetensors": (
@@ -285,7 +285,7 @@ ADVISED = {
         "heads survey.safetensors",
     ),
     "show survey.safetensors --axes previous": (
-        "--axes previous,sink works",
+        "use --axes previous,sink",
         "show survey.safetensors --axes previous,sink -o points.png",
     ),
     "show survey.safetensors --axes previous,sinc -o p.png": (
@@ -300,14 +300,14 @@ ADVISED = {
     "show survey.safetensors --style arcs": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "show survey.safetensors --pool max": ("the card of a head has commands", "show survey.safetensors --heads 0.0"),
     "heads 'a b a' --queries 0:2": ("measured over their whole maps; leave it out", "heads 'a b a'"),
-    "heads survey.safetensors --keys 0:1": ("--keys is of the map of a text", "heads survey.safetensors"),
+    "heads survey.safetensors --keys 0:1": ("--keys needs the maps of a text", "heads survey.safetensors"),
     "heads survey.safetensors --effects effects.json": ("this is a survey; leave it out", "heads survey.safetensors"),
     "compare survey.safetensors run.safetensors": (
         "takes two surveys",
         "compare survey.safetensors survey.safetensors",
     ),
     "compare survey.safetensors survey.safetensors --words": (
-        "--words is of the map of a text",
+        "--words needs the maps of a text",
         "compare survey.safetensors survey.safetensors",
     ),
     "ablate 'a b a b' --model trained --metric los": (

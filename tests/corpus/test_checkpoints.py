@@ -71,7 +71,7 @@ def test_what_took_the_name_of_a_checkpoint_meanwhile_is_not_deleted(tmp_path: P
     remove_checkpoint(path)
     assert not path.exists()
     a_text(path)
-    with pytest.raises(AttnvizError, match="is no checkpoint of a survey"):
+    with pytest.raises(AttnvizError, match="is not a survey's checkpoint"):
         remove_checkpoint(path)
     assert path.read_text() == "mine"
 

@@ -61,7 +61,7 @@ def test_metrics_that_are_not_known_are_left_out_and_said(newer: Path, monkeypat
     assert survey.left_out == ("last", "emoji")
     assert set(survey.examples.texts) == set(survey.examples.used)
     remarks = survey_heads_report(survey, ReportOptions()).remarks
-    assert any(remark.endswith("or this attnviz does not know: last, emoji.") for remark in remarks)
+    assert any(remark.endswith("or the texts were decoded from ids): last, emoji.") for remark in remarks)
     monkeypatch.setitem(METRICS, "last", NEW)
     monkeypatch.setattr(token_classes, "CLASSES", (*token_classes.CLASSES, replace(NEW, name="emoji")))
     whole = load_survey(newer)

@@ -272,9 +272,9 @@ def test_file_that_is_no_sound_recording_is_refused(file: Path, changes: dict[st
         ("maps", "module", "\x1b[31m", "control characters in 'module'"),
         ("maps", "scale", "big", "no int 'scale'"),
         ("tokens", "labels", ["q"] * 4, r"ids is I64 of shape \(5,\), expected I64 of shape \(4,\)"),
-        ("tokens", "labels", ["q"] * 4 + ["\x1b[31m"], "'labels' that are no texts, or hold control characters"),
-        ("tokens", "labels", ["q"] * 4 + [1], "'labels' that are no texts"),
-        ("tokens", "media", [], "'media' that are none"),
+        ("tokens", "labels", ["q"] * 4 + ["\x1b[31m"], "'labels' that are not texts, or hold control characters"),
+        ("tokens", "labels", ["q"] * 4 + [1], "'labels' that are not texts"),
+        ("tokens", "media", [], "'media' that are empty"),
         ("tokens", "media", [7], "tokens of media that are missing"),
         ("tokens", "groups", None, "no dict 'groups'"),
         ("tokens", "groups", {"words": "one"}, "no list 'words'"),
@@ -301,7 +301,7 @@ def test_hostile_header_is_refused(file: Path, part: str, name: str, value: Any,
         ("seed", "0", "no int 'seed'"),
         ("settings", [], "no dict 'settings'"),
         ("untrained", 1, "no bool 'untrained'"),
-        ("remarks", ["\x07"], "'remarks' that are no texts, or hold control characters"),
+        ("remarks", ["\x07"], "'remarks' that are not texts, or hold control characters"),
     ],
 )
 def test_hostile_origin_is_refused(file: Path, name: str, value: Any, message: str) -> None:
@@ -321,14 +321,14 @@ def test_bool_of_other_bytes_is_refused(file: Path) -> None:
 @pytest.mark.parametrize("length", [0, 1, 8, 100, -1, -500])
 def test_file_cut_off_anywhere_is_refused(file: Path, length: int) -> None:
     file.write_bytes(file.read_bytes()[:length])
-    with pytest.raises(AttnvizError, match="is no safetensors file, or is cut off"):
+    with pytest.raises(AttnvizError, match="is not a safetensors file, or is cut off"):
         load(file)
 
 
 @pytest.mark.parametrize("size", [2**63, 2**40, 10**8])
 def test_header_of_absurd_size_is_refused(file: Path, size: int) -> None:
     file.write_bytes(size.to_bytes(8, "little") + file.read_bytes()[8:])
-    with pytest.raises(AttnvizError, match="is no safetensors file, or is cut off"):
+    with pytest.raises(AttnvizError, match="is not a safetensors file, or is cut off"):
         load(file)
 
 
@@ -339,14 +339,14 @@ def test_tensor_of_absurd_size_is_refused(file: Path) -> None:
     header["maps.0.scores"] |= {"shape": [2**31, 2**31], "data_offsets": [0, 2**64 - 4]}
     text = json.dumps(header).encode()
     file.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
-    with pytest.raises(AttnvizError, match="is no safetensors file, or is cut off"):
+    with pytest.raises(AttnvizError, match="is not a safetensors file, or is cut off"):
         load(file)
 
 
 def test_weights_of_a_model_are_told_from_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     safetensors.numpy.save_file({"w": np.zeros(3, np.float32)}, path)
-    with pytest.raises(AttnvizError, match="holds tensors but no recording; attnviz record writes one"):
+    with pytest.raises(AttnvizError, match="holds tensors but no recording; give a file that attnviz record wrote"):
         load(path)
 
 

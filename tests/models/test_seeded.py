@@ -125,8 +125,8 @@ def test_scores_that_overflow_are_refused() -> None:
         ({"scale": "nan"}, "is not a scale"),
         ({"scale": "0"}, "is not a scale"),
         ({"scale": "inf"}, "is not a scale"),
-        ({"device": "tpu"}, "unknown device 'tpu'; auto, cpu, cuda"),
-        ({"dtype": "int8"}, "unknown dtype 'int8'; float32"),
+        ({"device": "tpu"}, "unknown device 'tpu'; choose auto, cpu, cuda"),
+        ({"dtype": "int8"}, "unknown dtype 'int8'; choose float32"),
     ],
 )
 def test_refuses_settings_out_of_range_and_says_what_works(changed: dict[str, Any], message: str) -> None:

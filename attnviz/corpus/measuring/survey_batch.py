@@ -66,13 +66,13 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
         count, _, queries, keys = call.shape
         if count < len(texts.texts):
             raise AttnvizError(
-                f"layer {site.layer} attends over {count} of {len(texts.texts)} texts at a time; a survey takes models "
-                "that attend over all texts of a batch at once"
+                f"layer {site.layer} attends over {count} of {len(texts.texts)} texts at a time; a survey needs a "
+                "model that attends over all texts of a batch at once"
             )
         if (count, queries, keys) != (len(texts.texts), texts.width, texts.width):
             raise AttnvizError(
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
-                "a survey takes models that attend over whole texts"
+                "a survey needs a model that attends over whole texts"
             )
         for alike, numbers in measure_call(call, [head - first for head in heads], grids):
             calls.append((site, tuple(first + head for head in alike), numbers))

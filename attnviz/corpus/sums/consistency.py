@@ -26,30 +26,36 @@ def refuse_inconsistent(survey: Survey, what: str) -> None:
     """
     reason = next((reason for holds, reason in _checks(survey) if not holds), None)
     if reason is not None:
-        raise AttnvizError(f"{what!r} is no survey that attnviz wrote: {reason}")
+        raise AttnvizError(f"{what!r} is not a survey that attnviz wrote: {reason}")
 
 
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
     """Yields each check's result and the reason if it fails; a check may rely on those before it."""
     names = [(head.layer, head.head) for head in survey.heads]
     yield bool(names), "it has no heads"
-    yield all(0 <= number < MAX_NUMBER for name in names for number in name), "a layer or head has no number"
-    yield len(set(names)) == len(names), "two heads have one name"
+    yield (
+        all(0 <= number < MAX_NUMBER for name in names for number in name),
+        "the number of a layer or head is out of range",
+    )
+    yield len(set(names)) == len(names), "two heads have the same name"
     yield from _tally_checks(survey.tallies, np.array([LARGEST[metric.unit] for metric in survey.metrics]))
     yield from _example_checks(survey.examples)
 
 
 def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[bool, str]]:
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
-    yield all((each >= 0).all() for each in counts), "it counts less than nothing"
-    yield bool((tallies.count <= tallies.texts).all()), "a number is of more texts than there are"
-    yield np.array_equal(tallies.histogram.sum(axis=-1), tallies.count), "a histogram is of other texts than its mean"
-    yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is no token"
+    yield all((each >= 0).all() for each in counts), "a count is negative"
+    yield bool((tallies.count <= tallies.texts).all()), "a number counts more texts than there are"
+    yield (
+        np.array_equal(tallies.histogram.sum(axis=-1), tallies.count),
+        "a histogram and its mean count different texts",
+    )
+    yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
     sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies)
-    yield all(((each.low >= 0) & (each.low <= MASK)).all() for each in sums), "a sum has more than its bits"
+    yield all(((each.low >= 0) & (each.low <= MASK)).all() for each in sums), "a sum exceeds its bits"
     yield _within(tallies.sums, tallies.count, largest), "a mean is out of its range"
-    yield _within(tallies.squares, tallies.count, largest**2), "a spread is out of its range"
-    yield _are_squares(tallies), "the squares are less than their mean makes them"
+    yield _within(tallies.squares, tallies.count, largest**2), "a sum of squares is out of its range"
+    yield _are_squares(tallies), "a mean of squares is below the square of the mean"
     yield _within(tallies.weights, tallies.pairs, LARGEST["share"]), "a weight is out of its range"
     yield _within(tallies.entropies, tallies.rows, MAX_ENTROPY), "an entropy is out of its range"
 
@@ -69,11 +75,11 @@ def _are_squares(tallies: Tallies) -> bool:
 def _example_checks(examples: Examples) -> Iterator[tuple[bool, str]]:
     known = examples.ids != NO_TEXT
     yield set(examples.used) <= examples.texts.keys(), "a text of its examples is missing"
-    yield bool(np.isfinite(examples.values[known]).all()), "an example has no number"
+    yield bool(np.isfinite(examples.values[known]).all()), "an example's number is not finite"
     yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
     numbers = np.array(list(examples.texts), dtype=np.int64)
     lengths = np.array([len(text.tokens) for text in examples.texts.values()], dtype=np.int64)
     order = np.argsort(numbers)
     found = np.searchsorted(numbers, examples.ids[known], sorter=order)
     places = examples.places[known]
-    yield bool(((places >= -1) & (places < lengths[order][found])).all()), "an example is outside of its text"
+    yield bool(((places >= -1) & (places < lengths[order][found])).all()), "an example's query is outside its text"

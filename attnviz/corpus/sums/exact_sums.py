@@ -47,7 +47,7 @@ class ExactSums:
         known = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
         scaled = np.rint(np.ldexp(known, bits))
         if np.abs(scaled).max(initial=0) >= 2.0**MAX_BITS:
-            raise AttnvizError(f"a number of {np.abs(known).max():.3g} is too large to be summed up; check the model")
+            raise AttnvizError(f"a number of {np.abs(known).max():.3g} is too large to sum up; check the model")
         whole = scaled.astype(np.int64)
         return cls(*_carried((whole >> WORD).sum(axis=0), (whole & MASK).sum(axis=0)), bits)
 

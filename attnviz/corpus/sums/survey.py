@@ -124,7 +124,7 @@ class Survey:
             AttnvizError: if they are of different heads, or have no metric in common.
         """
         if self.heads != other.heads:
-            raise AttnvizError("two parts of a survey have different layers or heads; parts of one model work")
+            raise AttnvizError("two parts of a survey have different layers or heads; add parts of one model")
         if self.metrics != other.metrics:
             common = [metric for metric in self.metrics if metric in other.metrics]
             return self.of_metrics(common) + other.of_metrics(common)
@@ -148,7 +148,7 @@ class Survey:
             AttnvizError: if ``metrics`` is empty.
         """
         if not metrics:
-            raise AttnvizError("two parts of a survey have no metric in common; parts of one version of attnviz work")
+            raise AttnvizError("two parts of a survey have no metric in common; add parts of one version of attnviz")
         places = [self.metrics.index(metric) for metric in metrics]
         gone = tuple(metric.name for metric in self.metrics if metric not in metrics)
         return replace(

@@ -53,7 +53,7 @@ def _refusal(path: Path, kind: str, error: Exception) -> Exception:
     """Returns the refusal of a file that pyarrow cannot read; pyarrow raises errors of many types."""
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
-    return AttnvizError(f"{str(path)!r} is no {kind} that can be read: {error or type(error).__name__}")
+    return AttnvizError(f"{str(path)!r} is not a readable {kind}: {error or type(error).__name__}")
 
 
 def _library(path: Path) -> Any:
@@ -62,7 +62,7 @@ def _library(path: Path) -> Any:
         import pyarrow.ipc
         import pyarrow.parquet
     except ImportError as error:
-        raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' works") from error
+        raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' installs it") from error
     return pyarrow
 
 

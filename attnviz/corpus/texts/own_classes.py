@@ -27,15 +27,15 @@ def parse_classes(given: Sequence[str]) -> dict[str, str]:
         name, sign, pattern = each.partition("=")
         if not sign or not pattern or not NAME.fullmatch(name):
             raise AttnvizError(
-                f"{option('token_class', each)} is no class; {option('token_class', 'years=[0-9]{4}')} works"
+                f"{option('token_class', each)} is not a class; write it as {option('token_class', 'years=[0-9]{4}')}"
             )
         if name in builtin or name in own:
-            raise AttnvizError(f"{option('token_class', each)}: there is a {name!r} already; another name works")
+            raise AttnvizError(f"{option('token_class', each)}: there already is a {name!r}; choose another name")
         try:
             re.compile(pattern)
         except (re.error, RecursionError, OverflowError) as error:
             reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-            raise AttnvizError(f"{option('token_class', each)} is no regular expression: {reason}") from error
+            raise AttnvizError(f"{option('token_class', each)} is not a regular expression: {reason}") from error
         own[name] = pattern
     return own
 

@@ -81,7 +81,7 @@ class CorpusReader:
     def _rows(self, file: str) -> "Iterator[str | Skipped]":
         if file == STANDARD_INPUT:
             if sys.stdin is None:
-                raise AttnvizError("standard input is closed; a file works")
+                raise AttnvizError("standard input is closed; give a file")
             yield from _lines(sys.stdin.buffer)
             return
         path = Path(file)
@@ -136,7 +136,7 @@ def files_of(path: str) -> list[str]:
     if path == STANDARD_INPUT:
         return [path]
     if not path:  # Path("") is the working folder
-        raise AttnvizError("an empty name is no corpus; give a file, a folder or - for standard input")
+        raise AttnvizError("an empty name is not a corpus; give a file, a folder or - for standard input")
     found = Path(path)
     if not found.exists() and (cached := cached_dataset(path)).is_dir():
         found = cached
@@ -144,7 +144,7 @@ def files_of(path: str) -> list[str]:
         files = sorted(file for file in found.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
         files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED))]
         if not files:
-            raise AttnvizError(f"no texts in the folder {path!r}; {known_names(READERS)} are read")
+            raise AttnvizError(f"no texts in the folder {path!r}; give files that end in {known_names(READERS)}")
         return list(map(str, files))
     if not found.exists() and any(character in path for character in "*?["):
         from glob import glob
@@ -156,10 +156,10 @@ def files_of(path: str) -> list[str]:
         files = [found]
     for file in files:
         if not file.exists():
-            known = "a file, a folder, a pattern in quotes, the name of a cached dataset or - works"
-            raise AttnvizError(f"there is no file {str(file)!r}; {known}")
+            advice = "give a file, a folder, a pattern in quotes, the name of a cached dataset, or -"
+            raise AttnvizError(f"there is no file {str(file)!r}; {advice}")
         if file.suffix.lower() not in READERS:
-            raise AttnvizError(f"{str(file)!r} is of no kind that is read; {known_names(READERS)} works")
+            raise AttnvizError(f"{str(file)!r} has an unknown suffix; give files that end in {known_names(READERS)}")
     return list(map(str, files))
 
 
@@ -172,7 +172,9 @@ def cached_dataset(name: str) -> Path:
 def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Yields each line of a file as a text."""
     if column is not None:
-        raise AttnvizError(f"{option('column', column)} means nothing to {str(path)!r}, which has lines; leave it out")
+        raise AttnvizError(
+            f"{option('column', column)} does not apply to {str(path)!r}, which has lines, not columns; leave it out"
+        )
     with open_file(path) as file:
         yield from _lines(file)
 
@@ -228,9 +230,7 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
                 lines.of_row = 0
                 yield _text_of(row[place] if place < len(row) else None, wanted)
         except csv.Error as error:
-            raise AttnvizError(
-                f"{str(path)!r} is no table that can be read, line {reader.line_num}: {error}"
-            ) from error
+            raise AttnvizError(f"{str(path)!r} is not a readable table, line {reader.line_num}: {error}") from error
 
 
 @dataclass
@@ -298,10 +298,9 @@ def _text_of(value: Any, column: str) -> "str | Skipped":
 
 def _no_column(path: Path, wanted: str, names: Iterable[str]) -> AttnvizError:
     names = list(names)
-    meant = nearest(wanted, names)
+    advice = option("column", names[0] if names else "text")
     return AttnvizError(
-        f"{str(path)!r} has no column {wanted!r}; {meant}{option('column', names[0] if names else 'text')} works "
-        f"({known_names(names)})"
+        f"{str(path)!r} has no column {wanted!r}; {nearest(wanted, names)}use {advice} ({known_names(names)})"
     )
 
 

@@ -47,7 +47,7 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
         AttnvizError: if there is no such model, it is untrained, or a setting applies to single texts only.
     """
     if not reader_class(settings.model).is_trained:
-        raise AttnvizError(f"a survey is of a model that was trained; {option('model', './my-bert')} works, or trained")
+        raise AttnvizError(f"a survey needs a trained model; use {option('model', './my-bert')}, or trained")
     refuse_unused(settings)
     given = [name for name in OF_SINGLE_TEXTS if getattr(settings, name)]
     if given:
@@ -64,5 +64,5 @@ def refuse_long_window(reader: Reader, window: int | None) -> None:
     """Raises AttnvizError if a window has more tokens than the model reads."""
     if window is not None and reader.limit is not None and window > reader.limit:
         raise AttnvizError(
-            f"{option('window', window)} is longer than {reader.name} reads; {option('window', reader.limit)} works"
+            f"{option('window', window)} is more tokens than {reader.name} reads; use {option('window', reader.limit)}"
         )

@@ -88,7 +88,7 @@ def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Se
     return [
         Section(f"head {row.name}: {row.pattern}", _numbers(frame)),
         Section(f"head {row.name} by offset: mean weight and mean score", _offsets(survey, place)),
-        Section(f"head {row.name}: texts with the largest {best}, and drawn ones by decile", texts),
+        Section(f"head {row.name}: texts with the largest {best}, and random ones by decile", texts),
     ]
 
 

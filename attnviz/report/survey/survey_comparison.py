@@ -43,7 +43,7 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         results=changes,
         summary=lambda: _summary(changes, options),
         panels=lambda: _panels(changes),
-        refusal="changes are one picture; -o change.png, or -o change.csv for numbers, works",
+        refusal="changes are one picture; use -o change.png, or -o change.csv for numbers",
         of_list=_of_list(changes, options),
         of_picture=OF_CHANGES,
     )
@@ -79,11 +79,11 @@ def _of_list(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
     left = 0 if options.all else len(changes.changes) - (options.top or LISTED)
     return (
         *(
-            [f"{left} more are not listed; -o change.csv has all, {option('sort', 'previous')} lists one number."]
+            [f"{left} more are not listed; -o change.csv writes all, {option('sort', 'previous')} lists one number."]
             if left > 0
             else []
         ),
-        "Sorted by the change in standard errors, texts of both taken as independent; ± is half of its 95 % interval.",
+        "Sorted by the change in standard errors, for independent texts; ± is half of the 95 % interval of a change.",
     )
 
 
@@ -92,7 +92,7 @@ def _caption(changes: HeadChanges) -> str:
     first = changes.changes[0]
     most = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
     clearest = most if first.clearness > CLEAR else "no head surely does"
-    return f"{clear} of {len(changes.changes)} numbers of heads surely change one by one; {clearest}."
+    return f"{clear} of {len(changes.changes)} numbers of heads change significantly, tested one by one; {clearest}."
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:

@@ -19,7 +19,7 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
     """
     refuse_style(options.look, "a table of heads")
     if options.of == CONTRIBUTIONS:
-        raise AttnvizError(f"a survey counts weights; leave {option('of', CONTRIBUTIONS)} out")
+        raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
     refuse_of_texts(options)
     frame = survey_frame(survey, chosen_places(survey, options.selection))
     return frame_report(About(title_of(survey), survey.model, survey_remarks(survey)), frame, options)
@@ -58,7 +58,7 @@ def refuse_of_texts(options: ReportOptions) -> None:
     }
     if found := next((name for name, is_used in used.items() if is_used), None):
         raise AttnvizError(
-            f"{option(found)} is of the map of a text, and a survey holds means over texts; the card of a head has "
+            f"{option(found)} needs the maps of a text, but a survey holds means over texts; the card of a head has "
             "commands that draw its examples"
         )
 

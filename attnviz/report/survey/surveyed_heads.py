@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, FloatArray, IntArray
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.corpus.sums.bins import offset_spans, position_spans
 from attnviz.corpus.sums.examples import NO_TEXT
 from attnviz.corpus.sums.survey import Survey
@@ -75,7 +75,7 @@ def surveyed_heads_report(
     picture = options.medium.draws_maps or options.medium.lists_heads
     axes, cards = chosen_axes(survey, options.axes), picture and options.axes is None
     if picture and not options.medium.one_page:
-        raise AttnvizError(f"{option('axes')} draws points; -o heads.png, .svg, .pdf or .html works")
+        raise AttnvizError(f"{option('axes')} draws points; use -o heads.png, .svg, .pdf or .html")
     frame = survey_frame(survey, places)
     chosen_heads, tallies = list(places), survey.tallies
     names = [metric.name for metric in survey.metrics]
@@ -141,12 +141,11 @@ def chosen_axes(survey: Survey, asked: str | None) -> tuple[str, ...]:
     axes = tuple(name.strip() for name in asked.split(","))
     if not 2 <= len(axes) <= MAX_AXES:
         raise AttnvizError(
-            f"{option('axes', asked)} are not two to four numbers; {option('axes', 'previous,sink')} works"
+            f"{option('axes', asked)} does not name two to four numbers; use {option('axes', 'previous,sink')}"
         )
     for name in axes:
         if name not in (*known, LAYER):
-            others = f"{nearest(name, known)}{known_names((*known, LAYER))}"
-            raise AttnvizError(f"unknown number {name!r} in {option('axes')}; {others} works")
+            raise AttnvizError(f"unknown number {name!r} in {option('axes')}; {choices(name, (*known, LAYER))}")
     return axes
 
 
@@ -197,10 +196,8 @@ def _of_other_metrics(survey: Survey, places: Sequence[int], shown_by: Sequence[
 
 def _by_one_metric() -> str:
     """Returns the remark of a page of many heads, which shows the texts of one metric for each head."""
-    fewer = (
-        f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, whose texts are listed by every metric"
-    )
-    return f"The texts of a head are those of the metric that tells most of it, or of {option('sort')}; {fewer}."
+    fewer = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
+    return f"The texts of a head are those of its most telling metric, or of {option('sort')}; {fewer}."
 
 
 def _shown(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:

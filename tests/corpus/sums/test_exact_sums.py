@@ -29,7 +29,7 @@ def test_a_sum_is_that_of_the_rounded_numbers(numbers: list[float]) -> None:
 
 def test_a_number_that_is_none_counts_nothing_and_one_too_large_is_refused() -> None:
     assert ExactSums.of(np.array([[np.nan], [2.5]]), 40).total.tolist() == [2.5]
-    with pytest.raises(AttnvizError, match="too large to be summed up"):
+    with pytest.raises(AttnvizError, match="too large to sum up"):
         ExactSums.of(np.array([[1e9]]), 40)
     with pytest.raises(AttnvizError, match="too large"):
         ExactSums.of(np.array([[np.inf]]), 40)

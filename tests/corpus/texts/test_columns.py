@@ -34,7 +34,7 @@ def test_offsets_outside_of_the_file_are_refused(tmp_path: Path, place: int, off
     after[place] = offset
     assert content.count(before.tobytes()) == 1
     path.write_bytes(content.replace(before.tobytes(), after.tobytes()))
-    with pytest.raises(AttnvizError, match="is no stream of Arrow that can be read"):
+    with pytest.raises(AttnvizError, match="is not a readable stream of Arrow"):
         texts(path)
 
 

@@ -30,7 +30,7 @@ def test_parquet_is_read_in_parts(tmp_path: Path) -> None:
 
     parquet.write_table(pyarrow.table({"id": [1, 2, 3], "said": ["one", None, "three"]}), tmp_path / "a.parquet")
     assert texts(tmp_path / "a.parquet", column="said") == [(1, "one"), (3, "three")]
-    with pytest.raises(AttnvizError, match=r"has no column 'text'; column='id' works \(id or said\)"):
+    with pytest.raises(AttnvizError, match=r"has no column 'text'; use column='id' \(id or said\)"):
         texts(tmp_path / "a.parquet")
 
 
@@ -47,10 +47,10 @@ def test_a_dataset_is_read_from_the_cache_by_its_name_without_what_was_made_of_i
         with pyarrow.ipc.new_stream(str(folder / f"{name}.arrow"), table.schema) as file:
             file.write_table(table, max_chunksize=2)
     assert [text.text for text in CorpusReader(["someone/tales"])] == ["one", "three"]
-    with pytest.raises(AttnvizError, match=r"has no column 'said'; column='text' works"):
+    with pytest.raises(AttnvizError, match=r"has no column 'said'; use column='text'"):
         texts(folder / "tales-train.arrow", column="said")
     (folder / "tales-train.arrow").write_bytes(b"no arrow")
-    with pytest.raises(AttnvizError, match=r"tales-train.arrow' is no stream of Arrow that can be read"):
+    with pytest.raises(AttnvizError, match=r"tales-train.arrow' is not a readable stream of Arrow"):
         texts(folder / "tales-train.arrow")
 
 
@@ -73,11 +73,11 @@ def test_rows_without_a_text_are_counted_by_their_reason(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "column", "said"),
     [
-        ("a.csv", "id,review\n1,x\n", None, r"has no column 'text'; column='id' works \(id or review\)"),
+        ("a.csv", "id,review\n1,x\n", None, r"has no column 'text'; use column='id' \(id or review\)"),
         ("a.csv", "id,review\n1,x\n", "reviews", "did you mean review"),
-        ("a.jsonl", '{"body": "x"}\n', None, "has no column 'text'; column='body' works"),
-        ("a.txt", "x", "text", "which has lines; leave it out"),
-        ("a.doc", "x", None, "is of no kind that is read; .txt, .jsonl"),
+        ("a.jsonl", '{"body": "x"}\n', None, "has no column 'text'; use column='body'"),
+        ("a.txt", "x", "text", "which has lines, not columns; leave it out"),
+        ("a.doc", "x", None, "has an unknown suffix; give files that end in .txt, .jsonl"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content: str, column: str | None, said: str) -> None:
@@ -119,5 +119,5 @@ def test_no_pipe_and_no_empty_name_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.txt")
     with pytest.raises(AttnvizError, match="is a pipe or a device"):
         texts(tmp_path / "a.txt")
-    with pytest.raises(AttnvizError, match="an empty name is no corpus"):
+    with pytest.raises(AttnvizError, match="an empty name is not a corpus"):
         texts("")

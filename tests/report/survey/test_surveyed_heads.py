@@ -102,8 +102,8 @@ def test_a_picture_is_cards_of_few_heads_points_for_axes_and_else_profiles() -> 
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        ("previous", "not two to four numbers"),
-        ("a,b,c,d,e", "not two to four"),
+        ("previous", "does not name two to four numbers"),
+        ("a,b,c,d,e", "does not name two to four"),
         ("previos,sink", "did you mean previous"),
     ],
 )

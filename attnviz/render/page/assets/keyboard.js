@@ -14,7 +14,7 @@ function helpDialog() {
 /**
  * Listens to keys.
  *
- * @param {(key: string, target: HTMLElement) => (() => unknown) | null | undefined} actionOf what a key does; nothing where it has no meaning
+ * @param {(key: string, target: HTMLElement) => (() => unknown) | null | undefined} actionOf what a key does; nothing if it does nothing here
  * @param {(field: HTMLInputElement) => unknown} enter what Enter does in a field
  */
 export function listenToKeys(actionOf, enter = () => {}) {

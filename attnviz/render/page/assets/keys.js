@@ -22,7 +22,7 @@ export function zoomByStep(direction) {
 }
 
 /**
- * What a key does; nothing where it has no meaning.
+ * What a key does; nothing if it does nothing here.
  *
  * @param {string} key
  * @param {HTMLElement} target
