@@ -229,7 +229,7 @@ class SurveyBrowser(Application[OpenedText]):
         """Returns the line of an example: why it was chosen, its number, its query, and the start of its text."""
         tokens = self.view.survey.examples.texts[example.id].tokens
         label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
-        before = f"{example.said:<8} {example.value:6.2f}  {label}  "
+        before = f"{example.reason:<8} {example.value:6.2f}  {label}  "
         return printable(before + first_words(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(before))))
 
     def on_data_table_row_highlighted(self) -> None:
