@@ -6,6 +6,7 @@ from typing import IO, Any, assert_never
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
+from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
@@ -170,7 +171,7 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 def _about_medium(tokens: Tokens) -> dict[str, Any]:
     """What the page must know to draw the medium: nothing of a text, else its name as ``medium``."""
     match tokens.canvas:
-        case Text():
+        case Text() | Image():  # an image by the labels of its patches
             return {}
         case unknown:
             assert_never(unknown)
