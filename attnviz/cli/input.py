@@ -1,4 +1,4 @@
-"""Reads the input of a command: a text (typed, piped, from a file or a sample) or a saved file."""
+"""Reads the input of a command: a text (typed, piped, from a file or a sample), an image, or a saved file."""
 
 import os
 import stat
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
 
-GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # as a message writes each option
+GIVEN_BY = {
+    "text": "TEXT",
+    "file": "--file",
+    "sample": "--sample",
+    "image": "--image",
+}  # as a message writes each option
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
@@ -30,7 +35,11 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
 
     given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if len(given) > 1:
-        raise AttnvizError(f"{' and '.join(given)} both give a text; use one of them")
+        raise AttnvizError(
+            f"{' and '.join(given)} both give {'an input' if input.image else 'a text'}; use one of them"
+        )
+    if input.image is not None:
+        return Subject(str(input.image), Kind.IMAGE)
     if len(input.file or ()) > 1:
         raise AttnvizError("only attnviz heads takes several --file; give one here")
     if input.file:
@@ -55,7 +64,7 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
 
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
-    if len(input.file or ()) > 1 and input.text is None and input.sample is None:
+    if len(input.file or ()) > 1 and input.text is None and input.sample is None and input.image is None:
         return [Subject(refuse_blank(read_text(path), tokenizer)) for path in input.file or ()]
     return [read_input(input, tokenizer)]
 

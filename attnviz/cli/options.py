@@ -64,6 +64,7 @@ class Input:
     sample: Annotated[
         str | None, Option("Use the sample text of this name; attnviz samples lists them.", names=_samples)
     ] = None
+    image: Annotated[Path | None, Option("Read this image (PNG, JPEG or WebP) with a vision model.")] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
 

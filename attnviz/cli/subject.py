@@ -1,4 +1,4 @@
-"""Decides by one table what kind of input a command is given: a text, or a file of some kind."""
+"""Decides by one table what kind of input a command is given: a text, an image, or a file of another kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
+IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
@@ -24,6 +25,7 @@ class Kind(Enum):
     """The kind of an input."""
 
     TEXT = auto()
+    IMAGE = auto()
     RECORDING = auto()
     SURVEY = auto()
     EFFECTS = auto()
@@ -65,12 +67,13 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.RECORDING, is_saved),
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
+    (Kind.IMAGE, lambda argument: _ends_with(argument, *IMAGES) and is_file(argument)),
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
     (Kind.FILE, is_file),
     (Kind.TEXT, lambda argument: True),
 )
-SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
+SHOWN = (Kind.TEXT, Kind.IMAGE, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,13 @@ class Subject:
 
     @property
     def is_text(self) -> bool:
-        """True for a text, which a model can run over."""
+        """True for a text."""
         return self.kind is Kind.TEXT
+
+    @property
+    def is_run(self) -> bool:
+        """True for a text or an image, which a model runs over."""
+        return self.kind in (Kind.TEXT, Kind.IMAGE)
 
     @property
     def is_survey(self) -> bool:
@@ -104,8 +112,8 @@ class Subject:
 
     @property
     def path(self) -> Path | None:
-        """The path of the file; ``None`` for a text."""
-        return None if self.is_text else Path(self.source)
+        """The path of the saved file; ``None`` for what a model runs over."""
+        return None if self.is_run else Path(self.source)
 
     def text_for(self, refusal: str) -> str:
         """Returns the text.
@@ -119,7 +127,7 @@ class Subject:
 
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
-        if not self.is_text and self.kind is not Kind.ARRAYS:
+        if not self.is_run and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":

@@ -1,6 +1,7 @@
 """Defines an example: the input of a model as the user gave it."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Self
 
 from attnviz.models.reading.settings import ModelSettings
@@ -14,16 +15,18 @@ class Example:
     the others before its model runs.
 
     Attributes:
-        text: the text of the queries.
+        text: the text of the queries; empty for an image.
         pair: the second text of a pair, such as BERT reads.
         context: another text, for keys and values (cross-attention).
         chat: if true, the text is a user's message, which is put into the model's chat template.
+        image: the file of an image, which a vision model reads instead of a text.
     """
 
-    text: str
+    text: str = ""
     pair: str | None = None
     context: str | None = None
     chat: bool = False
+    image: Path | None = None
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:
