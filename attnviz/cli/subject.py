@@ -119,8 +119,10 @@ class Subject:
         """Returns the text.
 
         Raises:
-            AttnvizError: with the message ``refusal``, if this is a file.
+            AttnvizError: with the message ``refusal``, if this is a saved file; for an image with a message of its own.
         """
+        if self.kind is Kind.IMAGE:
+            raise AttnvizError(f"{self.source!r} is an image, and this command reads a text; attnviz show draws it")
         if not self.is_text:
             raise AttnvizError(refusal)
         return self.source

@@ -63,7 +63,7 @@ def _images(picture: Picture, points: float, width: float, scale: float, ruler: 
     side = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     shape = image_of(panels[0])
     high = side * shape.height / shape.width
-    longest = max(ruler.width(panel.title, TITLE_POINTS) for panel in panels)
+    longest = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))  # a slide has titles elsewhere
     title = min(max(TITLE_POINTS * scale * min(side / longest, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale)
     line = title * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
