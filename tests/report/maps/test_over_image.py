@@ -18,7 +18,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.overlays import query_box
 from attnviz.report.picture.report import Heatmaps, ShadedText
 from attnviz.text.selection import Selection
-from tests.conftest import cells
+from tests.conftest import dense
 from tests.report.image_examples import image_recording
 
 
@@ -32,7 +32,7 @@ def report_of(recording: Recording, suffix: str = ".png", heads: str | None = No
 def test_without_a_query_the_class_token_looks_at_the_patches() -> None:
     recording = image_recording()
     [panel] = report_of(recording, heads="0.1").panels
-    row = cells(recording).weights[1, 0]  # type: ignore[attr-defined]
+    row = dense(recording).weights[1, 0]
     np.testing.assert_allclose(panel.values[0], row, rtol=1e-6)
     assert panel.visible[0].tolist() == [False] + [True] * 6  # [CLS] has no place to be drawn at
     assert panel.title == f"head 0.1 · {row[1:].sum():.0%} on image"
@@ -42,7 +42,7 @@ def test_without_a_query_the_class_token_looks_at_the_patches() -> None:
 def test_without_a_class_token_all_queries_look_in_the_mean() -> None:
     recording = image_recording(classes=False)
     report = report_of(recording, heads="0.2")
-    weights = cells(recording).weights[2]  # type: ignore[attr-defined]
+    weights = dense(recording).weights[2]
     np.testing.assert_allclose(report.panels[0].values[0], weights.mean(axis=0), rtol=1e-6)
     assert "the mean query" in report.caption
 
@@ -51,7 +51,7 @@ def test_without_a_class_token_all_queries_look_in_the_mean() -> None:
 def test_a_query_is_named_by_its_label_its_number_or_a_pixel(query: str) -> None:
     recording = image_recording()
     [panel] = report_of(recording, heads="0.0", query=query).panels
-    np.testing.assert_allclose(panel.values[0], cells(recording).weights[0, 6], rtol=1e-6)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(panel.values[0], dense(recording).weights[0, 6], rtol=1e-6)
     assert query_box(panel) == (60, 40, 90, 80)
 
 
