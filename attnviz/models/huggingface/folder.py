@@ -11,6 +11,8 @@ from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.base.reading import read_json, read_text
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
+    refuse_absurd_tokenizers,
+    refuse_kernels,
     refuse_unsafe_files,
     refuse_unsafe_paths,
     refuse_unsafe_weights,
@@ -20,6 +22,7 @@ from attnviz.text.selection import Selection, refuse_missing
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
+MAX_IMAGE_SIDE = 8192  # pixels to which an image processor may resize
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
@@ -90,26 +93,40 @@ def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
+    refuse_kernels(name, config)
     refuse_without_weights([file.name for file in folder.iterdir()], name)
     if images:
         _refuse_without_processor(folder, name)
-    elif not _has_tokenizer(folder):
-        if (folder / PROCESSOR).is_file():
-            raise AttnvizError(f"{name!r} reads images, not text; give one with {option('image', 'photo.jpg')}")
+        refuse_unsafe_weights(folder, name, config)
+        return config
+    if not _has_tokenizer(folder) and (folder / PROCESSOR).is_file() and "vocab_size" not in config:
+        raise AttnvizError(
+            f"{name!r} reads pictures or sounds and no text; give a picture with {option('image', 'photo.jpg')}; in "
+            "Python attnviz.record(model) records any input"
+        )
+    if not _has_tokenizer(folder):
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
         )
     refuse_unsafe_weights(folder, name, config)
     refuse_unsafe_paths(folder, name)
+    refuse_absurd_tokenizers(folder)
     return config
 
 
 def _refuse_without_processor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no image processor, whose settings are in a file of their own."""
+    """Raises AttnvizError if the folder has no image processor, or one that makes images too large for any memory."""
     if not (folder / PROCESSOR).is_file():
         raise AttnvizError(
             f"{name!r} has no {PROCESSOR}, so that it reads no images; give a text, or the folder of a vision model"
         )
+    settings = read_json(folder / PROCESSOR)
+    sizes = settings if isinstance(settings, dict) else {}
+    for key in (key for key in sizes if key.endswith("size")):
+        sides = sizes[key].values() if isinstance(sizes[key], dict) else [sizes[key]]
+        largest = max((side for side in sides if isinstance(side, int | float)), default=0)
+        if largest > MAX_IMAGE_SIDE:
+            raise AttnvizError(f"{PROCESSOR} of {name!r} has {key} {largest:g}, above the limit of {MAX_IMAGE_SIDE}")
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:

@@ -13,7 +13,14 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import lacks_memory
 from attnviz.media.image import Image
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
-from attnviz.models.huggingface.loading import load_model, quiet_library, refusals, said_by, sealed, silenced
+from attnviz.models.huggingface.loading import (
+    discard_output,
+    error_line,
+    forbid_pickles_and_network,
+    load_model,
+    quiet_library,
+    refusals,
+)
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Reader
@@ -98,7 +105,7 @@ class ImageReader(Reader):
         self.refuse_parts(example)
         assert example.image is not None
         opened = open_image(example.image)
-        with self.running(), refusals(self.settings.model), silenced():
+        with self.running(), refusals(self.settings.model), discard_output():
             pixels, places = self._pixels_of(opened), self._places(opened)
         image = image_of(opened, example.image.name)
         tokens = image_tokens(image, places)
@@ -131,7 +138,7 @@ class ImageReader(Reader):
         except Exception as error:
             if lacks_memory(error):
                 raise
-            raise AttnvizError(f"{self.settings.model!r} cannot run on this image: {said_by(error)}") from error
+            raise AttnvizError(f"{self.settings.model!r} cannot run on this image: {error_line(error)}") from error
 
     def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
         """Returns the module's input for an image, on its device."""
@@ -166,7 +173,7 @@ def load_processor(folder: Path) -> Any:
     import transformers
 
     kind: Any = transformers.AutoImageProcessor
-    with sealed(), silenced():
+    with forbid_pickles_and_network(), discard_output():
         return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 

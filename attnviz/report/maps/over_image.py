@@ -167,7 +167,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
         group=group,
-        seen=None if counted_keys is None else counted_keys.astype(np.float32),
+        visible_keys=None if counted_keys is None else counted_keys.astype(np.float32),
         inside=mass_mask(weights) if weights.sum() > 0 else None,
     )
 

@@ -99,10 +99,29 @@ def test_windows_are_in_their_places_after_merging_and_refused_before(tmp_path: 
         recorded(folder, photo)
 
 
+def test_refuses_a_processor_that_makes_huge_images(tmp_path: Path, photo: Path) -> None:
+    model = t.ViTModel(t.ViTConfig(**SMALL, image_size=32, patch_size=16))
+    folder = folder_of(tmp_path, model, t.ViTImageProcessor(size={"height": 10**6, "width": 10**6}))
+    with pytest.raises(AttnvizError, match=r"preprocessor_config.json .* has size 1e\+06, above the limit of 8192"):
+        recorded(folder, photo)
+
+
+def test_reads_the_vision_tower_of_a_model_of_both(tmp_path: Path, photo: Path) -> None:
+    parts: dict[str, Any] = {
+        "text_config": {**SMALL, "vocab_size": 20},
+        "vision_config": {**SMALL, "image_size": 32, "patch_size": 16},
+    }
+    model = t.CLIPModel(t.CLIPConfig(**parts, projection_dim=8))
+    folder = folder_of(tmp_path, model, t.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32))
+    [first, _] = recorded(folder, photo).maps
+    assert first.key_tokens.labels == ("[CLS]", "r0c0", "r0c1", "r1c0", "r1c1")
+    assert first.key_tokens.places[1].tolist() == [16, 0, 48, 32]  # cropped to the middle of 96 x 64 pixels
+
+
 def test_refuses_what_does_not_fit(vit: Path, photo: Path, tmp_path: Path) -> None:
     with pytest.raises(AttnvizError, match="the seeded model reads text"):
         open_reader(ModelSettings(), "images")
-    with pytest.raises(AttnvizError, match="reads images, not text; give one with"):
+    with pytest.raises(AttnvizError, match="reads pictures or sounds and no text; give a picture with"):
         open_reader(ModelSettings(model=str(vit))).read(Example("a text"))
     with pytest.raises(AttnvizError, match="does not apply to images"):
         open_reader(ModelSettings(model=str(vit), generate=3), "images")
