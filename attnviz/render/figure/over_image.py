@@ -52,7 +52,7 @@ def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: 
     if query is not None:
         left, top, right, bottom = query
         frame = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=theme["mark"])
-        frame.set_linewidth(QUERY_POINTS)
+        frame.set(linewidth=QUERY_POINTS, zorder=3)  # above the outline
         axes.add_patch(frame).set_clip_on(False)
 
 
