@@ -1,4 +1,4 @@
-"""Reads the input of a command: a text (typed, piped, from a file or a sample) or a saved file."""
+"""Reads the input of a command: a text (typed, piped, from a file or a sample), an image, or a saved file."""
 
 import os
 import stat
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 MAX_BATCH_TEXTS = 10_000
-GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
+GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample", "image": "--image"}  # by the name of its option
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
@@ -26,30 +26,43 @@ def read_input(input: Input, tokenizer: str) -> Subject:
 
 def _read_subject(input: Input, tokenizer: str) -> Subject:
     """Returns the text, saved file, sample or standard input; else the first sample."""
-    from attnviz.base.reading import read_stream, read_text
     from attnviz.text.samples import read_sample, samples
 
     given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
     if len(given) > 1:
-        raise AttnvizError(f"{' and '.join(given)} both give a text; use one of them")
-    if len(input.file or ()) > 1:
-        raise AttnvizError("only attnviz heads takes several --file; give one here")
+        inputs = "an input" if input.image else "a text"
+        raise AttnvizError(f"{' and '.join(given)} both give {inputs}; use one of them")
+    if input.image is not None:
+        return Subject(str(input.image), Kind.IMAGE)
     if input.file:
-        if (found := Subject.of(str(input.file[0]))).kind is Kind.CHAT:
-            return found
-        return Subject(refuse_blank(read_text(input.file[0]), tokenizer))
+        return _of_files(input.file, tokenizer)
     if input.sample is not None:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
         return Subject.of(refuse_blank(str(input.text), tokenizer)).shown()
     if input.text == "-" or is_piped():
-        if sys.stdin is None:
-            raise AttnvizError("standard input is closed; give a text or --file FILE")
-        text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
-        return Subject(refuse_blank(text, tokenizer))
+        return _of_pipe(tokenizer)
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return Subject(read_sample(first))
+
+
+def _of_files(files: list[Path], tokenizer: str) -> Subject:
+    from attnviz.base.reading import read_text
+
+    if len(files) > 1:
+        raise AttnvizError("only attnviz heads takes several --file; give one here")
+    found = Subject.of(str(files[0]))
+    return found if found.kind is Kind.CHAT else Subject(refuse_blank(read_text(files[0]), tokenizer))
+
+
+def _of_pipe(tokenizer: str) -> Subject:
+    from attnviz.base.reading import read_stream
+
+    if sys.stdin is None:
+        raise AttnvizError("standard input is closed; give a text or --file FILE")
+    text = read_stream(sys.stdin.buffer, "standard input").removesuffix("\n")
+    return Subject(refuse_blank(text, tokenizer))
 
 
 def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject]:
@@ -60,7 +73,7 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
         raise AttnvizError("--passages stand before one text; give one --file")
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
-    if len(input.file or ()) > 1 and input.text is None and input.sample is None:
+    if len(input.file or ()) > 1 and input.text is None and input.sample is None and input.image is None:
         return [Subject(refuse_blank(read_text(path), tokenizer)) for path in input.file or ()]
     return [read_input(input, tokenizer)]
 

@@ -1,6 +1,7 @@
 """Makes the recordings that a command line asks for: of one text, of a batch, or two to compare."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, flag
@@ -21,19 +22,22 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 def record(
     subject: Subject, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
 ) -> "Recording":
-    """Returns the recording of a text, or the saved recording that the input names.
+    """Returns the recording of a text or an image, or the saved recording that the input names.
 
     Args:
-        subject: the text or the saved recording.
-        settings: of the model that runs over a text.
-        selection: the layers and heads to record of a text.
+        subject: the text, the image or the saved recording.
+        settings: of the model that runs over a text or an image.
+        selection: the layers and heads to record of a text or an image.
         whole: True if all numbers of a saved recording will be read.
         values: True to record what each key contributes too.
     """
-    if not subject.is_text:
+    if not subject.is_run:
         return subject.recording(whole)
+    from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
+    if not subject.is_text:
+        return open_reader(settings, "images").record(Example(image=Path(subject.source)), selection, values)
     return open_reader(settings).record(subject.example(settings), selection, values)
 
 
@@ -155,7 +159,7 @@ def record_models(
         selection: the layers and heads to record.
         values: True to record what each key contributes too.
     """
-    if not (text.is_text and (other is None or other.is_text)):
+    if not (text.is_run and (other is None or other.is_run)):
         raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
     before = record(text, settings, selection, values=values)
     after = record(text if other is None else other, replace(settings, model=model), selection, values=values)

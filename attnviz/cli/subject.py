@@ -1,4 +1,4 @@
-"""Decides by one table what kind of input a command is given: a text, a chat, or a file of some kind."""
+"""Decides by one table what kind of input a command is given: a text, a chat, an image, or a file of another kind."""
 
 import os
 import shlex
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
+IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 MAX_NEAR = 1000  # files of a folder whose names are compared
 OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
@@ -36,6 +37,7 @@ class Kind(Enum):
 
     TEXT = auto()
     CHAT = auto()
+    IMAGE = auto()
     RECORDING = auto()
     SURVEY = auto()
     EFFECTS = auto()
@@ -90,6 +92,7 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
     (Kind.CHAT, lambda argument: _ends_with(argument, ".json") and is_file(argument) and _holds_messages(argument)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
+    (Kind.IMAGE, lambda argument: _ends_with(argument, *IMAGES) and is_file(argument)),
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
     (Kind.FILE, is_file),
@@ -108,7 +111,7 @@ def _near(argument: str) -> str:
     return nearest(argument, names)
 
 
-SHOWN = (Kind.TEXT, Kind.CHAT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
+SHOWN = (Kind.TEXT, Kind.CHAT, Kind.IMAGE, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take
 
 
 @dataclass(frozen=True)
@@ -138,14 +141,19 @@ class Subject:
         return self.kind in (Kind.TEXT, Kind.CHAT)
 
     @property
+    def is_run(self) -> bool:
+        """True for a text, a chat or an image, which a model runs over."""
+        return self.is_text or self.kind is Kind.IMAGE
+
+    @property
     def is_survey(self) -> bool:
         """True for a saved survey."""
         return self.kind is Kind.SURVEY
 
     @property
     def path(self) -> Path | None:
-        """The path of the recording, survey, effects or arrays; ``None`` for a text or a chat."""
-        return None if self.is_text else Path(self.source)
+        """The path of the saved file; ``None`` for what a model runs over."""
+        return None if self.is_run else Path(self.source)
 
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
         """Returns the example of this text or chat.
@@ -155,10 +163,12 @@ class Subject:
             refusal: the message for any other kind.
 
         Raises:
-            AttnvizError: if this is a saved file, or a chat whose messages cannot be read.
+            AttnvizError: if this is a saved file or an image, or a chat whose messages cannot be read.
         """
         from attnviz.models.reading.example import Example
 
+        if self.kind is Kind.IMAGE:
+            raise AttnvizError(f"{self.source!r} is an image, and this command reads a text; attnviz show draws it")
         if not self.is_text:
             raise AttnvizError(refusal)
         if self.kind is Kind.TEXT and self.passages is None:
@@ -174,7 +184,7 @@ class Subject:
 
     def refuse_recorded(self) -> None:
         """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
-        if not self.is_text and self.kind is not Kind.ARRAYS:
+        if not self.is_run and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":

@@ -30,7 +30,7 @@ class SourceRow:
     @property
     def title(self) -> str:
         """The name of the model in a sentence."""
-        return self.name if self is PRETRAINED else f"the {self.name} model"
+        return self.name if self in (PRETRAINED, IMAGES) else f"the {self.name} model"
 
     def load(self) -> type[Reader]:
         """Imports and returns the reader class."""
@@ -51,6 +51,11 @@ PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
     "attnviz.models.huggingface.reader:HuggingFaceReader",
     ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
 )
+IMAGES = SourceRow(  # the same, given an image
+    "a Hugging Face vision model",
+    "attnviz.models.huggingface.image_reader:ImageReader",
+    ("device_map", "dense"),
+)
 SOURCES = (*BUILT_IN, PRETRAINED)
 
 
@@ -59,14 +64,15 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
     Args:
         settings: settings that build or load the model.
-        use: the purpose: maps, predictions or texts of a corpus.
+        use: the purpose: maps of a text or of an image, predictions, or texts of a corpus.
 
     Raises:
-        AttnvizError: if a setting was given that the model does not use.
+        AttnvizError: if a setting was given that the model does not use, or an image for a model of texts.
     """
-    refuse_unused(settings)
+    row = row_of(settings.model, use)
+    refuse_unused(settings, row)
     refuse_little_memory()
-    return row_of(settings.model).load()(settings, [row.name for row in BUILT_IN], use)
+    return row.load()(settings, [row.name for row in BUILT_IN], use)
 
 
 def reader_class(model: str) -> type[Reader]:
@@ -83,9 +89,20 @@ def refuse_untrained(model: str) -> None:
         )
 
 
-def row_of(model: str) -> SourceRow:
-    """Returns the row of a model by its name."""
-    return next((row for row in BUILT_IN if row.name == model), PRETRAINED)
+def row_of(model: str, use: Use = "maps") -> SourceRow:
+    """Returns the row of a model by its name and use.
+
+    Raises:
+        AttnvizError: if a model of this package is to read an image.
+    """
+    found = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
+    if use != "images":
+        return found
+    if found is not PRETRAINED:
+        raise AttnvizError(
+            f"{found.title} reads text; give {option('model')} the folder of a vision model for an image"
+        )
+    return IMAGES
 
 
 def used_settings(model: str) -> tuple[str, ...]:
@@ -93,11 +110,13 @@ def used_settings(model: str) -> tuple[str, ...]:
     return (*COMMON_SETTINGS, *row_of(model).settings)
 
 
-def refuse_unused(settings: ModelSettings) -> None:
+def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
     """Raises AttnvizError if a setting was given that the model does not use; the message names models that do."""
-    used = used_settings(settings.model)
+    used = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
     given = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused = next((name for name in given if name not in used), None)
     if unused is not None:
+        if row is IMAGES:
+            raise AttnvizError(f"{option(unused)} does not apply to images; leave it out")
         users = known_names(row.title for row in SOURCES if unused in row.settings)
         raise AttnvizError(f"{option(unused)} does not apply to {option('model', settings.model)}; use it with {users}")

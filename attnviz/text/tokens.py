@@ -364,8 +364,9 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
     from tokenizers import Tokenizer
 
     if not Path(path).is_file():
-        names = known_names([*TOKENIZERS, "the path of a tokenizer.json"])
-        raise AttnvizError(f"unknown tokenizer {path!r}; choose {names}")
+        raise AttnvizError(
+            f"unknown tokenizer {path!r}; {choices(path, [*TOKENIZERS, 'the path of a tokenizer.json'])}"
+        )
     refuse_absurd_tokenizer(Path(path))
     try:
         encoder = Tokenizer.from_file(path)

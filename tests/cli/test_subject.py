@@ -19,6 +19,7 @@ def files(in_folder: Path, recording: Recording) -> Path:
     (in_folder / "survey.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     (in_folder / "effects.json").write_text('{"format": "attnviz effects", "version": 1}')
     (in_folder / "picture.png").write_bytes(b"\x89PNG")
+    (in_folder / "picture.gif").write_bytes(b"GIF")
     (in_folder / "other.json").write_text("{}")
     (in_folder / "chat.json").write_text('[{"role": "user", "content": "Life is short"}]')
     (in_folder / "model").mkdir()
@@ -37,7 +38,7 @@ KINDS = [
     ("and/or", Kind.TEXT),
     ("/", Kind.FOLDER),
     ("e.g.", Kind.TEXT),
-    ("picture.png", Kind.FILE),
+    ("picture.png", Kind.IMAGE),
     ("\0", Kind.TEXT),
     ("a" * 5000, Kind.TEXT),
     ("two words.npz", Kind.TEXT),
@@ -100,7 +101,7 @@ def test_effects_are_known_by_every_command(files: Path, command: str, capsys: p
     [
         ("run.safetensor", "there is no file 'run.safetensor'; did you mean run.safetensors?"),
         ("nope.txt", "there is no file 'nope.txt'; printf %s nope.txt | attnviz show - draws these words"),
-        ("picture.png", "'picture.png' is a picture; use attnviz.record(model)"),
+        ("picture.gif", "'picture.gif' is a picture; use attnviz.record(model)"),
     ],
 )
 @pytest.mark.parametrize("command", ["show", "heads", "explain"])
@@ -109,6 +110,14 @@ def test_a_file_that_is_not_there_and_a_picture_are_no_text(
 ) -> None:
     assert main([command, argument]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_an_image_needs_a_vision_model_and_explain_a_text(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("show", "heads"):
+        assert main([command, "picture.png"]) == 1
+        assert "the seeded model reads text; give --model the folder of a vision model" in capsys.readouterr().err
+    assert main(["explain", "picture.png"]) == 1
+    assert "'picture.png' is an image, and this command reads a text" in capsys.readouterr().err
 
 
 def test_a_picture_given_as_a_texts_file_is_called_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

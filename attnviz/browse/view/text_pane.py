@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.view.boxes import Paragraph, Piece
+from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.report.picture.colors import ColorScale
 from attnviz.text.units import Units
@@ -42,7 +43,7 @@ def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
         most: the most lines.
     """
     match tokens.units.tokens.canvas:
-        case Text():
+        case Text() | Image():  # an image by the labels of its patches
             lines = tuple(map(tuple, wrapped(tokens, width, most)))
             return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
         case unknown:

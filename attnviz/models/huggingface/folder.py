@@ -22,18 +22,21 @@ from attnviz.text.selection import Selection, refuse_missing
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", re.ASCII)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
+MAX_IMAGE_SIDE = 8192  # pixels to which an image processor may resize
+PROCESSOR = "preprocessor_config.json"  # settings of the image processor
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
 MEANINGLESS_NAME = re.compile(r"(model|checkpoint|weights|snapshot|final|best)?s?[-_]?\d*", re.IGNORECASE)
 
 
-def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
+def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) -> Path:
     """Returns the folder of a model: a local folder, one in the hub's cache, or a new download.
 
     Args:
         name: the folder, or the model's name on the hub.
         built_in: names of the models of this package, for messages.
+        images: true for a model that reads images, which needs an image processor and no tokenizer.
 
     Raises:
         AttnvizError: if there is no such model, or it cannot be loaded safely; within two seconds without a network.
@@ -49,8 +52,8 @@ def find_model(name: str, built_in: Sequence[str] = ()) -> Path:
             raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if not path.is_dir():
-        path = _from_hub(name)
-    check_folder(path, name)
+        path = _from_hub(name, images)
+    check_folder(path, name, images)
     return path
 
 
@@ -65,31 +68,41 @@ def would_be_fetched(name: str) -> bool:
     return cached is None or not _is_whole(cached)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, images: bool = False) -> Path:
     """Returns the folder of a model in the hub's cache; downloads it if it is missing or incomplete."""
     from attnviz.models.huggingface.hub import cached_model, download_model
 
     cached = cached_model(name)
-    if cached is not None and _is_whole(cached):
+    if cached is not None and _is_whole(cached, images):
         return cached
     return download_model(name, refuse_without_weights, in_part=cached is not None)
 
 
-def check_folder(folder: Path, name: str) -> dict[str, Any]:
+def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any]:
     """Checks the folder of a model, and returns its configuration.
 
+    Args:
+        folder: the model's folder.
+        name: the model's name in messages.
+        images: true for a model that reads images, which needs an image processor and no tokenizer.
+
     Raises:
-        AttnvizError: if configuration, safetensors weights or tokenizer are missing, or if a library that loads the
-            folder would open something unsafe.
+        AttnvizError: if configuration, safetensors weights, tokenizer or image processor are missing, or if a library
+            that loads the folder would open something unsafe.
     """
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
     refuse_kernels(name, config)
     refuse_without_weights([file.name for file in folder.iterdir()], name)
-    if not _has_tokenizer(folder) and (folder / "preprocessor_config.json").is_file() and "vocab_size" not in config:
+    if images:
+        _refuse_without_processor(folder, name)
+        refuse_unsafe_weights(folder, name, config)
+        return config
+    if not _has_tokenizer(folder) and (folder / PROCESSOR).is_file() and "vocab_size" not in config:
         raise AttnvizError(
-            f"{name!r} reads pictures or sounds and no text; in Python attnviz.record(model) records any input"
+            f"{name!r} reads pictures or sounds and no text; give a picture with {option('image', 'photo.jpg')}; in "
+            "Python attnviz.record(model) records any input"
         )
     if not _has_tokenizer(folder):
         raise AttnvizError(
@@ -99,6 +112,21 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
     refuse_unsafe_paths(folder, name)
     refuse_absurd_tokenizers(folder)
     return config
+
+
+def _refuse_without_processor(folder: Path, name: str) -> None:
+    """Raises AttnvizError if the folder has no image processor, or one that makes images too large for any memory."""
+    if not (folder / PROCESSOR).is_file():
+        raise AttnvizError(
+            f"{name!r} has no {PROCESSOR}, so that it reads no images; give a text, or the folder of a vision model"
+        )
+    settings = read_json(folder / PROCESSOR)
+    sizes = settings if isinstance(settings, dict) else {}
+    for key in (key for key in sizes if key.endswith("size")):
+        sides = sizes[key].values() if isinstance(sizes[key], dict) else [sizes[key]]
+        largest = max((side for side in sides if isinstance(side, int | float)), default=0)
+        if largest > MAX_IMAGE_SIDE:
+            raise AttnvizError(f"{PROCESSOR} of {name!r} has {key} {largest:g}, above the limit of {MAX_IMAGE_SIDE}")
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:
@@ -114,11 +142,15 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
     raise AttnvizError(f"{name!r} has no weights; give a folder with model.safetensors")
 
 
-def _is_whole(folder: Path) -> bool:
-    """True if a folder is complete: configuration, tokenizer, and every file of weights that its index names."""
+def _is_whole(folder: Path, images: bool = False) -> bool:
+    """True if a folder is complete: configuration, tokenizer (image processor), and each file of weights it names."""
     names = {file for index in folder.glob("*.safetensors.index.json") for file in _indexed(index)}
     weights = all((folder / name).is_file() for name in names) and any(folder.glob("*.safetensors"))
-    return weights and (folder / "config.json").is_file() and _has_tokenizer(folder)
+    return (
+        weights
+        and (folder / "config.json").is_file()
+        and ((folder / PROCESSOR).is_file() if images else _has_tokenizer(folder))
+    )
 
 
 def _indexed(index: Path) -> set[str]:

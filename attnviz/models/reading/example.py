@@ -1,6 +1,7 @@
 """Defines an example: the input of a model as the user gave it."""
 
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from attnviz.models.reading.settings import ModelSettings
@@ -19,20 +20,22 @@ class Example:
     the others before its model runs.
 
     Attributes:
-        text: the text of the queries.
+        text: the text of the queries; empty for an image.
         pair: the second text of a pair, such as BERT reads.
         context: another text, for keys and values (cross-attention).
         chat: if true, the text is a user's message, which is put into the model's chat template.
         messages: a conversation, which is put into the chat template instead of the text; ``None`` for a text.
         passages: where passages stand in the text, and the question after them; empty for a text without passages.
+        image: the file of an image, which a vision model reads instead of a text.
     """
 
-    text: str
+    text: str = ""
     pair: str | None = None
     context: str | None = None
     chat: bool = False
     messages: "Conversation | None" = None
     passages: "tuple[Passage, ...]" = ()
+    image: Path | None = None
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:

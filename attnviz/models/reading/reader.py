@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attnviz.text.selection import Selection
     from attnviz.text.tokens import Tokens
 
-Use = Literal["maps", "predictions", "texts"]
+Use = Literal["maps", "predictions", "texts", "images"]
 FRAME_TEXT = "a"  # any text shows the special tokens around it
 
 
@@ -42,8 +42,8 @@ class Reader(ABC):
     Args:
         settings: settings that build or load the model, and run it.
         built_in: names of the models of this package, for messages.
-        use: the purpose of the module: ``maps`` of single texts, ``predictions`` to measure, or ``texts`` of a
-            corpus, many at once.
+        use: the purpose of the module: ``maps`` of single texts, ``predictions`` to measure, ``texts`` of a corpus,
+            many at once, or maps of ``images``.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text",)

@@ -3,12 +3,10 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 import numpy as np
 
 from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.media.text import Text
 from attnviz.render.figure.layout import BAR_WIDTH, Bar, Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
@@ -82,8 +80,21 @@ class Strokes:
 
 
 @dataclass(frozen=True, eq=False)
+class PlacedImage:
+    """An image with weights over it, at a place in inches.
+
+    Attributes:
+        box: its place on the page.
+        panel: the weights.
+    """
+
+    box: Box
+    panel: Panel
+
+
+@dataclass(frozen=True, eq=False)
 class TokenLayout:
-    """The layout of a page of arcs or texts, in inches.
+    """The layout of a page of arcs, texts or images, in inches.
 
     Attributes:
         width: the width of the page.
@@ -94,6 +105,7 @@ class TokenLayout:
         strokes: the lines between tokens, one item per head.
         lines: the lines of the title, the heads' titles and the remarks.
         bars: the colour bars.
+        images: the images.
     """
 
     width: float
@@ -104,6 +116,7 @@ class TokenLayout:
     strokes: tuple[Strokes, ...]
     lines: tuple[TextLine, ...]
     bars: tuple[Bar, ...]
+    images: tuple[PlacedImage, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +128,7 @@ class Content:
     words: tuple[Word, ...]
     strokes: tuple[Strokes, ...] = ()
     lines: tuple[TextLine, ...] = ()
+    images: tuple[PlacedImage, ...] = ()
 
 
 Fill = Callable[[Picture, float, float, float, Ruler], Content]
@@ -122,15 +136,23 @@ Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
     """The layout of arcs: for each head two columns of tokens, as large as the page allows."""
-    return _layout_of(picture, _arcs, [], ruler)
+    return token_layout(picture, _arcs, [], ruler)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
     """The layout of texts: one per head, with tokens as large as the page allows, and the colour bar."""
-    return _layout_of(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+    return token_layout(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
-def _layout_of(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
+def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
+    """The layout of a page whose content is as large as the page allows.
+
+    Args:
+        picture: the picture with its words.
+        fill: lays out the content for a font size and a width.
+        bars: the colour bars; only the first is drawn.
+        ruler: measures the text.
+    """
     page = page_size(picture.look)
     wide, high, scale, margin = page.width, page.height, page.scale, page.margin
     beside = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
@@ -188,6 +210,10 @@ def _layout_from(
         strokes=tuple(Strokes(strokes.ends + corner, strokes.strengths) for strokes in content.strokes),
         lines=(*head.at(margin, page[1] - margin), *lines, *foot.at(margin, margin + foot.height)),
         bars=tuple(replace(bar, box=place) for bar in bars[:1]),
+        images=tuple(
+            replace(image, box=replace(image.box, x=image.box.x + left, y=image.box.y + top))
+            for image in content.images
+        ),
     )
 
 
@@ -296,11 +322,7 @@ def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ru
         for text in ruler.wrap(panel.title, points * 0.85, width):
             lines.append(TextLine(0, y, text, points * 0.85))
             y -= points * LINE_HEIGHT / POINTS_PER_INCH
-        match panel.columns.canvas:
-            case Text():
-                paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
-            case unknown:
-                assert_never(unknown)
+        paragraph = list(_paragraph(panel, y - row / 2, points, width, row, ruler))
         words += paragraph
         y = paragraph[-1].y - row * 1.4
     right = max(word.box.x + word.box.width for word in words if word.box)

@@ -2,11 +2,13 @@
 
 import io
 import warnings
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, assert_never
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
+from attnviz.media.image import Image
+from attnviz.media.text import Text
 from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
@@ -157,9 +159,22 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
             case Arcs():
                 return _draw_tokens(arrange_arcs(picture, ruler), picture.look)
             case ShadedText():
-                return _draw_tokens(arrange_text(picture, ruler), picture.look)
+                return _draw_tokens(_arranged(picture, ruler), picture.look)
             case _:
                 return _draw_maps(arrange(picture, ruler), picture.look, vector)
+
+
+def _arranged(picture: Picture, ruler: Ruler) -> TokenLayout:
+    """The layout of rows of weights over the medium of their keys."""
+    match picture.panels[0].columns.canvas:
+        case Text():
+            return arrange_text(picture, ruler)
+        case Image():
+            from attnviz.render.figure.over_image import arrange_images
+
+            return arrange_images(picture, ruler)
+        case unknown:
+            assert_never(unknown)
 
 
 def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
@@ -209,7 +224,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
-    """A figure of arcs or text: tokens with lines between them or colours behind them."""
+    """A figure of arcs, text or images: tokens with lines between them or colours behind them, or images below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -224,6 +239,11 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
         lines.set_transform(drawn.dpi_scale_trans)
         drawn.add_artist(lines)
+    if layout.images:
+        from attnviz.render.figure.over_image import draw_image
+
+        for image in layout.images:
+            draw_image(drawn, image, layout, theme)
     for word in layout.words:
         _draw_word(drawn, word, word.points or layout.points, theme)
     for bar in layout.bars:

@@ -6,6 +6,7 @@ from typing import IO, Any, assert_never
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
+from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
@@ -29,6 +30,7 @@ NO_SINGLE_CELLS = (
     "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
     "mask and bias; this one has none, or a mask or bias that is given cell by cell."
 )
+IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
 MAX_LABELLED_TOKENS = 3  # the label of a block lists up to this many tokens; of a larger one, the first and the last
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
@@ -150,7 +152,8 @@ class _Texts:
 
     def number(self, tokens: Tokens, span: slice) -> int:
         """The index of the text that an axis over a span of tokens shows."""
-        key = (tokens.text, tokens.labels, span.start, span.stop)
+        image = id(tokens.canvas) if isinstance(tokens.canvas, Image) else None
+        key = (tokens.text, tokens.labels, span.start, span.stop, image)
         if key not in self.known:
             self.known[key] = len(self.described)
             self.described.append(_about_text(tokens, span, self.plan))
@@ -162,18 +165,39 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         about = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        return about | _about_medium(tokens)
+        return about | _about_medium(tokens, span)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
-    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)} | _about_medium(tokens)
+    return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
 
 
-def _about_medium(tokens: Tokens) -> dict[str, Any]:
-    """What the page must know to draw the medium: nothing of a text, else its name as ``medium``."""
+def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
+    """What the page must know to draw the medium: nothing of a text, else its name as ``medium`` and its content."""
     match tokens.canvas:
         case Text():
             return {}
+        case Image():
+            return {"medium": "image"} | _about_image(tokens, span)
         case unknown:
             assert_never(unknown)
+
+
+def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
+    """The image in grey as a data address, its size, and the rectangle of each token, or ``None``."""
+    import base64
+    import io
+
+    from PIL import Image as Pillow
+
+    image = tokens.canvas
+    assert isinstance(image, Image)
+    with io.BytesIO() as file:
+        Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
+        source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    placed = zip(tokens.places[span].tolist(), tokens.medium[span].tolist(), strict=True)
+    return {
+        "image": {"src": source, "width": image.width, "height": image.height},
+        "places": [place if medium >= 0 else None for place, medium in placed],
+    }
 
 
 def _block_label(labels: tuple[str, ...]) -> str:

@@ -1,12 +1,14 @@
-"""Draws a text in a terminal with each token on the colour of its weight, or followed by the weight without colour."""
+"""Draws a row of weights over its medium in a terminal: tokens of a text on colours, an image in half blocks."""
 
 from collections.abc import Iterator
 from typing import assert_never
 
 from rich.cells import cell_len
 
+from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
+from attnviz.render.terminal.over_image import image_lines
 from attnviz.report.picture.colors import ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
@@ -15,14 +17,20 @@ MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not writte
 
 
 def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the text of each panel under its title."""
+    """Yields the text of each panel under its title, or images side by side."""
+    match panels[0].columns.canvas:
+        case Image():
+            yield from image_lines(panels, look)
+        case Text():
+            yield from _texts(panels, look)
+        case unknown:
+            assert_never(unknown)
+
+
+def _texts(panels: list[Panel], look: Look) -> Iterator[Line]:
     for panel in panels:
         yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
-        match panel.columns.canvas:
-            case Text():
-                yield from _flowed(_tokens(panel, look), look.width)
-            case unknown:
-                assert_never(unknown)
+        yield from _flowed(_tokens(panel, look), look.width)
         yield []
 
 

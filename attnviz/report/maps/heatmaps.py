@@ -1,7 +1,7 @@
 """Turns a recording into a report of its chosen heads: maps with labels, tables, thumbnails, or exact numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -11,6 +11,7 @@ from attnviz.base.errors import option
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
 from attnviz.report.heads.head_summaries import HeadSummaries, summarize_heads
 from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
 from attnviz.report.picture.look import Look
@@ -60,10 +61,8 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     summaries = summarize_heads(original or recording, options)
     order = ranked(chosen, options)
     heads, notes = [head for head, _ in order], _notes(order, options, summaries)
-    if options.look.drawn_style in ("arcs", "text"):
-        from attnviz.report.maps.arcs_and_text import arcs_report, text_report
-
-        draw = arcs_report if options.look.drawn_style == "arcs" else text_report
+    draw = _shaded_rows(heads, options)
+    if draw is not None:
         return draw(recording, heads, options, notes)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
@@ -83,6 +82,28 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     from attnviz.report.maps.fitting import fit_screen
 
     return fit_screen(recording, heads, options, summaries, whole)
+
+
+def _shaded_rows(
+    heads: list[ChosenHead], options: ReportOptions
+) -> Callable[[Recording, list[ChosenHead], ReportOptions, Notes], Arcs | ShadedText] | None:
+    """The function that draws arcs, or rows of weights over a text or an image; ``None`` if maps are drawn."""
+    if shows_images(heads, options):
+        from attnviz.report.maps.over_image import image_report
+
+        return image_report
+    if options.look.drawn_style == "heatmap":
+        return None
+    from attnviz.report.maps.arcs_and_text import arcs_report, text_report
+
+    return arcs_report if options.look.drawn_style == "arcs" else text_report
+
+
+def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
+    """True if rows of weights are drawn over the image that the keys stand in: the default, and for a query."""
+    style = options.look.style or "text"
+    images = all(isinstance(head.maps.key_tokens.canvas, Image) for head in heads)
+    return images and style == "text" and options.table is None
 
 
 def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
@@ -301,6 +322,8 @@ def recorded_order(some: list[Item], chosen: list[Item]) -> list[Item]:
 def _first_query(head: ChosenHead, wanted: str) -> int | None:
     """The query named by a number or a token, counted from the first query shown; ``None`` if it is not shown."""
     from attnviz.report.maps.arcs_and_text import find_query
+    from attnviz.report.maps.over_image import find_pixel, is_pixel
 
-    place, _ = find_query(head.maps.query_tokens, wanted)
+    tokens = head.maps.query_tokens
+    place = find_pixel(tokens, wanted) if is_pixel(tokens, wanted) else find_query(tokens, wanted)[0]
     return place - head.queries.start if head.queries.start <= place < head.queries.stop else None

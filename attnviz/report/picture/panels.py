@@ -183,6 +183,7 @@ class Panel:
         decimals: decimals of the numbers in cells; ``None`` for those of the quantity.
         lift: True if colours show multiples of uniform attention instead of the values.
         marked: the query and the key whose row, column or cell is outlined; ``None`` for no outline.
+        inside: ``(columns,)``, the patches of an image that an outline encloses; ``None`` for no outline.
     """
 
     title: str
@@ -200,6 +201,7 @@ class Panel:
     decimals: int | None = None
     lift: bool = False
     marked: tuple[int | None, int | None] = (None, None)
+    inside: BoolArray | None = None
 
     @property
     def outline(self) -> tuple[int, int, int, int] | None:

@@ -11,6 +11,7 @@ from attnviz.base.printable import printable_line
 from attnviz.maps.heads import ChosenHead, tokens_of
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
@@ -43,7 +44,9 @@ def text_title(recording: Recording) -> str:
 
 
 def _written(tokens: "Tokens") -> str:
-    """Returns the text, or the labels of tokens without a text; "" if the labels only number the tokens."""
+    """Returns the text, the title of an image, or the labels of tokens; "" if the labels only number the tokens."""
+    if isinstance(tokens.canvas, Image):
+        return tokens.canvas.title
     labels = tokens.labels[:MAX_READ_CHARACTERS]
     if tokens.text or all(label.endswith(str(place)) for place, label in enumerate(labels)):
         return tokens.text

@@ -1,11 +1,12 @@
 /** The kinds of media that tokens have their places in: the one place that knows them all, and draws each in its way. */
 
+import { Patches } from "./patches.js";
 import { Words } from "./words.js";
 
 /** @import { Text } from "./types.js" */
 /** @import { Marking } from "./words.js" */
 
-/** @typedef {Pick<Text, "labels" | "spaces" | "medium">} Tokens of one axis */
+/** @typedef {Pick<Text, "labels" | "spaces" | "medium" | "image" | "places">} Tokens of one axis */
 
 /**
  * Draws what tokens were read from, to be shaded, pointed at and saved.
@@ -21,6 +22,8 @@ export function drawMedium(parent, tokens, label, marking) {
   switch (medium) {
     case "text":
       return new Words(parent, tokens, label, marking);
+    case "image":
+      return new Patches(parent, tokens, label, marking);
     default:
       return refuseMedium(medium);
   }

@@ -13,10 +13,10 @@ import { scene, sideNumber, state } from "./state.js";
 import { largestOf } from "./values.js";
 
 /** @import { Axis, Mark, Surface, View } from "./types.js" */
-/** @import { Marking, Shading, Words } from "./words.js" */
+/** @import { Marking, Shading } from "./words.js" */
 
 /** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
-/** @typedef {{ words: Words, axis: Paragraph }} DrawnAxis */
+/** @typedef {{ words: ReturnType<typeof drawMedium>, axis: Paragraph }} DrawnAxis */
 
 /** The texts of a head, one where queries and keys are the same tokens. @implements {View} */
 export class TextView {

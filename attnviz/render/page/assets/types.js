@@ -6,7 +6,7 @@
  * @typedef {"linear" | "sqrt" | "log" | "lift"} Steps of the colours
  * @typedef {"maps" | "numbers" | "lens" | "points"} ListName how all heads are shown: thumbnails, a table, one token's
  *   rows, or points of two numbers
- * @typedef {"text"} MediumName what tokens have their places in
+ * @typedef {"text" | "image"} MediumName what tokens have their places in
  * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
@@ -108,6 +108,15 @@
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
  * @property {MediumName} [medium] a text where nothing is said
+ * @property {ShownImage} [image] of tokens with places in one
+ * @property {(number[] | null)[]} [places] left, top, right and bottom of each token in the image; null for none
+ */
+
+/**
+ * @typedef {object} ShownImage
+ * @property {string} src its pixels in grey, as a data address
+ * @property {number} width that places count
+ * @property {number} height
  */
 
 /**
@@ -399,6 +408,8 @@
  * @property {string[]} labels
  * @property {string} spaces what stands before each token
  * @property {MediumName} [medium]
+ * @property {ShownImage} [image]
+ * @property {(number[] | null)[]} [places]
  * @property {string} place in the corpus
  * @property {boolean} whole
  * @property {[string, string]} command before and after the head's name

@@ -1,0 +1,67 @@
+"""Opens image files of strangers: PNG, JPEG and WebP of bounded size, turned upright, without their metadata."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import lacks_memory
+from attnviz.base.printable import printable_line
+from attnviz.media.image import MAX_PIXELS, MAX_SIDE, Image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # no others: Pillow runs a program for EPS, and is rarely tested on most
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+MAX_TITLE_CHARACTERS = 200
+
+
+def open_image(path: Path) -> "PillowImage":
+    """Returns an image file in red, green and blue, turned as its EXIF orientation says, without any metadata.
+
+    Raises:
+        AttnvizError: if the file is missing, cut off, of another format, or has more than ``MAX_PIXELS`` pixels.
+    """
+    from PIL import Image as Pillow
+    from PIL import ImageOps, UnidentifiedImageError
+
+    if not path.is_file():
+        raise AttnvizError(f"no image file {str(path)!r}; give a PNG, JPEG or WebP")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large images, which are refused here
+            with Pillow.open(path, formats=IMAGE_FORMATS) as file:
+                _refuse_large(file.size, path)
+                upright = ImageOps.exif_transpose(file)
+                pixels = np.asarray(upright.convert("RGB"))
+    except AttnvizError:
+        raise
+    except UnidentifiedImageError as error:
+        raise AttnvizError(f"{str(path)!r} is not an image that attnviz reads; give a PNG, JPEG or WebP") from error
+    except Pillow.DecompressionBombError as error:
+        raise AttnvizError(f"{str(path)!r} has more than {MAX_PIXELS:,} pixels; give a smaller image") from error
+    except Exception as error:  # decoders raise errors of many types for damaged files
+        if lacks_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise AttnvizError(f"{str(path)!r} is damaged or cut off: {printable_line(reason)}") from error
+    return Pillow.fromarray(pixels)
+
+
+def image_of(opened: "PillowImage", title: str = "") -> Image:
+    """Returns an open image as a medium, reduced to at most ``MAX_SIDE`` pixels a side."""
+    kept = opened.convert("RGB")
+    kept.thumbnail((MAX_SIDE, MAX_SIDE))
+    shown = printable_line(title)[:MAX_TITLE_CHARACTERS]
+    return Image(np.array(kept, dtype=np.uint8), *opened.size, shown)
+
+
+def _refuse_large(size: tuple[int, int], path: Path) -> None:
+    width, height = size
+    if width * height > MAX_PIXELS:
+        raise AttnvizError(
+            f"{str(path)!r} has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read; give a smaller image"
+        )

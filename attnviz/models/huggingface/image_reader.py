@@ -1,0 +1,208 @@
+"""Reads images with the vision models of Hugging Face transformers, from a folder or the hub's cache."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.machine import lacks_memory
+from attnviz.media.image import Image
+from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
+from attnviz.models.huggingface.loading import (
+    discard_output,
+    error_line,
+    forbid_pickles_and_network,
+    load_model,
+    quiet_library,
+    refusals,
+)
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.reader import Reader
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image as PillowImage
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from attnviz.base.arrays import IntArray
+    from attnviz.maps.layer_maps import LayerMaps
+    from attnviz.maps.recording import Recording
+
+CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
+
+
+@final
+class ImageReader(Reader):
+    """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and others alike."""
+
+    reads = ("image",)
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model's folder; finding it imports nothing heavy."""
+        folder = find_model(self.settings.model, self.built_in, images=True)
+        if self.settings.device_map is not None:
+            refuse_missing_library("accelerate")
+        return folder
+
+    @cached_property
+    def loaded(self) -> "tuple[PreTrainedModel, Any]":
+        """Model and image processor, loaded once."""
+        with self.running(), refusals(self.settings.model):
+            return load_model(self.folder, self.settings), load_processor(self.folder)
+
+    @cached_property
+    def module(self) -> "nn.Module":
+        """The part of the model that reads images.
+
+        Raises:
+            AttnvizError: if no part reads images alone.
+        """
+        model = self.loaded[0]
+        tower: Any = getattr(model, "vision_model", model)
+        if getattr(tower, "main_input_name", "") != "pixel_values":
+            raise AttnvizError(
+                f"{self.settings.model} has no part that reads images alone; in Python, record it with "
+                "attnviz.record(model)"
+            )
+        found: nn.Module = tower
+        return found
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the model's folder, or its name on the hub."""
+        return describe_name(self.settings.model)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Returns the context in which transformers writes no log."""
+        return quiet_library(self.folder)
+
+    def tokenize(self, text: str) -> NoReturn:
+        """Raises AttnvizError: the model reads no text."""
+        raise AttnvizError(f"{self.settings.model} reads images, not text; give one with {option('image')}")
+
+    def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> NoReturn:
+        """Raises AttnvizError: the model reads no token ids."""
+        raise AttnvizError(f"{self.settings.model} reads images, not token ids")
+
+    def read(self, example: Example) -> Prepared:
+        """Prepares an image for the forward pass: its pixels as the processor gives them, and the place of each token.
+
+        Raises:
+            AttnvizError: if it is no image, the model does not exist or cannot be loaded safely, or places are unknown.
+        """
+        from attnviz.media.image_file import image_of, open_image
+
+        self.refuse_parts(example)
+        assert example.image is not None
+        opened = open_image(example.image)
+        with self.running(), refusals(self.settings.model), discard_output():
+            pixels, places = self._pixels_of(opened), self._places(opened)
+        image = image_of(opened, example.image.name)
+        tokens = image_tokens(image, places)
+        return Prepared({"pixel_values": pixels}, tokens, context=tokens, title=image.title)  # a pooling's keys too
+
+    def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
+        """Records one image.
+
+        Raises:
+            AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image.
+        """
+        recorded = super().record(example, selection, values)
+        unplaced = [maps for maps in recorded.maps if not isinstance(maps.key_tokens.canvas, Image)]
+        if unplaced:
+            known = sorted({maps.layer for maps in recorded.maps} - {maps.layer for maps in unplaced})
+            advice = f"choose {option('layers', ','.join(map(str, known)))}" if known else "record it in Python"
+            raise AttnvizError(
+                f"layer {unplaced[0].layer} of {self.name} has {len(unplaced[0].key_tokens)} tokens, and places are "
+                f"known only of the tokens of its output; {advice}"
+            )
+        return replace(recorded, maps=tuple(map(_with_probe, recorded.maps)))
+
+    def refuse_broken(self, inputs: dict[str, Any]) -> None:
+        """Raises AttnvizError if the model fails without the capture too, as when it needs images of one size."""
+        import torch
+
+        try:
+            with torch.inference_mode():
+                self.module(**inputs)
+        except Exception as error:
+            if lacks_memory(error):
+                raise
+            raise AttnvizError(f"{self.settings.model!r} cannot run on this image: {error_line(error)}") from error
+
+    def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
+        """Returns the module's input for an image, on its device."""
+        pixels: torch.Tensor = self.loaded[1](image, return_tensors="pt")["pixel_values"]
+        device = "cpu" if self.device.type == "meta" else self.device
+        return pixels.to(device=device, dtype=next(self.module.parameters()).dtype)
+
+    def _places(self, image: "PillowImage") -> "IntArray":
+        """Returns the rectangle of each token in the image, ``(tokens, 4)``."""
+        from attnviz.models.huggingface.patch_places import measured_places
+
+        pixels = self._pixels_of(image)
+        try:
+            return measured_places(self.module, pixels, self._pixels_of, image.size)
+        except AttnvizError:
+            raise
+        except Exception:
+            self.refuse_broken({"pixel_values": pixels})
+            raise
+
+
+def _with_probe(maps: "LayerMaps") -> "LayerMaps":
+    """Returns the maps with the query of an attention pooling, which is learned, called ``[probe]``."""
+    if len(maps.query_tokens) != 1 or isinstance(maps.query_tokens.canvas, Image):
+        return maps
+    probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
+    return replace(maps, query_tokens=replace(probe, medium=np.full(1, -1), places=np.zeros((1, 4), dtype=np.int64)))
+
+
+def load_processor(folder: Path) -> Any:
+    """Loads the model's image processor without running code from the folder."""
+    import transformers
+
+    kind: Any = transformers.AutoImageProcessor
+    with forbid_pickles_and_network(), discard_output():
+        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def image_tokens(image: Image, places: "IntArray") -> Tokens:
+    """Returns the tokens of an image: patches are called by row and column, as ``r3c7``, from the upper left ``r0c0``.
+
+    Args:
+        image: the image.
+        places: ``(tokens, 4)``, the rectangle of each token; all 0 for a token without a place.
+    """
+    placed = places[:, 2] > 0
+    rows, columns = (np.unique(places[placed][:, side]).tolist() for side in (1, 0))
+    labels = tuple(
+        f"r{rows.index(top)}c{columns.index(left)}" if has_place else label
+        for (left, top, _, _), has_place, label in zip(
+            places.tolist(), placed.tolist(), _labels_without_place(placed.tolist()), strict=True
+        )
+    )
+    return replace(
+        Tokens.numbered(len(labels)),
+        labels=labels,
+        special=~placed,
+        media=(image,),
+        medium=np.where(placed, 0, -1),
+        places=places,
+        groups={},
+    )
+
+
+def _labels_without_place(placed: Sequence[bool]) -> list[str]:
+    """Returns a label for each token if it had no place: the first of the row is ``[CLS]``, others are numbered."""
+    return [CLASS_TOKEN if place == 0 else f"[extra {place - sum(placed[:place])}]" for place in range(len(placed))]

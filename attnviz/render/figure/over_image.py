@@ -1,0 +1,90 @@
+"""Lays out and draws images with the weights of one query over them, one image for each head."""
+
+import math
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
+from attnviz.render.figure.layout import Box, plain_bars
+from attnviz.render.figure.page_size import page_size
+from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.text_blocks import TextLine
+from attnviz.render.figure.theme import Theme
+from attnviz.report.picture.overlays import image_of, outline_segments, overlay_pixels, query_box
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIDE = 3.6  # inches: width of an image in 14 points, where the page has space for it
+LARGEST_FONT = 14.0  # points, at which images have this width
+TITLE_POINTS = 11.0  # most points of a head's title
+MIN_TITLE_POINTS = 6.0
+GAP = 0.18  # inches between images
+MAX_ACROSS, LAYERS_ACROSS = 6, 16  # images side by side; more only if they are the heads of one layer
+PIXELS_AN_INCH = 150  # of an image; its weights are sharp at any number
+OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths
+
+
+def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
+    """The layout of images: one for each head, as large as the page allows, and the colour bar."""
+    return token_layout(picture, _images, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+
+
+def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
+    """Draws an image under its weights, with the outline of the patches inside and the frame of the query."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
+
+    box, panel = image.box, image.panel
+    medium, query = image_of(panel), query_box(panel)
+    place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
+    axes = drawn.add_axes(place)
+    axes.set_axis_off()
+    columns = max(int(box.width * max(PIXELS_AN_INCH, drawn.dpi)), 1)
+    pixels = overlay_pixels(panel, max(round(columns * medium.height / medium.width), 1), columns)
+    extent = (0, medium.width, medium.height, 0)
+    axes.imshow(pixels, interpolation="nearest", aspect="auto", extent=extent)
+    axes.set(xlim=extent[:2], ylim=extent[2:])
+    if panel.inside is not None and panel.columns.places is not None:
+        segments = outline_segments(panel.columns.places, panel.inside)
+        axes.add_collection(LineCollection(segments, colors="white", linewidths=OUTLINE_POINTS, capstyle="round"))
+    if query is not None:
+        left, top, right, bottom = query
+        frame = Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor=theme["mark"])
+        frame.set(linewidth=QUERY_POINTS, zorder=3)  # above the outline
+        axes.add_patch(frame).set_clip_on(False)
+
+
+def _images(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Rows of images under their titles, those of one layer side by side where they are few enough."""
+    panels, gap = picture.panels, GAP * scale
+    across = _across([panel.group for panel in panels])
+    side = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
+    shape = image_of(panels[0])
+    high = side * shape.height / shape.width
+    longest = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))  # a slide has titles elsewhere
+    title = min(max(TITLE_POINTS * scale * min(side / longest, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale)
+    line = title * LINE_HEIGHT / POINTS_PER_INCH
+    images, lines = [], []
+    for number, panel in enumerate(panels):
+        down, place = divmod(number, across)
+        x, y = place * (side + gap), -down * (line + high + gap)
+        lines.append(TextLine(x, y, ruler.cut(panel.title, title, side + 1e-6), title, faint=False))
+        images.append(PlacedImage(Box(x, y - line - high, side, high), panel))
+    down = math.ceil(len(panels) / across)
+    return Content(
+        width=side * across + gap * (across - 1),
+        height=(line + high) * down + gap * (down - 1),
+        words=(),
+        lines=tuple(lines),
+        images=tuple(images),
+    )
+
+
+def _across(groups: list[str]) -> int:
+    """The number of images side by side: the heads of a layer if every layer has as many, else near a square."""
+    runs = {len(list(members)) for _, members in groupby(groups)}
+    if len(runs) == 1 and len(set(groups)) > 1 and max(runs) <= LAYERS_ACROSS:
+        return max(runs)
+    return min(len(groups), MAX_ACROSS, max(4, math.ceil(math.sqrt(len(groups)))))

@@ -1,0 +1,82 @@
+"""Draws images in a terminal under the weights of one query: in half blocks, or in shades without colour."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnviz.render.terminal.cells import ASCII_SHADES, SHADES, half_block, shades
+from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.overlays import image_of, overlay_pixels, query_box
+from attnviz.report.picture.panels import Panel
+
+LEAST_COLUMNS, MOST_COLUMNS = 24, 56  # columns of one image; a screen shows several side by side
+GAP = 2
+FRAME = (255, 64, 64)  # of the query
+
+
+def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
+    """Yields the images of the panels under their titles, as many side by side as the width allows."""
+    across = max(1, min(len(panels), (look.width + GAP) // (LEAST_COLUMNS + GAP)))
+    columns = min(MOST_COLUMNS, (look.width - GAP * (across - 1)) // across)
+    for first in range(0, len(panels), across):
+        band = panels[first : first + across]
+        yield _beside([[Span(fit(panel.title, columns), style="bold")] for panel in band])
+        drawn = [_drawn(panel, columns, look) for panel in band]
+        yield from (_beside(list(lines)) for lines in zip(*drawn, strict=True))
+        yield []
+
+
+def _beside(lines: list[Line]) -> Line:
+    """The lines in one, with a gap between two."""
+    joined = list(lines[0])
+    for line in lines[1:]:
+        joined += [Span(" " * GAP), *line]
+    return joined
+
+
+def _drawn(panel: Panel, columns: int, look: Look) -> list[Line]:
+    """The lines of one image, of equal width."""
+    image = image_of(panel)
+    rows = max(2, 2 * round(columns * image.height / image.width / 2))
+    if not look.colors or look.ascii:
+        return _shaded(panel, rows // 2, columns, look)
+    pixels = overlay_pixels(panel, rows, columns)
+    _frame_query(panel, pixels)
+    colors = [[tuple(pixel) for pixel in row] for row in pixels.tolist()]
+    return [list(map(half_block, colors[row], colors[row + 1])) for row in range(0, rows, 2)]
+
+
+def _frame_query(panel: Panel, pixels: np.ndarray) -> None:
+    """Draws the border of the query's patch into the pixels."""
+    box, image = query_box(panel), image_of(panel)
+    if box is None:
+        return
+    rows, columns, _ = pixels.shape
+    left, right = (min(int(side * columns / image.width), columns - 1) for side in (box[0], box[2] - 1))
+    top, bottom = (min(int(side * rows / image.height), rows - 1) for side in (box[1], box[3] - 1))
+    for line in (
+        np.s_[top, left : right + 1],
+        np.s_[bottom, left : right + 1],
+        np.s_[top : bottom + 1, left],
+        np.s_[top : bottom + 1, right],
+    ):
+        pixels[line] = FRAME
+
+
+def _shaded(panel: Panel, rows: int, columns: int, look: Look) -> list[Line]:
+    """The weights alone as characters of different darkness; the query is ``Q``, and what no token covers is blank."""
+    image, places = image_of(panel), panel.columns.places
+    shown = np.full((rows, columns), " ")
+    marks = shades(panel.levels[0], panel.scale, ASCII_SHADES if look.ascii else SHADES)
+    scaled = (places if places is not None else np.zeros((0, 4))) * ([columns / image.width, rows / image.height] * 2)
+    for (left, top, right, bottom), mark, visible in zip(
+        np.rint(scaled).astype(int), marks, panel.visible[0], strict=False
+    ):
+        if visible:
+            shown[top:bottom, left:right] = mark
+    box = query_box(panel)
+    if box is not None:
+        x, y = (box[0] + box[2]) / 2 * columns / image.width, (box[1] + box[3]) / 2 * rows / image.height
+        shown[min(int(y), rows - 1), min(int(x), columns - 1)] = "Q"
+    return [[Span("".join(row))] for row in shown.tolist()]

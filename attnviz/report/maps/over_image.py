@@ -1,0 +1,197 @@
+"""Turns a recording of an image into a report of what one query, or the mean of all, looks at in every head."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.heads import ChosenHead
+from attnviz.maps.layer_maps import mean_visible_keys
+from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
+from attnviz.report.maps.arcs_and_text import find_query
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.numbers import origin
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import NOTE, PERCENT, Axis, Panel, quantity_of, token_axis
+from attnviz.report.picture.report import ShadedText
+from attnviz.report.picture.scales import scale_remarks, share_scales
+from attnviz.report.words.captions import (
+    Notes,
+    counted,
+    group_title,
+    head_title,
+    heads_named,
+    model_name,
+    quoted,
+    recording_remarks,
+    report_title,
+    strongest_key,
+)
+from attnviz.text.tokens import Tokens
+
+MASS = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
+MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
+PIXEL = re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
+MEAN_OF_ALL = "the mean query"
+
+
+def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
+    """The report of what one query of an image looks at in every head: without a query ``[CLS]``, or the mean of all.
+
+    Args:
+        recording: the recording of the heads.
+        heads: the heads to draw.
+        options: the look, which names the query, and the medium.
+        notes: the note on each head that has one.
+
+    Raises:
+        AttnvizError: if the query does not exist, or single patches are not known.
+    """
+    drawn = _drawn(heads, options)
+    queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn}
+    panels = [
+        _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps))
+        for head in drawn
+    ]
+    if not options.medium.one_page:  # a terminal has no space for lines between patches
+        panels = [replace(panel, inside=None) for panel in panels]
+    colored = share_scales(panels, options.look)
+    named = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
+    named_panels = [replace(panel, group=panel.name) for panel in panels]
+    which = heads_named(drawn) if len(drawn) > 1 else panels[0].name
+    looker = " or ".join(sorted(named))
+    strongest = strongest_key(named_panels)
+    return ShadedText(
+        title=report_title(recording, options.look),
+        panels=colored,
+        caption=f"What {looker} looks at in the image, in {which} of {model_name(recording)}{strongest}.",
+        remarks=(
+            f"Colours show what {looker} looks at, over the image in grey.",
+            *_remarks(heads, drawn, panels),
+            *scale_remarks(options.look),
+            *recording_remarks(recording),
+        ),
+        look=options.look,
+        about={"recording": origin(recording)},
+    )
+
+
+def image_query(tokens: Tokens, name: str | None) -> int | None:
+    """The position of the query that a label, a number or a pixel ``@420,180`` names; ``None`` for the mean of all.
+
+    Args:
+        tokens: the queries.
+        name: the name; ``None`` for the first token if it has no place (``[CLS]``), else for the mean of all.
+
+    Raises:
+        AttnvizError: if there is no such query, or no patch at the pixel.
+    """
+    if name is None:
+        return 0 if tokens.medium[0] < 0 else None
+    return find_pixel(tokens, name) if is_pixel(tokens, name) else find_query(tokens, name)[0]
+
+
+def is_pixel(tokens: Tokens, name: str) -> bool:
+    """True if the name is a pixel of the tokens' image, as ``@420,180``."""
+    return isinstance(tokens.canvas, Image) and PIXEL.fullmatch(name) is not None
+
+
+def find_pixel(tokens: Tokens, name: str) -> int:
+    """The position of the patch at a pixel, as ``@420,180``.
+
+    Raises:
+        AttnvizError: if no patch is there.
+    """
+    x, y = map(int, name[1:].split(","))
+    left, top, right, bottom = tokens.places.T
+    found = np.flatnonzero((left <= x) & (x < right) & (top <= y) & (y < bottom))
+    if not len(found):
+        corners = tokens.places[tokens.medium >= 0]
+        box = (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
+        raise AttnvizError(f"no patch at pixel {x},{y}; the model reads x {box[0]} to {box[2]}, y {box[1]} to {box[3]}")
+    return int(found[0])
+
+
+def mass_mask(row: FloatArray, share: float = MASS) -> BoolArray:
+    """True for the fewest patches, ``(patches,)``, that hold more than this share of a row's weight on patches.
+
+    As ``visualize_attention.py`` of DINO (Caron et al. 2021) has it: the smallest weights are left out while their sum
+    is at most 1 − share.
+    """
+    order = np.argsort(row, kind="stable")
+    kept = np.cumsum(row[order] / row.sum()) > 1 - share
+    inside = np.zeros(len(row), dtype=bool)
+    inside[order[kept]] = True
+    return inside
+
+
+def _drawn(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
+    """The heads to draw: all if the user chose some or they are few, else those of the last layer."""
+    chosen = options.selection.heads is not None or options.selection.pairs is not None
+    most = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
+    if chosen or options.all or len(heads) <= most:
+        return heads
+    last = max(head.maps.layer for head in heads)
+    return [head for head in heads if head.maps.layer == last]
+
+
+def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel:
+    """The panel of one query's weights, or of the mean over the queries, whose keys without a place are left out."""
+    maps = head.maps
+    queries = head.queries if query is None else slice(query, query + 1)
+    count = head.keys.stop - head.keys.start
+    if maps.resolution(queries, head.keys)[1] < count:
+        raise AttnvizError(
+            f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
+        )
+    overview = maps.overview((head.head,), 1, count, queries, head.keys, maximum=False)
+    columns = token_axis("keys", maps.key_tokens, head.keys, count)
+    placed = maps.key_tokens.medium[head.keys] >= 0
+    visible = overview.visible & placed
+    values = overview.mean[0]
+    weights = np.where(visible, np.nan_to_num(values), 0)[0]
+    counted_keys = (
+        mean_visible_keys(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
+    )
+    share = f"{NOTE}{weights.sum():.0%} on image" if maps.quantity == "weight" and not placed.all() else ""
+    return Panel(
+        title=f"{title}{share}",
+        values=values,
+        visible=visible,
+        rows=_query_axis(maps.query_tokens, query, queries),
+        columns=columns,
+        quantity=quantity_of(maps, PERCENT),
+        scale=ColorScale(0, 1),
+        group=group,
+        visible_keys=None if counted_keys is None else counted_keys.astype(np.float32),
+        inside=mass_mask(weights) if weights.sum() > 0 else None,
+    )
+
+
+def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
+    """The axis of one query, or of the mean over all, which has no place."""
+    if query is not None:
+        return token_axis("queries", tokens, queries, 1)
+    return Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=tokens.canvas)
+
+
+def _query_name(tokens: Tokens, query: int | None) -> str:
+    return MEAN_OF_ALL if query is None else f"{quoted(tokens.labels[query])} ({query})"
+
+
+def _remarks(heads: list[ChosenHead], drawn: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
+    """The remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
+    keys = drawn[0].maps.key_tokens
+    outside = [label for label, medium in zip(keys.labels, keys.medium.tolist(), strict=True) if medium < 0]
+    fewer = f"Showing layer {drawn[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    outlined = f"The line encloses the fewest patches with {MASS:.0%} of the weight on patches."
+    named = f"{', '.join(outside[:3])}{' …' if len(outside) > 3 else ''}"
+    return (
+        *((fewer,) if len(drawn) < len(heads) else ()),
+        *((outlined,) if any(panel.inside is not None for panel in panels) else ()),
+        *((f"Without a place in the image: {named} ({counted(len(outside), 'tokens')}).",) if outside else ()),
+    )

@@ -1,0 +1,61 @@
+"""Lays a row of weights over the image that its keys stand in: coloured patches over grey, and outlines around them."""
+
+from collections import Counter
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, ByteArray, IntArray
+from attnviz.media.image import Image
+from attnviz.report.picture.panels import Panel
+
+COLOR_SHARES = (0.35, 0.8)  # of the colours of the smallest and the largest weight; the rest is the image in grey
+Point = tuple[int, int]
+Segment = tuple[Point, Point]
+
+
+def image_of(panel: Panel) -> Image:
+    """The image under a panel."""
+    image = panel.columns.canvas
+    assert isinstance(image, Image)
+    return image
+
+
+def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
+    """The image in grey under the colours of the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
+    image, places = image_of(panel), panel.columns.places
+    grey = image.resized(rows, columns)[..., None].astype(np.float32)
+    mixed = np.repeat(grey, 3, axis=2)
+    if places is None:
+        return mixed.astype(np.uint8)
+    edges = np.rint(places * np.array([columns / image.width, rows / image.height] * 2)).astype(np.int64)
+    colors = panel.scale.rgb(panel.levels[0]).astype(np.float32)
+    fraction = np.nan_to_num(panel.scale.fraction(panel.levels[0]), nan=1.0)
+    shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * fraction
+    for number in np.flatnonzero(panel.visible[0]).tolist():
+        left, top, right, bottom = edges[number].tolist()
+        share, below = shares[number], grey[top:bottom, left:right]
+        mixed[top:bottom, left:right] = share * colors[number] + (1 - share) * below
+    return np.rint(mixed).astype(np.uint8)
+
+
+def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
+    """The lines around the patches inside, in pixels of the image; lines between two of them are left out.
+
+    Args:
+        places: ``(patches, 4)``, left, top, right and bottom.
+        inside: ``(patches,)``.
+    """
+    counts: Counter[Segment] = Counter()
+    for left, top, right, bottom in places[inside].tolist():
+        counts.update([((left, top), (right, top)), ((left, bottom), (right, bottom))])
+        counts.update([((left, top), (left, bottom)), ((right, top), (right, bottom))])
+    return [segment for segment, count in counts.items() if count == 1]
+
+
+def query_box(panel: Panel) -> tuple[int, int, int, int] | None:
+    """Left, top, right and bottom of the panel's query in the image; ``None`` if it has no place there."""
+    places = panel.rows.places
+    if places is None or len(places) != 1 or places.shape[1] != 4 or places[0, 2] <= places[0, 0]:
+        return None
+    left, top, right, bottom = places[0].tolist()
+    return left, top, right, bottom

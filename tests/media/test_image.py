@@ -1,0 +1,102 @@
+"""Images: what is kept of a file, which files are refused, and what a recording stores."""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.tensor_file import HeldTensors
+from attnviz.media.image import MAX_SIDE, Image
+from attnviz.media.image_file import image_of, open_image
+from attnviz.media.medium import read_medium
+
+WIDE = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)  # 6 pixels wide, 4 high
+
+
+@pytest.mark.parametrize(
+    ("place", "inside"), [((0, 0, 6, 4), True), ((0, 0, 4, 6), False), ((3, 0, 2, 4), False), ((-1, 0, 2, 2), False)]
+)
+def test_places_are_rectangles_of_the_image(place: tuple[int, ...], inside: bool) -> None:
+    assert Image(WIDE, 6, 4).holds(np.array([(0, 0, 0, 0), place])) is inside
+
+
+def test_image_comes_back_from_what_a_file_stores() -> None:
+    header, arrays = Image(WIDE, 60, 40, "photo.png").to_tensors()
+    stored = {f"media.0.{name}": array for name, array in arrays.items()}
+    [entry] = HeldTensors({"media": [{"medium": "image", **header}]}, stored, "a file").stored("media")
+    read = read_medium(entry)
+    assert isinstance(read, Image)
+    assert (read.width, read.height, read.title) == (60, 40, "photo.png")
+    np.testing.assert_array_equal(read.pixels, WIDE)
+
+
+def test_refuses_pixels_of_another_shape_than_a_file_says() -> None:
+    header, arrays = Image(WIDE, 6, 4).to_tensors()
+    [entry] = HeldTensors(
+        {"media": [{"medium": "image", **header, "rows": 5}]}, {"media.0.pixels": arrays["pixels"]}, "a file"
+    ).stored("media")
+    with pytest.raises(AttnvizError, match="expected U8 of shape"):
+        read_medium(entry)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_opens_the_three_kinds_of_files(tmp_path: Path, kind: str) -> None:
+    Pillow.fromarray(WIDE).save(tmp_path / "photo", kind)
+    assert open_image(tmp_path / "photo").size == (6, 4)
+
+
+def test_turns_upright_and_drops_metadata(tmp_path: Path) -> None:
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # turn a quarter to the right
+    exif[0x010F] = "maker of the camera"
+    Pillow.fromarray(WIDE).save(tmp_path / "photo.png", exif=exif)
+    opened = open_image(tmp_path / "photo.png")
+    assert opened.size == (4, 6)
+    assert not opened.info
+    assert not opened.getexif()
+    np.testing.assert_array_equal(np.asarray(opened), np.rot90(WIDE, -1))
+
+
+def test_keeps_at_most_a_thousand_pixels_and_remembers_the_size() -> None:
+    kept = image_of(Pillow.new("RGB", (4096, 1024)), "a\nname")
+    assert (kept.pixels.shape, kept.width, kept.height) == ((256, MAX_SIDE, 3), 4096, 1024)
+    assert kept.title == "a name"
+
+
+def test_refuses_files_that_are_missing_of_another_format_or_cut_off(tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match="no image file"):
+        open_image(tmp_path / "none.png")
+    Pillow.fromarray(WIDE).save(tmp_path / "photo.gif")
+    with pytest.raises(AttnvizError, match="not an image that attnviz reads; give a PNG, JPEG or WebP"):
+        open_image(tmp_path / "photo.gif")
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    whole = io.BytesIO()
+    Pillow.fromarray(noise).save(whole, "PNG")
+    (tmp_path / "cut.png").write_bytes(whole.getvalue()[:2000])
+    with pytest.raises(AttnvizError, match="damaged or cut off"):
+        open_image(tmp_path / "cut.png")
+
+
+@pytest.mark.parametrize("side", [11_000, 60_000])
+def test_refuses_bombs_before_their_pixels_are_decoded(tmp_path: Path, side: int) -> None:
+    (tmp_path / "bomb.png").write_bytes(png_that_claims(side))
+    with pytest.raises(AttnvizError, match="pixels"):
+        open_image(tmp_path / "bomb.png")
+
+
+def png_that_claims(side: int) -> bytes:
+    """Returns a small PNG whose header promises an image of ``side`` x ``side`` pixels."""
+    parts = [
+        (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(bytes(1000))),
+        (b"IEND", b""),
+    ]
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

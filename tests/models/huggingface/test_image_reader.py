@@ -1,0 +1,133 @@
+"""Vision models in folders: what is recorded of an image, what its tokens are called, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as t
+from PIL import Image as Pillow
+
+from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import load, save
+from attnviz.media.image import Image
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.text.selection import Selection
+
+SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A drawn picture of 96 x 64 pixels."""
+    path = tmp_path_factory.mktemp("images") / "drawn.png"
+    across, down = np.meshgrid(np.arange(96), np.arange(64))
+    pixels = np.stack([across * 2, down * 3, np.where((across - 60) ** 2 + (down - 20) ** 2 < 150, 255, 30)], -1)
+    Pillow.fromarray(pixels.astype(np.uint8)).save(path)
+    return path
+
+
+def folder_of(where: Path, model: Any, processor: Any) -> Path:
+    model.save_pretrained(where)
+    processor.save_pretrained(where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    model = t.ViTModel(t.ViTConfig(**SMALL, image_size=[32, 48], patch_size=16))
+    return folder_of(tmp_path_factory.mktemp("vit"), model, t.ViTImageProcessor(size={"height": 32, "width": 48}))
+
+
+def all_weights(maps: LayerMaps) -> FloatArray:
+    everything = slice(0, len(maps.key_tokens))
+    return cell_maps(maps).window(maps.heads, everything, everything).weights
+
+
+def recorded(folder: Path, photo: Path, **selection: Any) -> Recording:
+    reader = open_reader(ModelSettings(model=str(folder)), "images")
+    return reader.record(Example(image=photo), Selection(**selection))
+
+
+def test_weights_are_those_of_the_model_and_patches_have_places(vit: Path, photo: Path) -> None:
+    recording = recorded(vit, photo)
+    tokens = recording.maps[0].key_tokens
+    assert tokens.labels == ("[CLS]", "r0c0", "r0c1", "r0c2", "r1c0", "r1c1", "r1c2")
+    assert tokens.special.tolist() == [True] + [False] * 6
+    assert tokens.places[[0, 3, 4]].tolist() == [[0, 0, 0, 0], [64, 0, 96, 32], [0, 32, 32, 64]]
+    assert isinstance(tokens.canvas, Image)
+    assert tokens.order == "grid"
+    model: Any = t.ViTModel.from_pretrained(vit, attn_implementation="eager")
+    pixels = t.ViTImageProcessor.from_pretrained(vit)(Pillow.open(photo), return_tensors="pt")
+    with torch.no_grad():
+        own = model(**pixels, output_attentions=True).attentions
+    for maps, expected in zip(recording.maps, own, strict=True):
+        np.testing.assert_allclose(all_weights(maps), expected[0].numpy(), atol=1e-5)
+
+
+def test_recording_keeps_the_image_and_no_metadata(vit: Path, photo: Path, tmp_path: Path) -> None:
+    save(recorded(vit, photo), tmp_path / "run.safetensors")
+    image = load(tmp_path / "run.safetensors").maps[0].key_tokens.canvas
+    assert isinstance(image, Image)
+    np.testing.assert_array_equal(image.pixels, np.asarray(Pillow.open(photo)))
+    assert image.title == "drawn.png"
+
+
+def test_pooling_head_looks_with_a_probe(tmp_path: Path, photo: Path) -> None:
+    model = t.SiglipVisionModel(t.SiglipVisionConfig(**SMALL, image_size=32, patch_size=16))
+    folder = folder_of(tmp_path, model, t.SiglipImageProcessor(size={"height": 32, "width": 32}))
+    pooling = [maps for maps in recorded(folder, photo).maps if len(maps.query_tokens) == 1]
+    assert [maps.query_tokens.labels for maps in pooling] == [("[probe]",)]
+    assert pooling[0].key_tokens.labels == ("r0c0", "r0c1", "r1c0", "r1c1")
+
+
+def test_windows_are_in_their_places_after_merging_and_refused_before(tmp_path: Path, photo: Path) -> None:
+    config = t.SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4)
+    folder = folder_of(tmp_path, t.SwinModel(config), t.ViTImageProcessor(size={"height": 64, "width": 64}))
+    [maps] = recorded(folder, photo, layers=(2,)).maps
+    sees = cell_maps(maps).visibility(0, slice(0, 1), slice(0, 64))[0].reshape(8, 8)
+    assert sees[:4, :4].all()
+    assert sees.sum() == 16  # r0c0 sees the patches of its window
+    with pytest.raises(AttnvizError, match=r"layer 0 .* has 256 tokens, and places are known only .* layers=\[?'?2"):
+        recorded(folder, photo)
+
+
+def test_refuses_a_processor_that_makes_huge_images(tmp_path: Path, photo: Path) -> None:
+    model = t.ViTModel(t.ViTConfig(**SMALL, image_size=32, patch_size=16))
+    folder = folder_of(tmp_path, model, t.ViTImageProcessor(size={"height": 10**6, "width": 10**6}))
+    with pytest.raises(AttnvizError, match=r"preprocessor_config.json .* has size 1e\+06, above the limit of 8192"):
+        recorded(folder, photo)
+
+
+def test_reads_the_vision_tower_of_a_model_of_both(tmp_path: Path, photo: Path) -> None:
+    parts: dict[str, Any] = {
+        "text_config": {**SMALL, "vocab_size": 20},
+        "vision_config": {**SMALL, "image_size": 32, "patch_size": 16},
+    }
+    model = t.CLIPModel(t.CLIPConfig(**parts, projection_dim=8))
+    folder = folder_of(tmp_path, model, t.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32))
+    [first, _] = recorded(folder, photo).maps
+    assert first.key_tokens.labels == ("[CLS]", "r0c0", "r0c1", "r1c0", "r1c1")
+    assert first.key_tokens.places[1].tolist() == [16, 0, 48, 32]  # cropped to the middle of 96 x 64 pixels
+
+
+def test_refuses_what_does_not_fit(vit: Path, photo: Path, tmp_path: Path) -> None:
+    with pytest.raises(AttnvizError, match="the seeded model reads text"):
+        open_reader(ModelSettings(), "images")
+    with pytest.raises(AttnvizError, match="reads pictures or sounds and no text; give a picture with"):
+        open_reader(ModelSettings(model=str(vit))).read(Example("a text"))
+    with pytest.raises(AttnvizError, match="does not apply to images"):
+        open_reader(ModelSettings(model=str(vit), generate=3), "images")
+    (vit / "preprocessor_config.json").rename(tmp_path / "kept.json")
+    try:
+        with pytest.raises(AttnvizError, match=r"has no preprocessor_config.json, so that it reads no images"):
+            recorded(vit, photo)
+    finally:
+        (tmp_path / "kept.json").rename(vit / "preprocessor_config.json")

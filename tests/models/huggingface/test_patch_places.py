@@ -1,0 +1,126 @@
+"""The place of each token in its image, measured, against the layouts that these models are known to have."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as t
+from PIL import Image
+
+from attnviz.base.errors import AttnvizError
+from attnviz.models.huggingface.patch_places import measured_places
+
+SIZE = (640, 427)  # of the image
+SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+PATCHES = {**SMALL, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
+
+
+def resized(rows: int, columns: int) -> Any:
+    return t.ViTImageProcessor(size={"height": rows, "width": columns})
+
+
+def cropped(side: int) -> Any:
+    return t.CLIPImageProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+
+
+def widened() -> Any:
+    return t.BitImageProcessor(size={"shortest_edge": 80}, crop_size={"height": 70, "width": 112})
+
+
+DINO = {**SMALL, "image_size": 70, "patch_size": 14}
+# name: configuration, model, processor, tokens without a place before and after, rows, columns, first column's left
+MODELS: dict[str, tuple[Any, Any, Any, int, int, int, int, int]] = {
+    "ViT": (t.ViTConfig(**PATCHES), t.ViTModel, resized(64, 64), 1, 0, 4, 4, 0),
+    "DeiT": (t.DeiTConfig(**PATCHES), t.DeiTModel, resized(64, 64), 2, 0, 4, 4, 0),
+    "BEiT": (t.BeitConfig(**PATCHES), t.BeitModel, resized(64, 64), 1, 0, 4, 4, 0),
+    "SigLIP": (t.SiglipVisionConfig(**PATCHES), t.SiglipVisionModel, resized(64, 64), 0, 0, 4, 4, 0),
+    "CLIP, cropped": (t.CLIPVisionConfig(**PATCHES), t.CLIPVisionModel, cropped(64), 1, 0, 4, 4, 101),
+    "DINOv2 with registers": (
+        t.Dinov2WithRegistersConfig(**DINO, num_register_tokens=4),
+        t.Dinov2WithRegistersModel,
+        widened(),
+        5,
+        0,
+        5,
+        8,
+        16,
+    ),
+    "YOLOS, not square": (
+        t.YolosConfig(**{**PATCHES, "image_size": [64, 96]}, num_detection_tokens=5),
+        t.YolosModel,
+        resized(64, 96),
+        1,
+        5,
+        4,
+        6,
+        0,
+    ),
+    "Swin": (
+        t.SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4),
+        t.SwinModel,
+        resized(64, 64),
+        0,
+        0,
+        8,
+        8,
+        0,
+    ),
+}
+
+
+def places_in(config: Any, kind: Any, processor: Any, dtype: torch.dtype = torch.float32) -> np.ndarray[Any, Any]:
+    torch.manual_seed(0)
+    model = kind(config).eval().to(dtype)
+
+    def process(image: Image.Image) -> torch.Tensor:
+        pixels: torch.Tensor = processor(image, return_tensors="pt")["pixel_values"]
+        return pixels.to(dtype)
+
+    noise = np.random.default_rng(0).integers(0, 255, (SIZE[1], SIZE[0], 3), dtype=np.uint8)
+    return measured_places(model, process(Image.fromarray(noise)), process, SIZE)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_places_are_those_of_the_known_layout(name: str) -> None:
+    config, kind, processor, before, after, rows, columns, left = MODELS[name]
+    places = places_in(config, kind, processor)
+    assert len(places) == before + rows * columns + after
+    placed = places[:, 2] > 0
+    assert np.flatnonzero(placed).tolist() == list(range(before, before + rows * columns))
+    grid = places[placed].reshape(rows, columns, 4)
+    assert abs(grid[0, 0, 0] - left) <= 1  # pixels of the image
+    assert (np.diff(grid[:, :, 0], axis=1) > 0).all()  # columns go to the right
+    assert (np.diff(grid[:, :, 1], axis=0) > 0).all()  # rows go down
+    np.testing.assert_array_equal(grid[:, :-1, 2], grid[:, 1:, 0])  # neighbours meet
+    np.testing.assert_array_equal(grid[:-1, :, 3], grid[1:, :, 1])
+    assert np.ptp(grid[..., 2] - grid[..., 0]) <= 6  # and are about as wide
+
+
+def test_a_resized_image_is_covered_to_its_borders() -> None:
+    places = places_in(*MODELS["ViT"][:3])[1:].reshape(4, 4, 4)
+    assert places[0, 0].tolist() == [0, 0, 160, 107]
+    assert places[3, 3].tolist() == [480, 320, 640, 427]
+
+
+def test_half_precision_gives_the_same_places_and_the_model_keeps_its_weights() -> None:
+    config, kind, processor, *_ = MODELS["ViT"]
+    whole, half = (places_in(config, kind, processor, dtype) for dtype in (torch.float32, torch.bfloat16))
+    assert np.abs(whole - half).max() <= 3
+
+
+def test_refuses_tokens_that_overlap() -> None:
+    config = t.PvtConfig(image_size=64)
+    with pytest.raises(AttnvizError, match="each pixel belongs to several tokens"):
+        places_in(config, t.PvtModel, resized(64, 64))
+
+
+def test_refuses_a_random_order_of_patches() -> None:
+    config = t.ViTMAEConfig(**PATCHES, mask_ratio=0.0)
+    with pytest.raises(AttnvizError, match="draws random numbers"):
+        places_in(config, t.ViTMAEModel, resized(64, 64))
+
+
+def test_refuses_an_output_that_is_no_row_of_tokens() -> None:
+    with pytest.raises(AttnvizError, match="no row of tokens"):
+        places_in(t.SegformerConfig(), t.SegformerModel, resized(64, 64))

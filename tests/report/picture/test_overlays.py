@@ -1,0 +1,61 @@
+"""Weights over an image: where colours lie, what stays grey, and which lines enclose patches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attnviz.api.drawing import draw, fit
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.overlays import image_of, outline_segments, overlay_pixels
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import ShadedText
+from attnviz.text.selection import Selection
+from tests.report.image_examples import HEIGHT, WIDTH, image_recording, tokens_of_image
+
+
+def panel_of_one_bright_patch() -> Panel:
+    options = ReportOptions(selection=Selection.parse(heads="0.0"), look=Look(color_scale="linear"))
+    report = build_report(image_recording(), fit(options, ".png"))
+    assert isinstance(report, ShadedText)
+    [panel] = report.panels
+    return replace(panel, values=np.array([[0, 0, 0, 0, 0, panel.scale.high, 0]], dtype=np.float32))
+
+
+def test_the_bright_patch_has_the_colour_of_its_weight_and_the_rest_of_the_image_stays_grey() -> None:
+    panel = panel_of_one_bright_patch()  # r1c1: x 30 to 60, y 40 to 80
+    pixels = overlay_pixels(panel, HEIGHT, WIDTH).astype(int)
+    assert pixels.shape == (HEIGHT, WIDTH, 3)
+    np.testing.assert_array_equal(pixels[:, 90:, 0], image_of(panel).grey[:, 90:])  # no token reads it
+    assert (pixels[:, 90:, 0] == pixels[:, 90:, 2]).all()
+    yellow = pixels[..., 0] - pixels[..., 2]
+    bright = np.argwhere(yellow > 100)
+    assert (bright.min(axis=0).tolist(), bright.max(axis=0).tolist()) == ([40, 30], [79, 59])
+
+
+def test_lines_enclose_patches_and_do_not_part_them() -> None:
+    places = tokens_of_image().places
+    inside = np.array([False, True, True, False, False, False, False])  # r0c0 and r0c1
+    lines = outline_segments(places, inside)
+    assert len(lines) == 6
+    assert ((30, 0), (30, 40)) not in lines
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".pptx", ".html", ".txt", ".json", ".csv"])
+def test_every_format_takes_a_recording_of_an_image(suffix: str) -> None:
+    content = draw(image_recording(), suffix)
+    assert content
+    assert content == draw(image_recording(), suffix)
+    if suffix == ".html":
+        assert b"data:image/jpeg;base64," in content
+        assert b"[0, 0, 30, 40]" in content or b"[0,0,30,40]" in content
+
+
+def test_terminal_without_colours_shades_the_patches() -> None:
+    lines = draw(image_recording(), ".txt", heads="0.0", ascii=True, width=24, query="r0c1").decode().splitlines()
+    assert lines[2].startswith("head 0.0")
+    rows = lines[3:11]
+    assert {len(row.rstrip()) <= 18 for row in rows} == {True}  # the right quarter is cropped away
+    assert sum("Q" in row for row in rows) == 1
