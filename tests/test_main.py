@@ -38,7 +38,7 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
         ("attnviz show - <&-", "attnviz: standard input is closed; give a text or --file FILE\n"),
         ("attnviz show nowhere.safetensors <&- 2>&-", ""),
         ("attnviz show nowhere.safetensors 2>/dev/full", ""),
-        ("attnviz browse Life >&-", "attnviz: browse needs a terminal; attnviz show writes to a pipe"),
+        ("attnviz browse Life >&-", "attnviz: browse needs a terminal; use attnviz show"),
         ("mkdir gone; cd gone; rmdir ../gone; attnviz samples", "attnviz: the working folder no longer exists; cd to"),
         ("ulimit -v 600000; attnviz show Life", "attnviz: torch needs more than the 586 MiB of memory"),
         ("ulimit -f 0; attnviz samples > samples.txt", "attnviz: cannot write all of the output: File too large"),

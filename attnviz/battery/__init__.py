@@ -1,1 +1,1 @@
-"""Known types of heads, each tested by its published definition against a control: `HeadTypes`."""
+"""Tests heads for known types, each by its published definition and against a control: `HeadTypes`."""

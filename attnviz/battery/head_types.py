@@ -1,4 +1,4 @@
-"""HeadTypes: how much each head is of each known type, with its control and how sure that is."""
+"""Scores each head on each known type of heads, with a control and a margin of error."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ DETECTED_TEXTS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class HeadType(Measure):
-    """A known type of heads, as what is measured of it.
+    """A known type of heads, with the score that tests for it.
 
     Attributes:
-        control: what it is held against.
-        source: where it is defined.
+        control: the control that the score is compared with, in words.
+        source: the paper that defines the type.
     """
 
     control: str
@@ -36,37 +36,37 @@ def _type(name: str, score: str, control: str, source: str) -> HeadType:
     return HeadType(name=name, header=name, unit="share", meaning=score, control=control, source=source)
 
 
-UNIFORM = "what uniform attention would give"
-SHUFFLED = "the second time in another order"
+UNIFORM = "uniform attention"
+SHUFFLED = "the repeat in another order"
 TYPES = {
     each.name: each
     for each in (
         _type("previous", "on the token before, in random tokens", "on the one before that", "Voita et al. 2019"),
-        _type("duplicate", "on the earlier copy, in random tokens said twice", SHUFFLED, "Wang et al. 2023"),
-        _type("induction", "on the token after the earlier copy, in the same", SHUFFLED, "Olsson et al. 2022"),
+        _type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
+        _type("induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"),
         _type("successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"),
         _type("delimiter", "on punctuation, in three samples", UNIFORM, "Clark et al. 2019"),
-        _type("first token", "on the first token, in the same", UNIFORM, "Xiao et al. 2024"),
+        _type("first token", "on the first token, in the same samples", UNIFORM, "Xiao et al. 2024"),
         _type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
         _type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
-        _type("retrieval", "tokens of a needle that are copied", "its other tokens looked at", "Wu et al. 2024"),
+        _type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
     )
 }
-Scores = Mapping[HeadName, Float64Array]  # of each head in each text
+Scores = Mapping[HeadName, Float64Array]  # by head, one score per text
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadTypes:
-    """What the battery found.
+    """The results of the battery for one model.
 
     Attributes:
-        model: what the model is called.
-        tested: the scores and the controls of each type that was tested.
-        skipped: why each other type was not.
-        detected: what ``detect_head`` of TransformerLens says on some of the random texts, by type and head.
-        texts: the tokens of these.
-        remarks: what a reader must know.
-        written: the share of needles that the model wrote, by length and depth.
+        model: the name of the model.
+        tested: the scores and the controls of each tested type.
+        skipped: the reason why each other type was not tested.
+        detected: the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head.
+        texts: the token ids of these texts.
+        remarks: notes about the tests for the reader.
+        written: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
     """
 
     model: str
@@ -84,21 +84,21 @@ class HeadTypes:
 
     @cached_property
     def scores(self) -> HeadFrame:
-        """How much each head is of each type."""
+        """The mean scores: a row per head, a column per type."""
         return self._frame(lambda score, control: score)
 
     @cached_property
     def controls(self) -> HeadFrame:
-        """The same of the control."""
+        """The mean controls: a row per head, a column per type."""
         return self._frame(lambda score, control: control)
 
     @cached_property
     def excess(self) -> HeadFrame:
-        """How much more the scores are than the controls, text by text."""
+        """The means of score minus control, text by text: a row per head, a column per type."""
         return self._frame(lambda score, control: score - control)
 
     def _frame(self, number: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
-        """The means of a number of a head's scores and controls."""
+        """Returns the means over texts of a number that is computed from scores and controls."""
         pairs = [self.tested[each.name] for each in self.types]
         found = [{head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs]
         return frame_of_samples(self.types, found)
@@ -108,13 +108,13 @@ class HeadTypes:
         return self.excess.column(name) > np.nan_to_num(self.excess.column(name, "margins"))
 
     def as_rows(self) -> list[list[Any]]:
-        """A row for each type and head behind a header, numbers exact."""
+        """Returns a header and a row per type and head, with unrounded numbers."""
         header = ["type", "layer", "head", "score", "margin", "control", "beyond", "beyond_margin", "texts"]
         return [header, *(list(row.values()) for row in self._rows())]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        said = {
+        """Returns all results as JSON values."""
+        detections = {
             name: {f"{layer}.{head}": scores.tolist() for (layer, head), scores in heads.items()}
             for name, heads in self.detected.items()
         }
@@ -133,7 +133,7 @@ class HeadTypes:
             "needles_written": [
                 {"length": length, "depth": depth, "share": share} for length, depth, share in self.written
             ],
-            "detect_head": {"texts": [list(text) for text in self.texts], "scores": said},
+            "detect_head": {"texts": [list(text) for text in self.texts], "scores": detections},
         }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -152,42 +152,44 @@ class HeadTypes:
 
 
 def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
-    """How much each head of a model is of each known type.
+    """Tests every head of a model for each known type.
 
     Args:
         model: the model.
-        seed: of the random tokens.
+        seed: the seed of the random tokens.
 
     Raises:
-        AttnvizError: if it has or reads too few tokens.
+        AttnvizError: if the model's vocabulary or its longest input is too small.
     """
     found, skipped = dict[str, tuple[Scores, Scores]](), dict[str, str]()
     tests = random_probes(model, seed)
     texts = [probe.ids for probe in tests["induction"][0][:DETECTED_TEXTS]]
     if model.read is None:
-        skipped |= dict.fromkeys(TEMPLATES, "its tokens are no words of a language")
+        skipped |= dict.fromkeys(TEMPLATES, "the model knows no language")
     else:
-        made = template_probes(model, seed)
-        skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in made and name in WITHOUT}
-        tests |= made
+        templates = template_probes(model, seed)
+        skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in templates and name in WITHOUT}
+        tests |= templates
     for name, (probes, controls) in track(list(tests.items()), "testing heads"):
         found[name] = model.scores(probes)[0], model.scores(controls)[0]
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
             found[name] = model.scores(probes)  # the control is what uniform attention gives
-    needles, said = retrieved(model, seed), list[str]()
+    needles, remarks = retrieved(model, seed), list[str]()
     if needles is None or not needles.haystacks:
-        skipped["retrieval"] = "it predicts no next token" if needles is None else "no haystack fits it"
+        skipped["retrieval"] = (
+            "the model predicts no next token" if needles is None else "the model reads no text long enough"
+        )
     else:
         found["retrieval"] = needles.scores, needles.controls
-        said.append(_of_needles(needles))
+        remarks.append(_needle_remark(needles))
     return HeadTypes(
         model=model.name,
         tested=found,
         skipped=skipped,
         detected={name: detected(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
-        remarks=(f"Random texts say {segment_of(model)} different tokens twice.", *said),
+        remarks=(f"Random texts repeat {segment_of(model)} different tokens once.", *remarks),
         written=()
         if needles is None
         else tuple(
@@ -198,17 +200,17 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
 
 
 TEMPLATES = ("successor", "delimiter", "first token", "name mover", "S-inhibition")
-_STORY = "its queries see later keys, or it does not tell the names apart"
+_STORY = "the model is not causal, or cannot tell the names apart"
 WITHOUT = {
-    "successor": "it does not tell the items apart",
+    "successor": "the model cannot tell the items apart",
     "name mover": _STORY,
     "S-inhibition": _STORY,
 }
 
 
-def _of_needles(found: Retrieved) -> str:
+def _needle_remark(found: Retrieved) -> str:
     lengths = sorted({each.length for each in found.haystacks})
     return (
-        f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; the model itself writes "
-        f"{found.written.mean():.0%} of the answers' tokens, and only these count."
+        f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
+        f"that the model itself predicts count, here {found.written.mean():.0%}."
     )

@@ -1,4 +1,4 @@
-"""Retrieval heads: which heads look at the token of a needle that the model is about to write (Wu et al. 2024)."""
+"""Finds retrieval heads: heads that attend to the token of a needle that the model writes next (Wu et al. 2024)."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ from attnviz.capture.flow.sites import CallSite
 from attnviz.text.samples import read_sample
 from attnviz.text.tokens import Tokens
 
-LENGTHS, DEPTHS = (64, 128, 256, 512), 5  # tokens, and places of the needle in each
-FIRST_TOLD = 4  # tokens of a random needle that the question gives
+LENGTHS, DEPTHS = (64, 128, 256, 512), 5  # tokens of a haystack, and depths of the needle in it
+FIRST_TOLD = 4  # tokens of a random needle that its second occurrence gives before the answer begins
 RANDOM_NEEDLE = 16
 NEEDLE = " The secret of the old lighthouse is a green lantern under seven grey stones."
 QUESTION = " What is the secret? The secret of the old lighthouse is"
@@ -22,14 +22,14 @@ ANSWER = " a green lantern under seven grey stones."
 
 @dataclass(frozen=True, eq=False)
 class Haystack:
-    """Tokens with a needle, and the question and its answer after them.
+    """A text with a needle in it, followed by a question and its answer.
 
     Attributes:
-        ids: all of them.
-        needle: the keys of the needle, ``(first, after the last)``.
-        answer: the places of the answer's tokens.
-        length: tokens before the question.
-        depth: where the needle is, 0 for the start, 1 for the end.
+        ids: the ids of all tokens.
+        needle: the first key of the needle, and the key after its last.
+        answer: the positions of the answer's tokens.
+        length: the number of tokens before the question.
+        depth: the place of the needle, from 0 for the start to 1 for the end.
     """
 
     ids: IntArray
@@ -41,13 +41,13 @@ class Haystack:
 
 @dataclass(frozen=True, eq=False)
 class Retrieved:
-    """What the battery finds with needles.
+    """The retrieval scores of the heads.
 
     Attributes:
-        scores: of each head and haystack, the share of the needle's tokens that it retrieves.
-        controls: the same of tokens of the needle that are not the one that is written.
-        written: the share of the answer that the model writes, for each haystack.
-        haystacks: what they were.
+        scores: by head, the share of the answer's tokens that it retrieves from the needle, one per haystack.
+        controls: by head, the share of the answer's tokens for which it attends to another token of the needle.
+        written: the share of the answer's tokens that the model itself predicts, one per haystack.
+        haystacks: the haystacks.
     """
 
     scores: dict[HeadName, Float64Array]
@@ -57,10 +57,10 @@ class Retrieved:
 
 
 def retrieved(model: ProbedModel, seed: int) -> Retrieved | None:
-    """How much of a needle each head retrieves; ``None`` where the model predicts no next token.
+    """Returns how much of the needles each head retrieves; ``None`` if the model predicts no next token.
 
-    A token of the answer counts for a head where the model itself would write it, and the key that the head looks at
-    most is that same token in the needle. The tokens of the answer before it are given.
+    A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
+    token in the needle. The model reads the true answer before each token (teacher forcing).
     """
     hay = haystacks(model, seed)
     scores: dict[HeadName, Float64Array] = {}
@@ -80,8 +80,8 @@ def retrieved(model: ProbedModel, seed: int) -> Retrieved | None:
             keys = weights[0].argmax(-1).cpu().numpy()
             most.update({(site.layer, head): keys[place] for place, head in enumerate(heads)})
 
-        given = model.run([each.ids], receive)
-        logits = given if isinstance(given, Tensor) else getattr(given, "logits", None)
+        output = model.run([each.ids], receive)
+        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if logits is None or logits.shape[1] != len(each.ids):
             return None
         best = logits[0, each.answer - 1].float().argmax(-1).cpu().numpy()
@@ -97,18 +97,18 @@ def retrieved(model: ProbedModel, seed: int) -> Retrieved | None:
 
 
 def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
-    """The texts, at several lengths and depths, of words or of random tokens, as far as the model reads them."""
-    made = []
+    """Returns texts of several lengths and depths that the model can read, of words or of random tokens."""
+    fitting = []
     for length in LENGTHS:
         for depth in np.linspace(0, 1, DEPTHS).tolist():
             one = _of_words(model, length, depth) if model.read else _of_random(model, length, depth, seed)
             if one is not None and (model.limit is None or len(one.ids) <= model.limit):
-                made.append(one)
-    return made
+                fitting.append(one)
+    return fitting
 
 
 def _of_random(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
-    """Random tokens with a run of them said again, of which the first are given."""
+    """Returns random tokens and a needle that occurs again at the end, where its first tokens are the question."""
     random = np.random.default_rng([seed, length, round(100 * depth)])
     words = random.permutation(model.words)
     needle, others = words[:RANDOM_NEEDLE], words[RANDOM_NEEDLE:]
@@ -123,13 +123,13 @@ def _of_random(model: ProbedModel, length: int, depth: float, seed: int) -> Hays
 
 
 def _of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
-    """A sample text, cut, with a sentence in it and a question after it."""
+    """Returns the start of a sample text with a sentence as its needle, then a question and its answer."""
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
-    room = length - len(model.read(NEEDLE))
+    free = length - len(model.read(NEEDLE))
     hay = list[str]()
     for sentence in sentences * 8:
-        if len(model.read(" ".join([*hay, sentence]))) > room:
+        if len(model.read(" ".join([*hay, sentence]))) > free:
             break
         hay.append(sentence)
     place = round(depth * len(hay))
@@ -143,6 +143,7 @@ def _of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
 
 
 def _span(tokens: Tokens, start: int, characters: int) -> IntArray:
-    """The tokens of a part of the text."""
+    """Returns the tokens of a part of the text."""
     starts, stops = tokens.offsets.T
+    # a token that is only the space at the start of the part belongs to the text before it
     return np.flatnonzero((stops > start + 1) & (starts < start + characters) & ~tokens.special)

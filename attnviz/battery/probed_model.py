@@ -1,4 +1,4 @@
-"""A model that can be given any tokens, and what its heads do with them."""
+"""Runs a model on any tokens and scores its heads."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,16 +23,17 @@ from attnviz.text.tokens import Tokens
 
 HeadName = tuple[int, int]  # layer, head
 BATCH_TEXTS = 16
-MIN_WORDS = 512  # ordinary tokens of a vocabulary that a language can be written in
+MIN_WORDS = 512  # a vocabulary with fewer ordinary tokens is not that of a language
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Tokens, and the cells of their map whose weight is the score.
+    """A text, and the cells whose weight is the score of a head on it.
 
     Attributes:
-        ids: ``(tokens,)``.
-        cells: ``(queries, keys)``; the score is the mean weight on them over the queries that have any.
+        ids: the ids of the tokens, ``(tokens,)``.
+        cells: the cells that count, ``(queries, keys)``; the score is the mean, over queries with any such cell, of
+            the weight on their cells.
     """
 
     ids: IntArray
@@ -41,17 +42,17 @@ class Probe:
 
 @dataclass(frozen=True, eq=False)
 class ProbedModel:
-    """A model that is given tokens by their numbers.
+    """A model that the battery runs on token ids.
 
     Attributes:
         module: the model.
-        name: what it is called.
-        read: the tokens of a text; ``None`` where it knows no language.
-        words: the numbers of its ordinary tokens.
-        before: the special tokens before a text.
-        after: those after it.
-        limit: the most tokens that it reads; ``None`` for any number.
-        inputs_of: what the module is called with for tokens of these numbers, ``(texts, tokens)``.
+        name: the name of the model.
+        read: tokenizes a text; ``None`` if the vocabulary is not that of a language.
+        words: the ids of the ordinary tokens.
+        before: the ids of the special tokens before a text.
+        after: the ids of the special tokens after a text.
+        limit: the most tokens that the model reads; ``None`` for no limit.
+        inputs_of: returns the keyword arguments of the module for token ids, ``(texts, tokens)``.
     """
 
     module: nn.Module
@@ -64,31 +65,38 @@ class ProbedModel:
     inputs_of: Callable[[Tensor], dict[str, Any]]
 
     def framed(self, ids: IntArray) -> IntArray:
-        """The tokens between the special ones."""
+        """Returns the ids with the special tokens before and after them."""
         return np.concatenate([self.before, ids, self.after])
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of the model's weights."""
         return next(self.module.parameters()).device
 
     def run(self, ids: Sequence[IntArray], receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None]) -> Any:
-        """Runs texts of one length, and hands on each call of self-attention; gives what the model gives."""
+        """Runs the model over texts of one length and passes each call of self-attention to ``receive``.
+
+        Returns:
+            The output of the model.
+
+        Raises:
+            AttnvizError: if the model has cross-attention, or its attention does not see a text as a whole.
+        """
 
         def hand_on(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
             if site.kind == "cross" or first:
-                raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
+                raise AttnvizError("the battery needs a model with self-attention only, whose heads see one whole text")
             receive(site, heads, call)
 
         listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
         numbers = torch.from_numpy(np.stack(ids)).to(self.device)
         with listening, torch.inference_mode():
-            given = self.module(**self.inputs_of(numbers))
+            output = self.module(**self.inputs_of(numbers))
         listening.own.finish()
-        return given
+        return output
 
     def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
-        """The score of each head in each probe, and that of uniform attention over what the head sees."""
+        """Returns the scores of each head, one per probe, and those of uniform attention over the visible keys."""
         found, uniform = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
         for places in _alike([probe.ids for probe in probes]):
             cells = torch.from_numpy(np.stack([probes[place].cells for place in places])).to(self.device)
@@ -103,23 +111,23 @@ class ProbedModel:
                 maps = call.maps(heads)
                 visible = maps.visible.to(self.device).float()
                 even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-                for kept, weights in ((found, maps.weights.float()), (uniform, even)):
+                for by_head, weights in ((found, maps.weights.float()), (uniform, even)):
                     scores = _mean_on(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
                     for column, head in enumerate(heads):
-                        kept.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
+                        by_head.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
 
             self.run([probes[place].ids for place in places], receive)
         return dict(sorted(found.items())), dict(sorted(uniform.items()))
 
 
 def _mean_on(weights: Tensor, cells: Tensor) -> Tensor:
-    """The mean weight on the cells of each map, over the queries that have any."""
+    """Returns the mean weight on the cells of each map, over the queries that have any such cell."""
     rows = cells.any(-1)
     return ((weights * cells).sum(-1) * rows).sum(-1) / rows.sum(-1)
 
 
 def _alike(texts: Sequence[IntArray]) -> Iterator[list[int]]:
-    """The places of texts of one length, a batch at a time."""
+    """Yields batches of texts of one length, as their places in the list."""
     by_length: dict[int, list[int]] = {}
     for place, ids in enumerate(texts):
         by_length.setdefault(len(ids), []).append(place)
@@ -128,34 +136,34 @@ def _alike(texts: Sequence[IntArray]) -> Iterator[list[int]]:
 
 
 def open_probed(settings: ModelSettings) -> ProbedModel:
-    """The model that the settings name.
+    """Opens the model that the settings name.
 
     Raises:
-        AttnvizError: if there is none, it has learned nothing, or it does not read one text.
+        AttnvizError: if there is no such model, its weights are random, or it does not read a single text.
     """
     if not kind_of(settings.model).has_learned:
         raise AttnvizError(
-            f"the battery is for a model that was trained; {option('model', './my-llama')} or trained works"
+            f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
         )
     return probed(open_reader(settings, "predictions"))
 
 
 def probed(reader: Reader) -> ProbedModel:
-    """The model of a reader.
+    """Returns the model of a reader.
 
     Raises:
-        AttnvizError: if it does not read one text.
+        AttnvizError: if the model does not read a single text.
     """
     if reader.read(Example(FRAME_TEXT)).context is not None:
-        raise AttnvizError(f"{reader.settings.model} does not read one text; a model that does works")
-    known = reader.vocabulary()
+        raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
+    vocabulary = reader.vocabulary()
     return ProbedModel(
         module=reader.module,
         name=reader.name,
-        read=reader.tokenize if len(known.words) >= MIN_WORDS else None,
-        words=known.words,
-        before=known.before,
-        after=known.after,
+        read=reader.tokenize if len(vocabulary.words) >= MIN_WORDS else None,
+        words=vocabulary.words,
+        before=vocabulary.before,
+        after=vocabulary.after,
         limit=reader.limit,
         inputs_of=reader.inputs_of,
     )

@@ -1,4 +1,4 @@
-"""Types of heads that need no language: previous, duplicate and induction, on random tokens."""
+"""Makes the tests of types that need no language, on random tokens: previous, duplicate and induction."""
 
 import numpy as np
 
@@ -6,16 +6,16 @@ from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
 
-SEQUENCES, SEGMENT = 32, 50  # texts, and tokens of what is said twice in each
+SEQUENCES, SEGMENT = 32, 50  # texts, and tokens of the segment that occurs twice in each
 MIN_SEGMENT = 4
-Pairs = tuple[list[Probe], list[Probe]]  # texts and their controls
+Pairs = tuple[list[Probe], list[Probe]]  # probes and their controls
 
 
 def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """The texts of each type with their controls.
+    """Returns the probes of each type, with their controls.
 
     Raises:
-        AttnvizError: if the model has too few tokens or reads too few.
+        AttnvizError: if the model's vocabulary or its longest input is too small.
     """
     segment = segment_of(model)
     random, named = np.random.default_rng(seed), dict[str, Pairs]()
@@ -30,20 +30,24 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
             "duplicate": (_earlier(model, segment, 0), shuffled, _earlier(model, segment, 0)),
             "induction": (_earlier(model, segment, 1), shuffled, _earlier(model, segment, 1)),
         }
-        for name, (wanted, other, control) in cells.items():
-            named[name][0].append(Probe(repeated, wanted))
-            named[name][1].append(Probe(other, control))
+        for name, (counted, control_ids, control) in cells.items():
+            named[name][0].append(Probe(repeated, counted))
+            named[name][1].append(Probe(control_ids, control))
     return named
 
 
 def segment_of(model: ProbedModel) -> int:
-    """How many random tokens are said twice."""
-    room = (10**9 if model.limit is None else model.limit) - len(model.before) - len(model.after)
-    segment = min(SEGMENT, room // 2, len(model.words))
+    """Returns the number of random tokens in a segment, which occurs twice in a text.
+
+    Raises:
+        AttnvizError: if the model's vocabulary or its longest input is too small.
+    """
+    longest = (10**9 if model.limit is None else model.limit) - len(model.before) - len(model.after)
+    segment = min(SEGMENT, longest // 2, len(model.words))
     if segment < MIN_SEGMENT:
         raise AttnvizError(
-            f"{model.name} has {len(model.words)} tokens and reads {room} of them; the battery says {MIN_SEGMENT} or "
-            "more twice"
+            f"the battery needs a vocabulary of {MIN_SEGMENT} tokens and a text of {2 * MIN_SEGMENT}; {model.name} has "
+            f"{len(model.words)} and reads {longest}"
         )
     return segment
 
@@ -54,7 +58,7 @@ def _empty(model: ProbedModel, segment: int) -> BoolArray:
 
 
 def _before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """The keys so many tokens before each query, from the third of the random tokens on."""
+    """Returns the cells from each query to the key ``steps`` before it, from the third random token on."""
     cells, start = _empty(model, segment), len(model.before)
     for query in range(start + 2, start + 2 * segment):
         cells[query, query - steps] = True
@@ -62,7 +66,7 @@ def _before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
 
 
 def _earlier(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """For each query of the second half the key in its place of the first, or so many tokens after that."""
+    """Returns the cells from each query of the second segment to the key ``steps`` after its place in the first."""
     cells, start = _empty(model, segment), len(model.before)
     for query in range(start + segment, start + 2 * segment):
         cells[query, query - segment + steps] = True
@@ -70,11 +74,11 @@ def _earlier(model: ProbedModel, segment: int, steps: int) -> BoolArray:
 
 
 def detection_cells(name: str, ids: IntArray) -> BoolArray:
-    """The cells that ``detect_head`` of TransformerLens counts, ``(tokens, tokens)``.
+    """Returns the cells that ``detect_head`` of TransformerLens counts, ``(tokens, tokens)``.
 
     Args:
         name: ``previous``, ``duplicate`` or ``induction``.
-        ids: the tokens.
+        ids: the ids of the tokens, ``(tokens,)``.
     """
     count = len(ids)
     if name == "previous":
@@ -89,8 +93,18 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
 
 
 def detected(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:
-    """What ``detect_head`` of TransformerLens says of each head in each text: the share of all weight on its cells."""
+    """Returns what ``detect_head`` of TransformerLens scores: the share of all weight on the cells that it counts.
+
+    Args:
+        model: the model.
+        name: ``previous``, ``duplicate`` or ``induction``.
+        texts: the ids of each text.
+
+    Returns:
+        By head, one score per text.
+    """
     probes = [Probe(ids, detection_cells(name, ids)) for ids in texts]
     found, _ = model.scores(probes)
-    shares = np.array([probe.cells.any(axis=-1).mean() for probe in probes])  # of queries that have any
+    # scores are means over queries with a counted cell; detect_head divides by all queries
+    shares = np.array([probe.cells.any(axis=-1).mean() for probe in probes])
     return {head: scores * shares for head, scores in found.items()}

@@ -1,4 +1,4 @@
-"""Types of heads that need a language: successor, delimiter, and on indirect objects name mover and S-inhibition."""
+"""Makes the tests of types that need a language: successor, delimiter, first token, name mover and S-inhibition."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -21,13 +21,13 @@ ORDERS = (
     "first second third fourth fifth sixth seventh eighth ninth tenth",
     "1 2 3 4 5 6 7 8 9 10",
 )
-SHUFFLES = 4  # of each order
-DELIMITED = ("life", "pronoun", "garden-path")  # samples of this package
+SHUFFLES = 4  # controls per order
+DELIMITED = ("life", "pronoun", "garden-path")  # names of sample texts
 DELIMITERS = ".,;:!?"
 
 
 def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """The texts of each type with their controls, as far as the model tells its words apart."""
+    """Returns the probes of each type with their controls; leaves out types whose words the model cannot tell apart."""
     found = {"successor": _successors(model, np.random.default_rng(seed))}
     if not _looks_ahead(model):
         found |= _indirect_objects(model)
@@ -35,20 +35,23 @@ def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
-    """Texts with the cells of their delimiters, and of their first token."""
+    """Returns texts with the cells of their delimiters, and with the cells of their first token.
+
+    They have no control texts: the control is uniform attention.
+    """
     delimiters, starts = list[Probe](), list[Probe]()
     for name in DELIMITED:
         tokens = _read(model, read_sample(name))
         count = len(tokens)
         marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
         keys = np.array([bool(mark) and all(one in DELIMITERS for one in mark) for mark in marks])
-        seen = (
+        visible = (
             np.tril(np.ones((count, count), dtype=bool), -1)
             if not _looks_ahead(model)
             else np.ones((count, count), bool)
         )
         queries = ~tokens.special[:, None] & (np.arange(count) > 0)[:, None]
-        delimiters.append(Probe(tokens.ids, keys & seen & queries))
+        delimiters.append(Probe(tokens.ids, keys & visible & queries))
         starts.append(Probe(tokens.ids, (np.arange(count) == 0) & queries))
     return {"delimiter": [each for each in delimiters if each.cells.any()], "first token": starts}
 
@@ -60,7 +63,7 @@ def _read(model: ProbedModel, text: str) -> Tokens:
 
 
 def _looks_ahead(model: ProbedModel) -> bool:
-    """Whether a query sees later keys, which a model that predicts the next token does not."""
+    """True if queries see later keys, as in a model that is not causal."""
     probe = Probe(
         model.framed(model.words[:4]), np.triu(np.ones((4 + len(model.before) + len(model.after),) * 2, bool), 1)
     )
@@ -69,35 +72,41 @@ def _looks_ahead(model: ProbedModel) -> bool:
 
 
 def _successors(model: ProbedModel, random: np.random.Generator) -> Pairs:
-    """Items of a known order with commas between them; the control has them shuffled."""
+    """Returns lists of items in a known order, separated by commas; the controls have the items shuffled."""
     texts, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
         items = order.split()
-        wanted = _of_items(model, items, items)
+        ordered = _of_items(model, items, items)
         for _ in range(SHUFFLES):
             control = _of_items(model, items, [items[place] for place in random.permutation(len(items))])
-            if wanted is not None and control is not None:
-                texts.append(wanted)
+            if ordered is not None and control is not None:
+                texts.append(ordered)
                 controls.append(control)
     return texts, controls
 
 
-def _of_items(model: ProbedModel, order: Sequence[str], said: Sequence[str]) -> Probe | None:
-    """A list of items, with the cells from the end of each to the item before it in the order, where that was said."""
-    tokens = _read(model, ", ".join(said))
-    spans = _spans(tokens, said)
+def _of_items(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
+    """Returns a list of items and the cells from each item's last token to its predecessor in the order.
+
+    A predecessor counts only if it occurs earlier in the list. ``None`` if the model cannot tell the items apart.
+    """
+    tokens = _read(model, ", ".join(items))
+    spans = _spans(tokens, items)
     if not _apart(tokens, spans):
         return None
     cells = np.zeros((len(tokens),) * 2, dtype=bool)
     for item, before in zip(order[1:], order, strict=False):
-        here, there = spans[said.index(item)], spans[said.index(before)]
+        here, there = spans[items.index(item)], spans[items.index(before)]
         if there.max() < here.max():
             cells[here.max(), there] = True
     return Probe(tokens.ids, cells) if cells.any() else None
 
 
 def _indirect_objects(model: ProbedModel) -> dict[str, Pairs]:
-    """The story of Wang et al.: its last token looks at the name that comes next, or at the second subject."""
+    """Returns the story of Wang et al. with the cells from its last token to the indirect object or the second subject.
+
+    The controls are the cells to the first subject, and a story with a third name in place of the second subject.
+    """
     movers: Pairs = ([], [])
     inhibitors: Pairs = ([], [])
     for number, (one, other, third) in enumerate(permutations(NAMES, 3)):
@@ -116,14 +125,14 @@ def _indirect_objects(model: ProbedModel) -> dict[str, Pairs]:
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """The tokens of a story and the places of its names; nothing where the model does not tell these apart."""
+    """Returns the tokens of a story and the places of its names; ``None`` if the model cannot tell the names apart."""
     tokens = _read(model, text)
     spans = _spans(tokens, names)
     return (tokens, spans) if _apart(tokens, spans[:2]) else None
 
 
 def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
-    """The tokens of each of these words, in their order in the text."""
+    """Returns the tokens of each word; the words are in their order in the text."""
     spans, position = list[np.ndarray](), 0
     for word in words:
         start = tokens.text.index(word, position)
@@ -134,13 +143,13 @@ def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
 
 
 def _apart(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
-    """Whether all words have tokens of their own, so that none is unknown."""
+    """True if no two words have the same tokens, as unknown words would, and none has no token."""
     words = [tuple(tokens.ids[span].tolist()) for span in spans]
     return all(words) and len(set(words)) == len(words)
 
 
 def _from_last(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """The weight from the last token of the text itself to some keys."""
+    """Returns the cells from the last token that is not special to some keys."""
     cells: BoolArray = np.zeros((len(tokens),) * 2, dtype=bool)
     cells[np.flatnonzero(~tokens.special)[-1], keys] = True
     return Probe(tokens.ids, cells)

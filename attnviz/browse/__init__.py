@@ -1,1 +1,1 @@
-"""The full-screen inspector."""
+"""Shows a recording or a survey full-screen, with keys and the mouse."""

@@ -1,4 +1,4 @@
-"""The inspector's process: textual hands in keys, clicks and sizes, and is given the lines that changed."""
+"""Runs the inspector in textual: keys, clicks and sizes come in, and changed lines go out."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from textual.screen import Screen as TextualScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.browse.clicks import clicked, said_under
+from attnviz.browse.clicks import clicked, described_under
 from attnviz.browse.computing import Computing
 from attnviz.browse.drawing.draw import draw_screen, padded
 from attnviz.browse.drawing.graphics import (
@@ -40,11 +40,11 @@ from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.hints import written
 from attnviz.render.terminal.lines import Line, Span
 
-NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # has textual pass the text on as it is
+NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
 
 
 class Canvas(Widget):
-    """The whole screen: lines drawn elsewhere, of which those that changed are sent to the terminal."""
+    """The whole screen; it sends only the lines that changed to the terminal."""
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
     can_focus = True
@@ -55,15 +55,15 @@ class Canvas(Widget):
         self.state = State()
         self.lines: list[Line] = []
         self.strips: list[Strip] = []
-        self.early: list[events.Key] = []  # keys from before the first size is known wait for it
+        self.early: list[events.Key] = []  # keys that come before the first size; on_resize answers them
         self.pressed = 0.0
         self.computing, self.prompt = Computing(self), PromptLine(self, save)
         self.protocol = known_protocol(os.environ)
-        self.covered = False  # by the palette, over which pixels would be drawn
+        self.covered = False  # True while the palette is open: pixels would be drawn over it
 
     @property
     def here(self) -> Screen:
-        """What an answer to a key depends on."""
+        """The recording, the terminal and its colours."""
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
         draws = self.protocol is not None and colors > ANSI_COLORS and not self.covered
         return Screen(
@@ -71,38 +71,38 @@ class Canvas(Widget):
         )
 
     def character(self) -> tuple[int, int] | None:
-        """Width and height of a character in pixels, where that is known."""
+        """Returns the width and height of a character in pixels; ``None`` if unknown."""
         return None if self.app.is_headless else terminal_character()
 
     def draws(self, protocol: Protocol) -> None:
-        """Draws pixels from now on, where the terminal tells how many a character has."""
+        """Draws pixels from now on, by a protocol that the terminal says it has."""
         if self.protocol is None:
             self.protocol = protocol
             self.redraw()
 
     def cover(self, covered: bool) -> None:
-        """Leaves pixels out as long as something else is drawn over the canvas."""
+        """Leaves pixels out while the palette covers the canvas, and draws them again afterwards."""
         self.covered = covered
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """A line as it was last drawn."""
+        """Returns a line of the screen as it was last drawn."""
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
-        """Takes the keys, and draws everything again when the process goes on after Ctrl-Z."""
+        """Takes the focus, and has the screen drawn again when the process resumes after Ctrl-Z."""
         self.focus()
         self.app.app_resume_signal.subscribe(self, lambda app: self.app.refresh(repaint=True, layout=True))
 
     def on_resize(self) -> None:
-        """Draws for the new size."""
+        """Draws the screen for the new size, then answers the keys that came before the first size."""
         self.go(self.state if self.lines else start_state(self.here))
         early, self.early = self.early, []
         for event in early:
             self.on_key(event)
 
     def go(self, state: State) -> None:
-        """Draws the state, and sends the lines that differ from what is on the screen."""
+        """Draws a state, and sends the lines that changed to the terminal."""
         screen = self.here
         self.state = settle(screen, state) if screen.size.enough else state
         self.session.wanted = []
@@ -116,7 +116,13 @@ class Canvas(Widget):
         self.computing.start()
 
     def strip(self, y: int, line: Line, character: tuple[int, int] | None) -> Strip:
-        """A line as textual takes it, and the pixels over it."""
+        """Returns a line as textual draws it, with escape sequences for the pixels over it.
+
+        Args:
+            y: the line on the screen, from 0.
+            line: the spans of the line.
+            character: width and height of a character in pixels; ``None`` draws no pixels.
+        """
         strip = strip_of(line)
         before = cleared(y) if self.protocol == "kitty" else ""
         after = escapes(line, y, character, self.protocol) if character and self.protocol else ""
@@ -125,12 +131,12 @@ class Canvas(Widget):
         return Strip([Segment(before, None, NO_COLUMNS), *strip, Segment(after, None, NO_COLUMNS)])
 
     def redraw(self) -> None:
-        """Draws what was found."""
+        """Draws the state again, with results of background work."""
         if self.is_attached:
             self.go(self.state)
 
     def on_key(self, event: events.Key) -> None:
-        """Answers a key: typed where a prompt is open, else what it is bound to."""
+        """Answers a key: an open prompt takes it as text, else it does what it is bound to."""
         event.stop()
         event.prevent_default()
         self.pressed = time.monotonic()
@@ -146,19 +152,19 @@ class Canvas(Widget):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Does what a key does; the palette is textual's."""
+        """Does what a key is bound to; textual draws the palette."""
         if key in ("colon", "ctrl+p") and not self.state.help:
             self.app.action_command_palette()
         else:
             self.go(press(self.here, self.state, key))
 
     def on_paste(self, event: events.Paste) -> None:
-        """Types what is pasted."""
+        """Adds pasted text to an open prompt."""
         if self.state.prompt is not None:
             self.prompt.paste(event.text)
 
     def on_click(self, event: events.Click) -> None:
-        """Presses the button, or moves the cursor to what was clicked; a second click opens it."""
+        """Presses the button under the mouse, or moves the cursor there; a second click opens the head."""
         self.pressed = time.monotonic()
         if not self.here.size.enough or not self.lines:
             return
@@ -172,29 +178,29 @@ class Canvas(Widget):
             self.press(key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Tells in the status line what is under the mouse."""
+        """Describes in the status line what is under the mouse."""
         state = self.state
         if len(self.lines) < 3 or state.prompt or state.help or state.message or not self.here.size.enough:
             return
-        said = said_under(self.here, self.state, event.x, event.y)
+        description = described_under(self.here, self.state, event.x, event.y)
         width, y = self.here.size.width, len(self.lines) - 2
-        line = on_paper(padded([Span(f" {said}")], width), state.theme) if said else self.lines[y]
+        line = on_paper(padded([Span(f" {description}")], width), state.theme) if description else self.lines[y]
         strip = strip_of(line)
         if strip != self.strips[y]:
             self.strips[y] = strip
             self.refresh(Region(0, y, width, 1))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Moves down, or out of the map with Control."""
+        """Moves the cursor down; with Control, zooms out."""
         self.go(press(self.here, self.state, "minus" if event.ctrl else "down"))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Moves up, or into the map with Control."""
+        """Moves the cursor up; with Control, zooms in."""
         self.go(press(self.here, self.state, "plus" if event.ctrl else "up"))
 
 
 class Browser(Application[int]):
-    """The inspector as an application."""
+    """The inspector of a recording as an application."""
 
     COMMAND_PALETTE_BINDING = "ctrl+p"
     CSS = """
@@ -208,42 +214,42 @@ class Browser(Application[int]):
         self.canvas = Canvas(session, save, ascii)
 
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
-        """Every action by what it does, with its key, for the palette."""
+        """Yields the entries of the palette: every action, with its key."""
         for title, key in ACTIONS:
             yield SystemCommand(title, f"key {written(key)}", partial(self.canvas.press, key))
         yield SystemCommand("quit", "key q", partial(self.exit, 0))
 
     def compose(self) -> ComposeResult:
-        """The canvas and nothing else."""
+        """Yields the canvas, which is the only widget."""
         yield self.canvas
 
     def get_default_screen(self) -> TextualScreen[object]:
-        """One that tells the canvas what is over it."""
-        return Uncovered(self.canvas)
+        """Returns a screen that tells the canvas when the palette covers it."""
+        return CanvasScreen(self.canvas)
 
     def answered(self, attributes: list[str]) -> None:
-        """Draws pixels on a terminal that says it has sixels."""
+        """Switches to sixels when the terminal says that it draws them."""
         if SIXEL_ATTRIBUTE in attributes:
             self.call_later(self.canvas.draws, "sixel")
 
 
-class Uncovered(TextualScreen[object]):
-    """The screen that the canvas is on."""
+class CanvasScreen(TextualScreen[object]):
+    """The screen of the canvas; it tells the canvas when the palette covers it."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__()
         self.canvas = canvas
 
     def on_screen_suspend(self) -> None:
-        """The palette is drawn over it."""
+        """Tells the canvas that the palette covers it."""
         self.canvas.cover(True)
 
     def on_screen_resume(self) -> None:
-        """Nothing is any more."""
+        """Tells the canvas that the palette is closed."""
         self.canvas.cover(False)
 
 
 def strip_of(line: Line) -> Strip:
-    """A line as textual takes it: plain segments, in which nothing is markup."""
+    """Returns a line as textual draws it: plain segments, so that nothing in a token is markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip([Segment("".join(span.text for span in run), style_of(*look)) for look, run in runs])

@@ -1,4 +1,4 @@
-"""What the mouse does: buttons, heads, cells, tokens; and what is told of the cell under it."""
+"""Answers the mouse: clicks on buttons, heads, cells and tokens, and a description of what is under it."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ from attnviz.browse.view.open_head import cell_under, clicked_in_head
 
 
 def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:
-    """The key that a click stands for, empty where for none, and the state with the cursor there.
+    """Returns the key that a click stands for, "" for none, and the state with the cursor where the click was.
 
     Args:
         screen: the recording and the terminal.
-        state: before.
-        x: the column.
-        y: the line.
-        again: whether it is the second click of two.
+        state: the state before the click.
+        x: the column of the screen, from 0.
+        y: the line of the screen, from 0.
+        again: True for the second click of a double click.
     """
     if state.help:
         return "", replace(state, help=0)
@@ -47,13 +47,23 @@ def _clicked_in_body(screen: Screen, state: State, x: int, y: int, again: bool) 
     return ("enter" if opens else ""), replace(state, head=head, message="")
 
 
-def said_under(screen: Screen, state: State, x: int, y: int) -> str:
-    """What is under the mouse: a head and what it does, or a pair and its number; empty where there is nothing."""
+def described_under(screen: Screen, state: State, x: int, y: int) -> str:
+    """Returns a description of what is under the mouse: a head with its pattern, or a pair of tokens with its number.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state.
+        x: the column of the screen, from 0.
+        y: the line of the screen, from 0.
+
+    Returns:
+        One line; "" if nothing is there.
+    """
     session = screen.session
     if not y:
         return ""
     if state.opened:
-        return _cell_said(screen, state, cell_under(screen, state, x, y - 1))
+        return _described_cell(screen, state, cell_under(screen, state, x, y - 1))
     if state.lens:
         lens = lay_out_lens(screen, state)
         place = (x - lens.pane.columns.before) // lens.pane.cell
@@ -61,14 +71,14 @@ def said_under(screen: Screen, state: State, x: int, y: int) -> str:
             return ""
         other = lens.pane.axis.unit_of(place)
         pair = (state.token, other) if state.direction == "to" else (other, state.token)
-        return _cell_said(screen, state, (lens.shown[y - 2], *pair))
+        return _described_cell(screen, state, (lens.shown[y - 2], *pair))
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
     if head is None:
         return ""
     return f"head {session.names[head]}: {session.ranking.pattern(head)}".rstrip(": ")
 
 
-def _cell_said(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
+def _described_cell(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
     if cell is None:
         return ""
     session, (head, query, key) = screen.session, cell
@@ -78,5 +88,5 @@ def _cell_said(screen: Screen, state: State, cell: tuple[int, int, int] | None) 
     shown = session.cells(head, view, *one, 1, 1)
     number = quantity_text(session.quantity(view), float(np.ravel(shown.values)[0]))
     name = session.names[head]
-    told = number if shown.visible.all() else "masked"
-    return f"head {name}: {queries.labels[query]} ({query}) → {keys.labels[key]} ({key}) {told}"
+    value = number if shown.visible.all() else "masked"
+    return f"head {name}: {queries.labels[query]} ({query}) → {keys.labels[key]} ({key}) {value}"

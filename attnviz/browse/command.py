@@ -1,4 +1,4 @@
-"""The `attnviz` line that draws what the inspector shows as a figure."""
+"""Writes the `attnviz` command that draws the inspector's screen as a figure."""
 
 import shlex
 
@@ -14,15 +14,15 @@ FIGURE = "-o figure.svg"
 
 
 def figure_command(screen: Screen, state: State) -> tuple[str, str]:
-    """The line, and what of the screen it does not draw."""
+    """Returns the command that draws the screen, and a remark about what it draws otherwise, or ""."""
     session = screen.session
     source, remark = _source(session)
-    words = [source, *_what_words(screen, state), *_look_words(session, state.view), FIGURE]
-    return " ".join(word for word in words if word), _lacks(session, state) or remark
+    words = [source, *_head_words(screen, state), *_look_words(session, state.view), FIGURE]
+    return " ".join(word for word in words if word), _difference_from_screen(session, state) or remark
 
 
 def _source(session: Session) -> tuple[str, str]:
-    """The words of a command line that shows the recording, and what must be known of them."""
+    """Returns the start of the command, which names the recording, and a remark about it, or ""."""
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin
@@ -32,10 +32,11 @@ def _source(session: Session) -> tuple[str, str]:
     return shown["input"], shown["remark"]
 
 
-def _what_words(screen: Screen, state: State) -> list[str]:
+def _head_words(screen: Screen, state: State) -> list[str]:
+    """Returns the options that choose and order heads and tokens as the screen does."""
     session, view = screen.session, state.view
     if state.opened:
-        how, heads = session.made_of(state.head)
+        how, heads = session.combination_of(state.head)
         names = ",".join(_name(session, head) for head in (*heads, *state.beside))
         reduced = [f"--reduce {how}"] if how in ("mean", "max", "rollout") else []
         return [f"--heads {names}", *reduced, *_part_words(screen, state)]
@@ -46,7 +47,8 @@ def _what_words(screen: Screen, state: State) -> list[str]:
             return [chosen, "--style text"]
         return [chosen, f"--query {shlex.quote(written_token(session.units(state.head, view)[0], state.query))}"]
     added = [each.names[0] for each in session.added]
-    if view.order in added or any(name in view.filter for name in added):  # a figure is not told of them
+    if view.order in added or any(name in view.filter for name in added):
+        # the command has no file of effects to sort or filter by, so it names the heads
         of_filter = session.ranking.order(view)
         return [
             f"--heads {','.join(_name(session, head) for head in of_filter)}",
@@ -60,7 +62,7 @@ def _what_words(screen: Screen, state: State) -> list[str]:
 
 
 def _part_words(screen: Screen, state: State) -> list[str]:
-    """The queries and keys that are seen, where not all are."""
+    """Returns the options for the queries and keys on the screen; none if the whole map is there."""
     shown = map_of(screen.session, state, screen.size, screen.colors)
     units = screen.session.units(state.head, state.view)
     words = []
@@ -85,12 +87,13 @@ def _look_words(session: Session, view: View) -> list[str]:
 
 
 def _joining(by: str) -> str:
-    """The option that joins tokens as the inspector does."""
+    """Returns the option that joins tokens as the inspector does."""
     return "--words" if by == "words" else f"--by {shlex.quote(by)}"
 
 
-def _lacks(session: Session, state: State) -> str:
-    how, _ = session.made_of(state.head)
+def _difference_from_screen(session: Session, state: State) -> str:
+    """Returns what the figure of the command shows otherwise than the screen, or ""."""
+    how, _ = session.combination_of(state.head)
     if state.opened and how == "difference":
         return "it draws both heads; s saves their difference"
     if state.view.scores:

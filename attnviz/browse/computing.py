@@ -1,4 +1,4 @@
-"""What is still to be computed of what is on the screen: slices between keys, and threads for what takes longer."""
+"""Computes what the screen still lacks: short slices of work between keys, and threads for longer work."""
 
 import time
 from collections.abc import Callable
@@ -13,19 +13,19 @@ from attnviz.browse.process.background import Background
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 
-SECONDS_BEFORE_MEASURING = 0.2  # at a metric
-SECONDS_BETWEEN_SLICES = 0.001  # of background work, so that keys come first
-SECONDS_BEFORE_REFINING = 0.15  # after a key
-SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map that is being refined
+SECONDS_BEFORE_MEASURING = 0.2  # the user may only pass a metric on the way to another
+SECONDS_BETWEEN_SLICES = 0.001  # lets textual answer waiting keys first
+SECONDS_BEFORE_REFINING = 0.15  # after the last key, so that a moving cursor stays fast
+SECONDS_BETWEEN_DRAWINGS = 0.25  # while a map is refined
 
 
 class Stage(Protocol):
-    """Where the inspector is played: the state, and what shows another one.
+    """The screen that background work draws on.
 
     Attributes:
         session: the recording.
-        state: what is shown.
-        pressed: when a key was pressed last.
+        state: the state on the screen.
+        pressed: the time of the last key, in seconds of the monotonic clock.
     """
 
     session: Session
@@ -34,23 +34,23 @@ class Stage(Protocol):
 
     @property
     def here(self) -> Screen:
-        """What an answer to a key depends on."""
+        """The recording, the terminal and its colours."""
 
     def go(self, state: State) -> None:
-        """Draws the state."""
+        """Draws a state."""
 
     def redraw(self) -> None:
-        """Draws what was found."""
+        """Draws the state again, with results of background work."""
 
     def call_later(self, callback: Callable[[], object]) -> Any:
-        """Calls a function in the thread of the keys."""
+        """Calls a function in the thread that answers keys."""
 
     def set_timer(self, delay: float, callback: Callable[[], object]) -> Any:
-        """Calls a function after so many seconds."""
+        """Calls a function after ``delay`` seconds."""
 
 
 class Computing:
-    """Computes what the screen still lacks, and has it drawn."""
+    """Computes what the screen still lacks, and draws it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -58,19 +58,21 @@ class Computing:
         self.background = Background(stage.call_later)
 
     def start(self) -> None:
-        """Goes on with what is still to be computed, between keys."""
+        """Schedules the next slice of work, unless one is scheduled already."""
         if not self.working and self.stage.here.size.enough:
             self.working = True
             self.stage.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
-        """One slice: what is on the screen first, then the rest; when all is there, what threads do."""
+        """Does one slice of work: first for heads on the screen, then for the others; threads start after the last."""
         self.working = False
         screen, state = self.stage.here, self.stage.state
         if not screen.size.enough:
             return
-        computed, seen = self.compute_rows(state) if state.lens and not state.opened else self.compute_thumbnails(state)
-        if seen or (computed and state.lens and not self.lens_missing()):
+        computed, on_screen = (
+            self.compute_rows(state) if state.lens and not state.opened else self.compute_thumbnails(state)
+        )
+        if on_screen or (computed and state.lens and not self.lens_missing()):
             self.stage.go(state)
         elif computed:
             self.start()
@@ -78,7 +80,7 @@ class Computing:
             self.start_background()
 
     def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
-        """Computes some thumbnails: whether there were any, and any on the screen."""
+        """Computes some thumbnails; returns True if any was computed, and True if any of them is on the screen."""
         if state.opened:
             return False, False
         grid = tiles(self.stage.session, state, self.stage.here.size)
@@ -88,7 +90,7 @@ class Computing:
         return bool(computed), bool(set(computed) & set(first))
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
-        """Computes some rows of the lens: whether there were any, and any on the screen."""
+        """Computes some rows of the lens; returns True if any was computed, and True if any is on the screen."""
         heads, lines = (
             lens_heads(self.stage.session, state),
             lens_pane(self.stage.session, state, self.stage.here.size).lines,
@@ -99,13 +101,13 @@ class Computing:
         return bool(computed), bool(set(computed) & set(first))
 
     def lens_missing(self) -> bool:
-        """Whether some rows of the lens are still to be computed."""
+        """True if some rows of the lens are not computed yet."""
         state, row = self.stage.state, self.stage.session.token_rows.find
         heads = lens_heads(self.stage.session, state)
         return any(row(head, state.view, state.token, state.direction) is None for head in heads)
 
     def start_background(self) -> None:
-        """Has measured what heads are sorted by, where the user has stopped at it, and what else is unknown."""
+        """Starts the threads that measure heads and refine maps."""
         order = self.stage.state.view.order
         if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):
             self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
@@ -115,7 +117,7 @@ class Computing:
             self.background.start("refine", self.refine, self.stage.redraw)
 
     def named(self) -> None:
-        """Draws what was measured; a filter that asked for it is then applied."""
+        """Draws the heads with their patterns; applies the filter once all patterns are known."""
         words = self.stage.state.view.filter
         if words and self.stage.session.ranking.unnamed(self.stage.state.view) is None:
             self.stage.go(filter_heads(self.stage.here, self.stage.state, words))
@@ -123,14 +125,14 @@ class Computing:
             self.stage.redraw()
 
     def measure(self, order: str) -> None:
-        """Measures what heads are still sorted by, and moves to the first of them."""
+        """Measures the metric if heads are still sorted by it, then moves to the first head."""
         if order == self.stage.state.view.order and order not in self.stage.session.ranking.ready:
             self.background.start(
                 "measure", partial(self.stage.session.ranking.measure, order), partial(self.ranked, order)
             )
 
     def ranked(self, order: str) -> None:
-        """Moves to the first head of what is still asked for."""
+        """Moves to the first head if heads are still sorted by this metric, and draws."""
         self.stage.go(
             first_ranked(self.stage.here, self.stage.state)
             if order == self.stage.state.view.order
@@ -138,7 +140,7 @@ class Computing:
         )
 
     def refine(self) -> None:
-        """Refines what is on the screen, in a thread, while no key is pressed."""
+        """Refines the maps on the screen, in a thread, and pauses after each key."""
         drawn = time.monotonic()
         while block := next((each for each in self.stage.session.wanted if not each.finished), None):
             if time.monotonic() < self.stage.pressed + SECONDS_BEFORE_REFINING:

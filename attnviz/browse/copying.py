@@ -1,4 +1,4 @@
-"""What is copied from the inspector: a cell, a row or a table as text between tabs, the command, the place."""
+"""Makes the text that a user copies: a cell, a row or a table with tabs, the command, or the place."""
 
 import numpy as np
 
@@ -11,32 +11,37 @@ from attnviz.browse.session.state import State
 from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
 from attnviz.browse.view.opened import lay_out
 
-MAX_COPIED = 74_000  # bytes, which base64 makes 100,000 of: more than that many terminals leave out without a word
-WHAT = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
+MAX_COPIED = 74_000  # bytes, 100,000 in base64: many terminals ignore a longer OSC 52 without a message
+COPIED_PARTS = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
 Table = list[list[str]]
 
 
 def copied(screen: Screen, state: State, key: str) -> tuple[str, str]:
-    """The text that a key stands for, and a line that says so.
+    """Returns the text that a key copies, and a message about it.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state.
+        key: a key of ``COPIED_PARTS``.
 
     Raises:
-        AttnvizError: where it is more than terminals take.
+        AttnvizError: if the text is longer than terminals copy.
     """
-    what = WHAT.get(key)
+    what = COPIED_PARTS.get(key)
     if what is None:
-        return "", "nothing is copied: c, r, t, l and p stand for what can be"
+        return "", "nothing is copied; press c, r, t, l or p"
     if what == "place":
         text = written_place(screen, state)
-        return text, f"copied {text}; browse --at opens it, and so does a page"
+        return text, f"copied {text}; open it with browse --at, or in a page"
     if what == "command":
-        text, lacks = figure_command(screen, state)
-        return text, f"copied {text}" + (f"; {lacks}" if lacks else "")
+        text, remark = figure_command(screen, state)
+        return text, f"copied {text}" + (f"; {remark}" if remark else "")
     table = _table_of(screen, state, what)
     text = "\n".join("\t".join(_plain(cell) for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
         raise AttnvizError(
-            f"this {what} is {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
-            "zoom in, or attnviz show -o numbers.csv writes all of it"
+            f"this {what} has {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
+            "zoom in, or use attnviz show -o numbers.csv"
         )
     lines = f"{len(table) - 1} lines" if len(table) > 2 else text.partition("\n")[2] or text
     return text, f"copied the {what}: {lines}".replace("\t", "  ")
@@ -51,7 +56,7 @@ def _table_of(screen: Screen, state: State, what: str) -> Table:
 
 
 def _head_row(screen: Screen, state: State, one: bool) -> Table:
-    """The keys of the cursor's query, the strongest first; or the cursor's alone."""
+    """Returns a row per key of the cursor's query, the strongest first; with ``one``, only the cursor's key."""
     head = lay_out(screen, state)
     keys = [state.key] if one else strongest_keys(screen, state)
     name, query = screen.session.names[state.head], head.queries.labels[state.query]
@@ -66,29 +71,29 @@ def _head_row(screen: Screen, state: State, one: bool) -> Table:
 
 
 def _head_cells(screen: Screen, state: State) -> Table:
-    """The cells that are seen, queries down and keys across."""
+    """Returns the cells on the screen, queries down and keys across; masked cells are empty."""
     head = lay_out(screen, state)
     panel = head.panel
     rows = [
-        [label, *(_written(value) if seen else "" for value, seen in zip(values, visible, strict=True))]
+        [label, *(_written(value) if shown else "" for value, shown in zip(values, visible, strict=True))]
         for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True)
     ]
     return [[f"head {screen.session.names[state.head]}", *panel.columns.labels], *rows]
 
 
 def _lens_table(lens: LaidOutLens, what: str) -> Table:
-    """The rows of the lens, heads down; or of the chosen head the whole row, or one cell."""
+    """Returns the rows of the lens, heads down, or only the row or the cell of the chosen head."""
     session, labels = lens.screen.session, lens.units[1].labels
     heads = lens.heads if what == "table" else [lens.state.head]
     places = [lens.state.other_token] if what == "cell" else range(len(labels))
-    known = [(head, row) for head in heads if (row := lens.row(head)) is not None]
+    computed = [(head, row) for head in heads if (row := lens.row(head)) is not None]
     token = lens.units[0].labels[lens.state.token]
-    rows = [[session.names[head], *(_cell(row, place) for place in places)] for head, row in known]
+    rows = [[session.names[head], *(_cell(row, place) for place in places)] for head, row in computed]
     return [[token, *(labels[place] for place in places)], *rows]
 
 
 def _numbers(screen: Screen, heads: list[int]) -> Table:
-    """Every metric of the heads."""
+    """Returns a row per head: its pattern and all metrics."""
     ranking, names = screen.session.ranking, screen.session.names
     numbers = [
         [_written(number if head in ranking.finished else np.nan) for number in ranking.frame.values[head].tolist()]

@@ -1,4 +1,4 @@
-"""Draws the first screen before textual is imported (importing takes longer)."""
+"""Draws the first screen before textual is imported, since the import takes longer than the drawing."""
 
 import os
 import signal
@@ -23,40 +23,40 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.render.terminal.lines import Line
 
-ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # the other screen, without a cursor
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[H"  # the alternate screen, without a cursor
 LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l"
-# What textual may have asked for since: keys and pastes with escapes, the mouse, focus, sizes, frames, lines uncut.
+# Switches off every mode that textual may have switched on: key and paste escapes, mouse, focus, sizes, frames.
 ASK_NOTHING = "\x1b[<u" + "".join(f"\x1b[?{mode}l" for mode in (1000, 1003, 1004, 1006, 1015, 1016, 2004, 2026, 2048))
 ASK_NOTHING += "\x1b[?7h"
-MAX_THUMBNAIL_SECONDS = 0.1  # seconds
+MAX_THUMBNAIL_SECONDS = 0.1  # of work before the first screen: no delay that a user feels
 SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
 
 
 @contextmanager
 def early_screen(session: Session, ascii: bool) -> Iterator[None]:
-    """The overview on the terminal until something else draws there; whatever happens, all is as it was after.
+    """Shows the overview until textual draws, and restores the terminal afterwards, whatever happens.
 
     Raises:
-        AttnvizError: if the terminal has gone.
+        AttnvizError: if the terminal is closed.
     """
     terminal = sys.__stderr__
     assert terminal is not None
     try:
         before = termios.tcgetattr(0)
     except termios.error as error:
-        raise AttnvizError("browse needs a terminal, and this one has gone") from error
+        raise AttnvizError("browse needs a terminal, and this one is closed") from error
 
     def give_back() -> None:
-        """Not through the stream, which may be at work on something else."""
+        """Restores the terminal; writes to the descriptor, since a signal may interrupt a write to the stream."""
         with suppress(OSError):
             os.write(terminal.fileno(), (ASK_NOTHING + LEAVE_SCREEN).encode())
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, before)
 
-    stopped = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # until textual knows how to leave the screen and return
+    stopped = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # only textual can suspend: it restores the screen first
     with undone_by_signals(give_back):
         try:
-            tty.setcbreak(0, termios.TCSANOW)  # a key pressed now is not echoed, and waits for textual
+            tty.setcbreak(0, termios.TCSANOW)  # keys are not echoed, and wait for textual
             size = os.get_terminal_size(terminal.fileno())
             terminal.write(ENTER_SCREEN + first_screen(session, Console(file=terminal), size, ascii) + ASK_ATTRIBUTES)
             terminal.flush()
@@ -71,7 +71,14 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
 
 
 def first_screen(session: Session, console: Console, size: tuple[int, int], ascii: bool) -> str:
-    """The overview, with thumbnails where that takes no time that is felt, as the terminal takes it."""
+    """Returns the text that draws the first screen, with as many thumbnails as ``MAX_THUMBNAIL_SECONDS`` allow.
+
+    Args:
+        session: the recording.
+        console: the terminal's colours.
+        size: columns and lines.
+        ascii: draw with ASCII characters only.
+    """
     name = None if ascii or console.no_color else console.color_system
     screen = Screen(session, Size(*size), COLORS.get(name or "", 0))
     state = _start_state(screen) if session.at else first_state(screen)
@@ -90,7 +97,7 @@ def _start_state(screen: Screen) -> State:
 
 
 def encoded(line: Line, system: ColorSystem | None) -> str:
-    """A line with its escapes."""
+    """Returns a line with the escape sequences of its styles."""
     return "".join(
         style_of(span.ink, span.paper, span.style).render(span.text, color_system=system) if system else span.text
         for span in line

@@ -1,4 +1,4 @@
-"""What is typed in a prompt, and what is done with it: a token is found, heads are filtered, a picture is saved."""
+"""Answers prompts: finds a token, filters heads, saves a picture or copies."""
 
 import os
 from collections.abc import Callable
@@ -20,10 +20,10 @@ Save = Callable[[Screen, State, Path], None]
 
 
 class Typist(Protocol):
-    """Where something is typed.
+    """The screen that a prompt is typed on.
 
     Attributes:
-        state: what is shown.
+        state: the state on the screen.
         app: the application, which owns the clipboard.
     """
 
@@ -35,59 +35,59 @@ class Typist(Protocol):
 
     @property
     def here(self) -> Screen:
-        """What an answer depends on."""
+        """The recording, the terminal and its colours."""
 
     def go(self, state: State) -> None:
-        """Draws the state."""
+        """Draws a state."""
 
     def run_worker(self, work: Callable[[], None], *, group: str, thread: bool) -> Any:
         """Runs a function in a thread."""
 
 
 class PromptLine:
-    """The line in which something is typed."""
+    """The last line of the screen while the user types."""
 
     def __init__(self, stage: Typist, save: Save) -> None:
         self.stage, self.save = stage, save
 
     def type(self, event: "events.Key") -> None:
-        """One key of a name that is being typed; a name that was only offered is replaced."""
+        """Answers one key; the first character replaces a text that was only offered."""
         state = self.stage.state
-        kept = replace(state, offered=False)
+        edited = replace(state, offered=False)
         if event.key == "escape":
-            self.stage.go(replace(kept, prompt=None, typed=""))
+            self.stage.go(replace(edited, prompt=None, typed=""))
         elif state.prompt == "copy":
             self.copy(event.key)
         elif event.key == "enter":
             self.answer()
         elif event.key == "backspace":
-            self.stage.go(replace(kept, typed=state.typed[:-1]))
+            self.stage.go(replace(edited, typed=state.typed[:-1]))
         elif event.key == "ctrl+u":
-            self.stage.go(replace(kept, typed=""))
+            self.stage.go(replace(edited, typed=""))
         elif event.key in ("left", "right", "end"):
-            self.stage.go(kept)
+            self.stage.go(edited)
         elif event.is_printable and event.character:
-            self.stage.go(replace(kept, typed=("" if state.offered else state.typed) + event.character))
+            self.stage.go(replace(edited, typed=("" if state.offered else state.typed) + event.character))
 
     def copy(self, what: str) -> None:
-        """Has the terminal copy what the key stands for (OSC 52)."""
+        """Copies the part of the screen that a key stands for to the terminal's clipboard (OSC 52)."""
         state = replace(self.stage.state, prompt=None)
         try:
-            text, said = copied(self.stage.here, state, what)
+            text, message = copied(self.stage.here, state, what)
         except AttnvizError as error:
-            text, said = "", str(error)
+            text, message = "", str(error)
         if text:
             self.stage.app.copy_to_clipboard(text)
-        self.stage.go(replace(state, message=said))
+        self.stage.go(replace(state, message=message))
 
     def paste(self, text: str) -> None:
-        """Types what is pasted."""
+        """Adds pasted text, without characters that cannot be printed."""
         state = self.stage.state
         pasted = "".join(character for character in text if character.isprintable())
         self.stage.go(replace(state, typed=("" if state.offered else state.typed) + pasted, offered=False))
 
     def answer(self) -> None:
-        """Does what was asked for: finds, or saves without keeping the keys waiting."""
+        """Answers Enter: finds, filters, or saves in a thread, so that keys need not wait."""
         state = self.stage.state
         if state.prompt in ("query", "key"):
             self.stage.go(remembered(state, find(self.stage.here, state, state.typed)))
@@ -101,7 +101,13 @@ class PromptLine:
         self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
-        """Writes the picture, in a thread, and says how it went."""
+        """Writes the picture and shows a message about it; runs in a thread.
+
+        Args:
+            screen: the recording and the terminal.
+            state: the state to draw.
+            path: the file.
+        """
         try:
             self.save(screen, state, path)
             message = f"saved {path}"

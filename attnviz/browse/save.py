@@ -1,4 +1,4 @@
-"""What the inspector shows, as a file: a report of it, for the same renderers as every other."""
+"""Saves the inspector's screen as a picture, through a report and the usual renderers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from attnviz.browse.moves.layout import map_of, tiles
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.process.pictures import refuse_picture, save_report
 from attnviz.browse.session.state import State, View
-from attnviz.browse.view.lens import lay_out_lens, said_of
+from attnviz.browse.view.lens import lay_out_lens, lens_title
 from attnviz.render.formats import FORMATS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Axis, Panel
@@ -19,11 +19,17 @@ from attnviz.report.words.captions import MASKED, model_name, panel_remarks, rec
 from attnviz.text.named_groups import Mark, singular
 
 JOINED = "Tokens of a {} are joined: a weight is summed over its keys and averaged over its queries."
-MAX_NAMED_HEADS = 24  # one by one, down a picture
+MAX_NAMED_HEADS = 24  # rows of a picture with a label each; with more, only the first of each layer has one
 
 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
-    """Writes what is on the screen, as finely as the file can show it.
+    """Writes the screen to a file, with as many cells as the format can show.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state to draw.
+        path: the file; its suffix chooses the format.
+        look: how the picture is drawn.
 
     Raises:
         AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
@@ -33,7 +39,14 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
 
 
 def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
-    """The open head as it is zoomed, or every head on the screen, in cells as small as ``cells`` a side allow."""
+    """Returns a report of the screen: the open head at its zoom, the lens, or every head on the screen.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state to draw.
+        cells: the most cells along a side of a map.
+        look: how the picture is drawn.
+    """
     recording, session = screen.session.recording, screen.session
     if state.opened:
         state = replace(state, view=session.view_of(state.head, state.view))
@@ -62,7 +75,7 @@ def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
 
 
 def _lens_panel(screen: Screen, state: State) -> Panel:
-    """One token in all heads: a row each."""
+    """Returns one token in all heads, a row per head."""
     session, view = screen.session, state.view
     while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
@@ -71,7 +84,7 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
     names = tuple(session.names[head] for head in lens.heads)
     labels = lens.units[1].labels
     return Panel(
-        title=said_of(state, lens),
+        title=lens_title(state, lens),
         values=np.stack([row.values for row in rows]),
         visible=np.stack([row.visible for row in rows]),
         rows=Axis("heads", names, tuple(range(len(names) + 1)), _marks(screen, lens.heads, names)),
@@ -82,7 +95,7 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
 
 
 def _marks(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
-    """The first head of each layer, of heads too many to be named one by one that stand in their order."""
+    """Returns labels for the first head of each layer if the heads are too many for a label each and in layer order."""
     if len(heads) <= MAX_NAMED_HEADS or heads != sorted(heads):
         return ()
     firsts = {group[0] for group in screen.session.ranking.by_layer(heads)}
@@ -90,7 +103,7 @@ def _marks(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Ma
 
 
 def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
-    """The panels with the scale that spans those of all."""
+    """Returns the panels with one scale that spans the scales of all."""
     first = panels[0].scale
     low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
     scale = replace(first, low=low, high=high)
@@ -98,10 +111,10 @@ def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
 
 
 def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
-    """What the toggles and the pooling did to the numbers, in sentences."""
+    """Returns sentences about what the toggles and the pooling did to the numbers."""
     pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     mean = view.mean or view.scores or view.difference
-    said = (
+    sentences = (
         (pooled, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
         (
             view.words,
@@ -112,7 +125,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
         (view.own and len(panels) > 1, "Each head has a colour scale of its own."),
     )
     masked = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
-    return *(sentence for holds, sentence in said if holds), *masked
+    return *(sentence for holds, sentence in sentences if holds), *masked
 
 
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:

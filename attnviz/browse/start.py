@@ -1,4 +1,4 @@
-"""The full-screen inspector: all heads of a recording, one of them, and every cell of it."""
+"""Starts the full-screen inspector on a recording or on a survey."""
 
 import os
 import signal
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 
 def refuse_browse() -> None:
-    """Raises AttnvizError where nothing full-screen can be shown, before any work is done."""
+    """Raises AttnvizError if there is no terminal or no textual; called before any long work."""
     if find_spec("textual") is None:
-        raise AttnvizError("browse needs textual; pip install 'attnviz[browse]' adds it")
+        raise AttnvizError("browse needs textual; install it: pip install 'attnviz[browse]'")
     if os.name != "posix":
-        raise AttnvizError("browse needs a POSIX terminal; WSL has one, and attnviz show works anywhere")
+        raise AttnvizError("browse needs a POSIX terminal; use WSL, or attnviz show")
     streams = sys.stdout, sys.stderr
     if not all(stream is not None and stream.isatty() for stream in streams) or os.environ.get("TERM") == "dumb":
-        raise AttnvizError("browse needs a terminal; attnviz show writes to a pipe, and to a file with -o FILE")
+        raise AttnvizError(
+            "browse needs a terminal; use attnviz show, which writes to pipes and, with -o FILE, to files"
+        )
 
 
 def browse(
@@ -41,19 +43,24 @@ def browse(
     at: str | None = None,
     grouping: Grouping | None = None,
 ) -> int:
-    """Shows the recording until the user quits, and returns the exit code.
+    """Shows a recording until the user quits.
 
     Args:
-        recording: what is shown.
-        other: what it may be compared with, of the same heads, queries and keys.
-        selection: the heads to show.
-        look: that of saved pictures.
-        file: where the recording is saved, for the command that draws it.
-        at: the place that is shown first.
-        grouping: which units tokens are joined to; ``None`` for words, once a key is pressed.
+        recording: the recording.
+        other: a recording to compare it with, of the same heads, queries and keys; ``None`` for no comparison.
+        selection: the heads to show, and the queries and keys at which a head opens.
+        look: the theme and colours, and how saved pictures are drawn.
+        file: the file of the recording, for the command that draws the screen; ``None`` if it is not saved.
+        at: the address of the first place; ``None`` for the overview.
+        grouping: the units that tokens are joined to from the start; ``None`` leaves tokens single, and ``w`` joins
+            words.
+
+    Returns:
+        The exit code.
 
     Raises:
-        AttnvizError: if the two do not correspond, there is no such place, or there is no terminal for the keys.
+        AttnvizError: if the two recordings do not correspond, there is no such place, or there is no terminal for
+            the keys.
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.process.terminal import tolerated_terminal
@@ -90,7 +97,7 @@ def browse(
 
 
 def _joined_units(recording: Recording, grouping: Grouping) -> str | None:
-    """The units that tokens are joined to from the beginning; ``None`` for tokens by themselves.
+    """Returns the name of the units that tokens are joined to from the start; ``None`` for single tokens.
 
     Raises:
         AttnvizError: if the recording has no such units.
@@ -102,10 +109,10 @@ def _joined_units(recording: Recording, grouping: Grouping) -> str | None:
 
 
 def _added(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
-    """The effects of heads that the look names a file of.
+    """Returns the effects in the file that the look names, or none.
 
     Raises:
-        AttnvizError: for a file that holds no effects of these heads.
+        AttnvizError: if the file holds no effects of these heads.
     """
     if look.effects is None:
         return ()
@@ -118,14 +125,17 @@ def _added(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
 def browse_survey(
     view: "SurveyView", look: Look, file: Path, record: Callable[[str], Recording], line: int | None = None
 ) -> "tuple[OpenedText | None, int]":
-    """Shows a survey until the user quits or opens one of its texts: that text, and the exit code.
+    """Shows a survey until the user quits or opens one of its texts.
 
     Args:
-        view: the survey, as it is looked at first.
-        look: that of saved pictures.
-        file: where it is saved, for the commands that draw it.
+        view: the survey, with the first order and filter of its heads.
+        look: how saved pictures are drawn.
+        file: the file of the survey, for the command that draws the screen.
         record: runs the surveyed model over a text.
-        line: of the list, whose head is opened first; ``None`` opens none.
+        line: the line of the list whose head is opened first; ``None`` opens none.
+
+    Returns:
+        The text to open, ``None`` if the user quit, and the exit code.
 
     Raises:
         AttnvizError: if there is no terminal for the keys.
@@ -141,14 +151,14 @@ def browse_survey(
 
 
 def _ended(code: int) -> int:
-    """The exit code of an application; a signal that ended it may now do what it does to every process."""
+    """Returns the exit code of an application; if a signal ended it, raises the signal again for this process."""
     if code > SIGNALLED:
         signal.raise_signal(code - SIGNALLED)
     return code
 
 
 def _refuse_place(session: "Session") -> None:
-    """Raises AttnvizError where the place that is to be shown first is none."""
+    """Raises AttnvizError if the first place does not exist in the recording."""
     if session.at:
         from attnviz.browse.moves.cursor import Screen
         from attnviz.browse.moves.place import start_state
@@ -158,7 +168,7 @@ def _refuse_place(session: "Session") -> None:
 
 
 def can_draw(terminal: TextIO) -> bool:
-    """Whether the terminal's encoding has the blocks that thumbnails are drawn with."""
+    """True if the terminal's encoding has the half blocks that thumbnails are drawn with."""
     try:
         "▀".encode(terminal.encoding)
     except UnicodeEncodeError:
@@ -167,12 +177,16 @@ def can_draw(terminal: TextIO) -> bool:
 
 
 def _take_keys_from_terminal() -> None:
-    """Where the text came through a pipe, standard input becomes the terminal itself."""
+    """Makes the terminal the standard input if the text came through a pipe.
+
+    Raises:
+        AttnvizError: if there is no terminal.
+    """
     if sys.stdin is not None and sys.stdin.isatty():
         return
     try:
         terminal = os.open("/dev/tty", os.O_RDWR)
     except OSError as error:
-        raise AttnvizError("browse needs a terminal for its keys; attnviz show needs none") from error
+        raise AttnvizError("browse needs a terminal for its keys; use attnviz show") from error
     os.dup2(terminal, 0)
     os.close(terminal)

@@ -317,7 +317,7 @@ def explain(
     from attnviz.render.terminal.console import on_terminal
 
     look = on_terminal(look, 1 + (input == Input())) if output.suffix is None else look
-    look = replace(look, height=None) if all else look
+    look = replace(look, height=None if all else look.height, for_command_line=True)
     explanation = tell(numbers, number, step, room(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:

@@ -1,1 +1,1 @@
-"""The computation of one head, step by step."""
+"""Explains the computation of one head, step by step."""

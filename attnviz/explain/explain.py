@@ -1,4 +1,4 @@
-"""The computation of one attention head step by step, with its own numbers, as a lecture would go through it.
+"""Explains the computation of one attention head step by step, with its own numbers, as a lecture would.
 
 After Vaswani et al. 2017, "Attention Is All You Need": sections 3.2.1 (scores to weights) and 3.2.2 (heads).
 """
@@ -31,50 +31,54 @@ from attnviz.text.selection import refuse_missing
 from attnviz.text.tokens import start_of
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
-OBSERVED = "The numbers of {}, taken from its own forward pass; a weight is not an explanation."
-UNSEEN = ("embedding", "projections", "dropout", ABLATION)  # of what is known only of models that come with the package
-TRAINED = "Trained to go on with random tokens that are said again, and on no language."
+OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
+SEEDED_OR_TRAINED = ("embedding", "projections", "dropout", ABLATION)  # an observed run does not have their numbers
+TRAINED = "Trained to continue repeated random tokens; it has learned no language."
 
 
 def explain(
     computation: Computation,
     head: int = 0,
     step: str | None = None,
-    room: int = 78,
+    line_width: int = 78,
     look: Look | None = None,
     pair: tuple[str, str] | None = None,
 ) -> Explanation:
-    """The steps of one head of a computation, or only the one of that name.
+    """Explains one head of a computation: every usual step, the step of one name, or the score of one pair.
 
     Args:
-        computation: what the layer computed.
-        head: the head that is shown.
-        step: the name of a single step; ``None`` for all.
-        room: characters a line that the tables may take; what is longer is cut in the middle.
-        look: how it is drawn.
-        pair: a query and a key, whose score is told by feature and nothing else.
+        computation: the numbers of the head's layer.
+        head: the head, from 0.
+        step: the name of a single step; ``None`` for all usual ones.
+        line_width: the most characters on a line of a table; wider tables lose columns in the middle.
+        look: how the explanation is drawn.
+        pair: a query and a key, each as a token or its number; only their score is explained, feature by feature.
 
     Raises:
-        AttnvizError: if there is no such head, step or token, if a step and a pair are asked for, or scores are not
-            finite.
+        AttnvizError: if there is no such head, step or token, if the computation lacks the numbers of the step, if
+            both a step and a pair are given, or if scores are not finite.
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {nearest(step, STEPS)}{known_names(STEPS)} works")
+        raise AttnvizError(f"unknown step {step!r}; {nearest(step, STEPS)}choose {known_names(STEPS)}")
     if step == COMPOSITION and not computation.parts:
-        works = f"{option('model', 'trained')} {option('head', '1.1')}"
-        raise AttnvizError(f"{option('step', COMPOSITION)} needs heads before this one; {works} has them")
-    if step in UNSEEN and computation.pretrained:
-        told = known_names([name for name in STEPS if _is_usual(name, computation)])
+        composed = f"{option('model', 'trained')} {option('head', '1.1')}"
+        raise AttnvizError(
+            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {composed}"
+        )
+    if step in SEEDED_OR_TRAINED and computation.pretrained:
+        usual = known_names([name for name in STEPS if _is_usual(name, computation)])
         by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
-        raise AttnvizError(f"{option('step', step)} is not told of a run that was observed; {told} works{by_command}")
+        raise AttnvizError(
+            f"{option('step', step)} needs numbers that are not captured from a model; choose {usual}{by_command}"
+        )
     if step in (CONTRIBUTIONS, ABLATION) and computation.moved is None:
-        raise AttnvizError(f"{option('step', step)} is told of what has learned; {option('model', 'trained')} works")
+        raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     if step is not None and pair is not None:
-        raise AttnvizError(f"{option('step', step)} and {option('pair')} each ask for one step; one of them works")
-    view = HeadView(computation, head, room)
+        raise AttnvizError(f"{option('step', step)} and {option('pair')} each choose one step; give one of them")
+    view = HeadView(computation, head, line_width)
     steps = (
         [replace(explain_pair(view, pair), name=PAIR)]
         if pair
@@ -89,24 +93,24 @@ def explain(
     return Explanation(
         title=look.title or words,
         head=f"{computation.layer}.{head}",
-        steps=tuple(steps),
+        steps=tuple(replace(each, sentence=look.worded(each.sentence)) for each in steps),
         remarks=(_remark(computation),),
         look=look,
     )
 
 
 def _remark(computation: Computation) -> str:
-    """What the numbers are those of."""
+    """Returns the remark that says where the numbers come from."""
     if computation.pretrained:
         return OBSERVED.format(computation.pretrained)
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
 def _is_usual(name: str, computation: Computation) -> bool:
-    """Whether a step is told where none is asked for: an ablation runs the model anew, and takes its time."""
+    """True if the step is shown unless the user names another; never an ablation, which runs the model again."""
     if name == COMPOSITION:
         return bool(computation.parts)
-    if computation.pretrained and (name in UNSEEN or (name == "output" and not computation.output.size)):
+    if computation.pretrained and (name in SEEDED_OR_TRAINED or (name == "output" and not computation.output.size)):
         return False
     return name != ABLATION and (name != CONTRIBUTIONS or computation.moved is not None)
 

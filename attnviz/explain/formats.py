@@ -1,4 +1,4 @@
-"""An Explanation to a file: the table of its formats, each renderer imported when it is used."""
+"""Writes explanations to files, through a table of formats that imports each renderer when it is used."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,45 +14,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExplanationFormat:
-    """A kind of file that explanations are written as: a row of the table.
+    """A file format of explanations, a row of the table.
 
     Attributes:
-        suffix: of such files.
-        module: whose ``write(explanation, suffix, file)`` writes them.
-        room: characters that a line of a table may take; ``None`` where the look's width says.
+        suffix: the suffix of its files.
+        module: the module whose ``write(explanation, suffix, file)`` writes them.
+        line_width: the most characters on a line of a table; ``None`` if the look's width decides.
     """
 
     suffix: str
     module: str
-    room: int | None = None
+    line_width: int | None = None
 
 
 FORMATS = {
     row.suffix: row
     for row in (
         ExplanationFormat(TERMINAL, "attnviz.explain.terminal"),
-        ExplanationFormat(".html", "attnviz.explain.page", room=88),
-        ExplanationFormat(".md", "attnviz.explain.markdown", room=88),
+        ExplanationFormat(".html", "attnviz.explain.page", line_width=88),
+        ExplanationFormat(".md", "attnviz.explain.markdown", line_width=88),
     )
 }
 
 
 def write(explanation: "Explanation", suffix: str, file: IO[bytes]) -> None:
-    """Writes the explanation to an open file, which is of the kind that ``suffix`` names."""
+    """Writes an explanation to an open file.
+
+    Args:
+        explanation: the explanation.
+        suffix: the suffix that names the format, a key of ``FORMATS``.
+        file: the file, open for bytes.
+    """
     import_module(FORMATS[suffix].module).write(explanation, suffix, file)
 
 
 def room(suffix: str, look: "Look") -> int:
-    """How many characters a line of a table may take in such a file."""
-    return FORMATS[suffix].room or look.width - 2
+    """Returns the most characters on a line of a table in a file of this format."""
+    return FORMATS[suffix].line_width or look.width - 2
 
 
 def format_of(suffix: str) -> ExplanationFormat:
-    """The row of the table for such files.
+    """Returns the format of a suffix.
 
     Raises:
-        AttnvizError: if no renderer makes them of an explanation.
+        AttnvizError: if explanations have no such format.
     """
     if suffix not in FORMATS:
-        raise AttnvizError(f"explain writes no {suffix or 'file without a suffix'}; {known_names(FORMATS)} works")
+        raise AttnvizError(f"explain cannot write {suffix or 'a file without a suffix'}; choose {known_names(FORMATS)}")
     return FORMATS[suffix]

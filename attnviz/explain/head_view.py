@@ -1,4 +1,4 @@
-"""HeadView: one head of a computation, which makes tables of its numbers as wide as there is room."""
+"""Makes tables of one head's numbers, no wider than a line."""
 
 from dataclasses import dataclass
 
@@ -13,43 +13,57 @@ from attnviz.report.picture.colors import ColorScale
 
 @dataclass(frozen=True, eq=False)
 class HeadView:
-    """One head of a computation, and how wide its tables may be.
+    """One head of a computation, and the width of its tables.
 
     Attributes:
-        computation: of the head's layer.
-        number: the head's own.
-        room: characters of a line.
+        computation: the numbers of the head's layer.
+        number: the head's number in its layer, from 0.
+        line_width: the most characters on a line of a table.
     """
 
     computation: Computation
     number: int
-    room: int
+    line_width: int
 
     @property
     def width(self) -> int:
-        """The width of a query and a key in each head."""
+        """The number of features of a query and of a key in each head."""
         return int(self.computation.queries.shape[2])
 
     @property
     def visible(self) -> BoolArray:
-        """Whether each cell is visible to the head, ``(queries, keys)``."""
+        """The cells that the mask leaves visible to the head, ``(queries, keys)``."""
         return self.computation.visible_to(self.number)
 
     @property
     def raw(self) -> FloatArray:
-        """The dot products before the scale, ``(queries, keys)``."""
+        """The dot products before they are scaled, ``(queries, keys)``."""
         return raw_scores(self.computation, self.number)
 
     def features(self, title: str, values: FloatArray, rows: tuple[str, ...], first: int = 0) -> Table:
-        """The table of vectors of features, one a token, its columns numbered from ``first``."""
+        """Returns a table of feature vectors, one per token.
+
+        Args:
+            title: the title of the table.
+            values: the vectors, ``(tokens, features)``.
+            rows: the labels of the tokens.
+            first: the number of the first column.
+        """
         columns = tuple(str(first + column) for column in range(values.shape[1]))
-        return cut_table(Matrix(title, values, rows, columns), self.room)
+        return cut_table(Matrix(title, values, rows, columns), self.line_width)
 
     def cells(self, title: str, values: FloatArray, *, masked: bool = False, low: float | None = None) -> Table:
-        """The table of queries by keys, coloured; with a mask, hidden cells are absent."""
+        """Returns a coloured table of queries by keys.
+
+        Args:
+            title: the title of the table.
+            values: the numbers, ``(queries, keys)``.
+            masked: leave out the cells that the mask hides.
+            low: the low end of the colour scale; ``None`` for the lowest value shown.
+        """
         visible = self.visible if masked else np.ones_like(self.visible)
         shown = values[visible] if visible.any() else np.zeros(1)
         low, high = float(shown.min()) if low is None else low, float(shown.max())
         scale = ColorScale(low, high if high > low else low + 1)
         rows, columns = self.computation.tokens.labels, self.computation.key_tokens.labels
-        return cut_table(Matrix(title, values, rows, columns, visible, scale), self.room)
+        return cut_table(Matrix(title, values, rows, columns, visible, scale), self.line_width)

@@ -1,4 +1,4 @@
-"""The steps of an explanation up to the heads: text to tokens, to features, to queries, keys and values."""
+"""Explains the steps from the text to the heads: tokens, features, queries, keys and values."""
 
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, Table, cut_table, shape
@@ -6,20 +6,20 @@ from attnviz.explain.worked_examples import join_heads, projection_example
 
 
 def explain_tokens(head: HeadView) -> Step:
-    """Text to tokens and their ids."""
+    """Explains how the text becomes tokens and ids."""
     computation = head.computation
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
     cut = (
-        f"The text is cut into tokens, and each token is looked up in a vocabulary of {computation.vocabulary}: its "
-        "number there is its id."
+        "The text is split into tokens. The id of a token is its number in the vocabulary, which has "
+        f"{computation.vocabulary} tokens."
         if computation.seed is not None or computation.pretrained
-        else "The text is cut into tokens, after one that stands for its start, and each different one gets one of "
-        f"{computation.vocabulary} numbers: its id."
+        else "The text is split into tokens, and one that marks its start comes first. Each different token gets one "
+        f"of {computation.vocabulary} numbers as its id."
     )
-    context = " The context, which is looked at, is cut in the same way." if computation.cross else ""
+    context = " The context, to which the text attends, is split in the same way." if computation.cross else ""
     return Step(
         title="Text, tokens and ids",
         sentence=cut + context,
@@ -27,12 +27,12 @@ def explain_tokens(head: HeadView) -> Step:
         latex=r"\text{text} \to \text{tokens} \to \text{ids}",
         before=f"{len(computation.tokens.text)} characters",
         after=shape(queries=len(computation.tokens)),
-        tables=tuple(cut_table(matrix, head.room) for matrix in matrices),
+        tables=tuple(cut_table(matrix, head.line_width) for matrix in matrices),
     )
 
 
 def explain_embedding(head: HeadView) -> Step:
-    """Ids to feature vectors."""
+    """Explains how ids become feature vectors."""
     computation = head.computation
     queries, features = computation.features.shape
     first = computation.layer == 0
@@ -40,12 +40,12 @@ def explain_embedding(head: HeadView) -> Step:
     if computation.cross:
         tables.append(head.features("X of the context", computation.context_features, computation.key_tokens.labels))
     places = " + positions" if computation.positions else ""
-    placed = " Sines and cosines that tell its position are added." if places else ""
-    added = f" To it, the layers before layer {computation.layer} have added their outputs."
+    placed = " Sines and cosines that encode its position are added." if places else ""
+    added = f" The layers before layer {computation.layer} have added their outputs to it."
     return Step(
         title="Embeddings",
-        sentence=f"Each id picks its row of the embedding matrix E: the {features} features by which the model knows "
-        f"that token.{placed}{'' if first else added}",
+        sentence=f"Each id selects a row of the embedding matrix E: the {features} features that represent the "
+        f"token.{placed}{'' if first else added}",
         formula=f"X = E[ids]{places}" + ("" if first else " + outputs of the layers before"),
         latex=r"X = E[\text{ids}]"
         + (r" + \text{positions}" if places else "")
@@ -57,7 +57,7 @@ def explain_embedding(head: HeadView) -> Step:
 
 
 def explain_projections(head: HeadView) -> Step:
-    """Features to queries, keys and values."""
+    """Explains how features become queries, keys and values."""
     computation = head.computation
     joined = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels
@@ -66,8 +66,8 @@ def explain_projections(head: HeadView) -> Step:
     source = "X of the context" if computation.cross else "X"
     return Step(
         title="Queries, keys and values",
-        sentence="Three learned matrices make three vectors of each token: a query, what it looks for; a key, what it "
-        "has to offer; and a value, what it passes on to whoever looks."
+        sentence="Three weight matrices turn the features of each token into three vectors: a query, what the token "
+        "looks for; a key, what it offers; and a value, what it passes on to tokens that attend to it."
         + (" Queries come from the text, keys and values from the context." if computation.cross else ""),
         formula="    ".join(maps),
         latex=r", \quad ".join(maps),
@@ -77,12 +77,15 @@ def explain_projections(head: HeadView) -> Step:
             for (name, values), axis in zip(joined.items(), ("queries", "keys", "keys"), strict=True)
         ),
         tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined.items()),
-        examples=(projection_example(computation), *((f"K and V are made of {source}.",) if computation.cross else ())),
+        examples=(
+            projection_example(computation),
+            *((f"K and V are computed from {source}.",) if computation.cross else ()),
+        ),
     )
 
 
 def explain_heads(head: HeadView) -> Step:
-    """The features shared out to the heads."""
+    """Explains how the features are split between the heads."""
     computation = head.computation
     heads, queries, width = computation.queries.shape
     value_width = computation.values.shape[2]
@@ -97,15 +100,15 @@ def explain_heads(head: HeadView) -> Step:
     ]
     if computation.pretrained:
         return _observed_heads(head, tables)
-    shared = f"The features are shared out to {heads} heads, {width} to each" + (
+    shared = f"The features are split between {heads} heads, {width} for each" + (
         "" if value_width == width else f" ({value_width} of a value)"
     )
     return Step(
         title="Split into heads",
-        sentence=f"{shared}: every head looks in its own way, with its own part of each query, key and value. From "
-        f"here on the numbers are those of head {name}."
+        sentence=f"{shared}. Every head attends in its own way, with its own part of each query, key and value. From "
+        f"here on, all numbers are those of head {name}."
         if heads > 1
-        else "There is one head, so there is nothing to split: it takes all of the features.",
+        else "There is one head, so there is nothing to split: it uses all features.",
         formula=f"Q_h = columns {width}·h to {width}·h + {width - 1} of Q; K_h and V_h in the same way",
         latex=rf"Q_h = Q_{{:,\; {width}h \dots {width}h + {width - 1}}}",
         before=shape(queries=queries, features=heads * width),
@@ -115,20 +118,19 @@ def explain_heads(head: HeadView) -> Step:
 
 
 def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
-    """A head's queries, keys and values as they were seen in the run of a model."""
+    """Explains the queries, keys and values that were captured while a pretrained model ran."""
     computation = head.computation
     heads, queries, width = computation.queries.shape
     keys, number = len(computation.key_tokens), head.number
     shared = (
-        f" The {heads} heads share {computation.key_heads} sets of keys and values."
+        f" The {heads} query heads share {computation.key_heads} key/value head{'s' * (computation.key_heads > 1)}."
         if computation.key_heads != heads
         else ""
     )
     return Step(
         title="Queries, keys and values",
-        sentence=f"The numbers of head {computation.layer}.{number} as {computation.pretrained} had them when they "
-        "met, after its projections and after whatever else it does to them, such as turning them by their position."
-        + shared,
+        sentence=f"The queries, keys and values of head {computation.layer}.{number} as {computation.pretrained} "
+        "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + shared,
         formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    the columns of this head",
         latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",
         before=f"{heads} heads",

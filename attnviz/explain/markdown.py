@@ -1,4 +1,4 @@
-"""An Explanation as Markdown for course notes: headings, formulas for a page that typesets them, and tables."""
+"""Writes an explanation as Markdown for course notes, with formulas in LaTeX."""
 
 import re
 from typing import IO
@@ -7,7 +7,13 @@ from attnviz.explain.tables import Explanation, Step, Table
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
-    """Writes the notes as UTF-8."""
+    """Writes an explanation as Markdown in UTF-8.
+
+    Args:
+        explanation: the explanation.
+        suffix: the suffix of the file, which every renderer takes; not used here.
+        file: the file, open for bytes.
+    """
     parts = [f"# {escape(explanation.title)}", f"Attention step by step, in head {explanation.head}."]
     for number, step in enumerate(explanation.steps, 1):
         parts += _step_parts(number, step)
@@ -16,7 +22,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def escape(text: str) -> str:
-    """The text with every sign that Markdown would read as its own made plain."""
+    """Returns a text on one line with all Markdown syntax escaped."""
     signs = re.sub(r"([\\`*_{}\[\]()#+|~$!])", r"\\\1", " ".join(text.splitlines()))
     return signs.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -1,6 +1,7 @@
-"""The steps of an explanation that say what a head moves, and what is lost without it.
+"""Explains what a head moves into each query, and what the model loses without the head.
 
-After Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4; the second is an intervention.
+The norms are those of Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4; the loss is measured by an
+intervention.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ REMOVED = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
 
 def explain_contributions(head: HeadView) -> Step:
-    """What each key moves into each query: its weight times the norm of its value after the output projection."""
+    """Explains contributions: the weight of each key times the norm of its value after the output projection."""
     computation = head.computation
     assert computation.moved is not None
     weights, moved = computation.weights[head.number], computation.moved[head.number]
@@ -25,49 +26,50 @@ def explain_contributions(head: HeadView) -> Step:
     share = contributions[row, column] / max(float(contributions[row].sum()), 1e-12)
     query, key = computation.tokens.labels[row], computation.key_tokens.labels[column]
     return Step(
-        title="What is moved",
-        sentence="A weight says where a head looks. What it carries from there is the weight times the key's value "
-        "after the output projection, f(v) = v W_O: a large weight on a value of no length moves nothing.",
+        title="Contributions",
+        sentence="A weight says where a head looks, not how much it moves. What it moves is the weight times the key's "
+        "value after the output projection, f(v) = v W_O: a large weight on a value of norm 0 moves nothing.",
         formula="C[i, j] = ‖P[i, j] f(v[j])‖ = P[i, j] · ‖v[j] W_O‖",
         latex=r"C_{ij} = \lVert P_{ij} f(v_j) \rVert = P_{ij} \lVert v_j W_O \rVert",
         before=shape(queries=weights.shape[0], keys=weights.shape[1]),
         after=shape(queries=weights.shape[0], keys=weights.shape[1]),
         tables=(head.cells("contributions", contributions, masked=not head.visible.all(), low=0.0),),
         examples=(
-            f"“{query}” (row {row}) is moved most from “{key}” (column {column}): {weights[row, column]:.4f} · "
+            f"“{query}” (row {row}) receives most from “{key}” (column {column}): {weights[row, column]:.4f} · "
             f"{moved[column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",
         ),
     )
 
 
 def explain_ablation(head: HeadView) -> Step:
-    """What the model loses without heads, and what this head would look at without those before it."""
+    """Explains the accuracy that the model loses without heads, and what earlier heads do for this head's weights."""
     from attnviz.models.trained import accuracy_without
 
-    everything, found = accuracy_without(REMOVED)
-    rows = ("nothing", *REMOVED)
-    values = np.array([[each, each - everything] for each in (everything, *found)])
-    matrix = Matrix("the next byte, on repeats not seen", values, rows, ("accuracy", "change"))
+    intact, ablated = accuracy_without(REMOVED)
+    rows = ("none", *REMOVED)
+    values = np.array([[each, each - intact] for each in (intact, *ablated)])
+    matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
     return Step(
         title="Without heads",
-        sentence="What a head gives is replaced by zero where it enters the output projection, and the model goes on: "
-        "an intervention, which says what this model does without it. Head 0.0 copies each token's predecessor to it, "
-        "which both heads of layer 1 look for; one of these does the work where the other is gone.",
+        sentence="The output of a head is replaced by zero before the output projection, and the model runs on. This "
+        "intervention measures what the model does without the head: its accuracy at predicting the next byte. Head "
+        "0.0 copies the predecessor of each token into it, and both heads of layer 1 look for that; if one of them is "
+        "removed, the other does its work.",
         formula="O = Σ over heads h ≠ removed: P(h) V(h) W_O(h)",
         latex=r"O = \sum_{h \ne \text{removed}} P_h V_h W_O^h",
         before=f"{len(REMOVED)} sets of heads",
         after="one number each",
-        tables=(cut_table(matrix, head.room),),
+        tables=(cut_table(matrix, head.line_width),),
         examples=(
-            *_needed(head),
-            f"Without 1.0 or 1.1 alone little is lost ({found[2]:.4f}, {found[3]:.4f}); without both "
-            f"{everything - found[4]:.4f} of {everything:.4f}.",
+            *_weights_without_parts(head),
+            f"Without 1.0 or without 1.1 the accuracy hardly changes ({ablated[2]:.4f}, {ablated[3]:.4f}); without "
+            f"both it loses {intact - ablated[4]:.4f} of {intact:.4f}.",
         ),
     )
 
 
-def _needed(head: HeadView) -> list[str]:
-    """How the weight of the last query's first key falls where its score has no part of an earlier head."""
+def _weights_without_parts(head: HeadView) -> list[str]:
+    """Returns how the last query's largest weight changes when its scores lack the part of each earlier head."""
     computation = head.computation
     if not computation.parts:
         return []
@@ -79,7 +81,8 @@ def _needed(head: HeadView) -> list[str]:
         if name.startswith("head"):
             before, after = (_softmax(scores)[column] for scores in (whole, whole - part))
             lines.append(
-                f"“{query}” looks at “{key}” with weight {before:.4f}; without what {name} adds to keys, {after:.4f}."
+                f"“{query}” attends to “{key}” with weight {before:.4f}; without what {name} adds to the keys, with "
+                f"{after:.4f}."
             )
     return lines
 

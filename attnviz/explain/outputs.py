@@ -1,4 +1,4 @@
-"""The steps of an explanation after the weights: values summed, heads joined, and the output.
+"""Explains the steps after the weights: the sum of the values, the joined heads and the output projection.
 
 After Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 (the sum) and 3.2.2 (heads).
 """
@@ -9,14 +9,14 @@ from attnviz.explain.worked_examples import join_heads, sum_example
 
 
 def explain_sum(head: HeadView) -> Step:
-    """Values mixed by the weights."""
+    """Explains how the weights mix the values."""
     computation = head.computation
     all_heads = computation.dropped, computation.values, computation.mixed
     dropped, values, mixed = (each[head.number] for each in all_heads)
     return Step(
         title="Weighted sum of values",
-        sentence="Each query gets the average of all values, each counted by its weight: this is where information "
-        "moves from one token to another.",
+        sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
+        "information moves from one token to another.",
         formula="C = D V" if computation.dropout else "C = P V",
         latex="C = D V" if computation.dropout else "C = P V",
         before=f"weights {shape(queries=dropped.shape[0], keys=dropped.shape[1])}, "
@@ -28,13 +28,13 @@ def explain_sum(head: HeadView) -> Step:
 
 
 def explain_join(head: HeadView) -> Step:
-    """The heads side by side again."""
+    """Explains how the outputs of the heads are joined."""
     computation = head.computation
     heads, queries, width = computation.mixed.shape
     joined = head.features("C", join_heads(computation.mixed), computation.tokens.labels)
     return Step(
-        title="Heads joined",
-        sentence=f"What the {heads} heads have gathered is put side by side again, head 0 first."
+        title="Join the heads",
+        sentence=f"The outputs of the {heads} heads are concatenated, head 0 first."
         if heads > 1
         else "There is one head, so there is nothing to join.",
         formula=f"C = [C_0, …, C_{heads - 1}]" if heads > 1 else "C = C_0",
@@ -46,14 +46,14 @@ def explain_join(head: HeadView) -> Step:
 
 
 def explain_output(head: HeadView) -> Step:
-    """The joined heads mixed to the output."""
+    """Explains how the output projection mixes the joined heads."""
     computation = head.computation
     heads, queries, width = computation.mixed.shape
     bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
     return Step(
         title="Output projection",
-        sentence="A last matrix mixes what the heads have gathered back into the features of the model. A layer adds "
-        "this to what it was given, and passes it on.",
+        sentence="A last matrix turns the joined outputs of the heads into features of the model. The layer adds them "
+        "to its input and passes the sum on.",
         formula=f"Y = C W_O{bias}",
         latex=f"Y = C W_O{bias}",
         before=shape(queries=queries, features=heads * width),

@@ -1,4 +1,4 @@
-"""An Explanation as one page that opens anywhere, without scripts and without asking for anything else."""
+"""Writes an explanation as one HTML page that opens anywhere: it has no scripts and loads no other file."""
 
 import re
 from html import escape
@@ -42,7 +42,13 @@ td.none { color: var(--soft); }
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
-    """Writes the page as UTF-8; the same explanation gives the same bytes."""
+    """Writes an explanation as an HTML page in UTF-8; equal explanations give equal bytes.
+
+    Args:
+        explanation: the explanation.
+        suffix: the suffix of the file, which every renderer takes; not used here.
+        file: the file, open for bytes.
+    """
     title = escape(explanation.title)
     links = "".join(f'<a href="#{step.name}">{escape(step.title)}</a>' for step in explanation.steps)
     parts = [
@@ -75,7 +81,7 @@ def _section(number: int, step: Step) -> str:
 
 
 def _formula(formula: str) -> str:
-    """The formula with what follows an underscore set lower: ``W_Q``."""
+    """Returns a formula as HTML; letters after an underscore become subscripts, as in ``W_Q``."""
     return re.sub(r"_(\w+)", r"<sub>\1</sub>", escape(formula))
 
 

@@ -1,4 +1,4 @@
-"""Why one query attends to one key: their score feature by feature, the largest shares first, as they sum to it."""
+"""Explains why one query attends to one key: its score is a sum over features, the largest terms first."""
 
 import numpy as np
 
@@ -7,37 +7,37 @@ from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.report.maps.arcs_and_text import find_query
 
 PAIR = "pair"
-LISTED = 11  # features with the largest shares, as many as a table shows whole beside the rest
+LISTED = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
 
 
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
-    """The score of a query and a key by feature.
+    """Explains the score of a query and a key, feature by feature.
 
     Args:
-        head: which head.
-        pair: the query and the key, each by its token or its number.
+        head: the head.
+        pair: the query and the key, each as a token or its number.
 
     Raises:
         AttnvizError: if there is no such token.
     """
     computation = head.computation
     row, column = (
-        find_query(tokens, wanted)[0]
-        for tokens, wanted in zip((computation.tokens, computation.key_tokens), pair, strict=True)
+        find_query(tokens, name)[0]
+        for tokens, name in zip((computation.tokens, computation.key_tokens), pair, strict=True)
     )
     queries, keys = computation.queries[head.number, row], computation.keys[head.number, column]
     scale = computation.scale / computation.temperature
-    shares = queries.astype(np.float64) * keys * scale
-    order = np.argsort(-np.abs(shares), kind="stable")
+    terms = queries.astype(np.float64) * keys * scale
+    order = np.argsort(-np.abs(terms), kind="stable")
     first, rest = order[:LISTED], order[LISTED:]
     names = [f"feature {feature}" for feature in first] + ([f"{len(rest)} more"] if len(rest) else [])
-    listed = np.stack([queries[first], keys[first], shares[first]], axis=1)
-    others = np.array([[np.nan, np.nan, shares[rest].sum()]])[: bool(len(rest))]
+    listed = np.stack([queries[first], keys[first], terms[first]], axis=1)
+    others = np.array([[np.nan, np.nan, terms[rest].sum()]])[: bool(len(rest))]
     table = Matrix(
         f"the score of “{computation.tokens.labels[row]}” and “{computation.key_tokens.labels[column]}” by feature",
         np.concatenate([listed, others]),
         tuple(names),
-        ("q", "k", "share"),
+        ("q", "k", "term"),
         ~np.isnan(np.concatenate([listed, others])),
         spec=".4f",
     )
@@ -46,15 +46,15 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     more = f". {computation.added} That makes" if computation.added else ","
     return Step(
         title="Why this weight",
-        sentence="A score is a sum over the features of the head: what the query has in one times what the key has "
-        "there, times the scale. The features with the largest shares come first.",
+        sentence="A score is a sum over the features of the head. Each term is the query's feature times the key's "
+        "feature times the scale. The largest terms come first.",
         formula="s = Σ over features: q[f] · k[f] · scale",
         latex=r"s = \sum_f q_f k_f \cdot \text{scale}",
         before=f"q {shape(features=head.width)}, k {shape(features=head.width)}",
         after="one number",
-        tables=(cut_table(table, head.room),),
+        tables=(cut_table(table, head.line_width),),
         examples=(
-            f"The shares sum to {shares.sum():.4f}{more} the score of this pair ({score:.4f}); after the softmax its "
+            f"The terms sum to {terms.sum():.4f}{more} the score of this pair ({score:.4f}); after the softmax its "
             f"weight is {weight:.4f}.{hidden}",
         ),
     )

@@ -1,4 +1,4 @@
-"""The values of an explanation: its steps, with their tables already cut to size."""
+"""Holds the values of an explanation: its steps, and their tables cut to the width of a line."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,16 +21,16 @@ ABSENT_SIGN = "·"
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A matrix as it is shown: every number written out, the middle left out where it is too long.
+    """A matrix ready to be drawn: numbers written as text, and the middle left out if it does not fit.
 
     Attributes:
-        title: over it.
-        rows: a label a row; ``…`` for the rows left out.
-        columns: a label a column; ``…`` for the columns left out.
-        cells: ``(rows, columns)``, the numbers as they are written; ``·`` where absent.
-        values: ``(rows, columns)``, the numbers; NaN where there is none.
-        scale: their colours; ``None`` where the table has none.
-        cut: what was left out, as a sentence, or nothing.
+        title: the title above the table.
+        rows: a label per row; ``…`` for the rows left out.
+        columns: a label per column; ``…`` for the columns left out.
+        cells: the numbers as text, ``(rows, columns)``; ``·`` where there is none.
+        values: the numbers, ``(rows, columns)``; NaN in the gap and where there is none.
+        scale: the colour scale; ``None`` for a table without colours.
+        cut: a sentence about the rows and columns left out; empty if there are none.
     """
 
     title: str
@@ -43,13 +43,13 @@ class Table:
 
     @property
     def gap(self) -> int | None:
-        """The column that stands for those left out."""
+        """The number of the column that stands for the columns left out; ``None`` if there are none."""
         gaps = [column for column in range(len(self.columns)) if all(row[column] == GAP_SIGN for row in self.cells)]
         return gaps[0] if gaps else None
 
     @property
     def width(self) -> int:
-        """Columns of a terminal that the widest cell takes."""
+        """The terminal columns that the widest cell needs."""
         return max(max(len(cell) for cell in row) for row in self.cells)
 
 
@@ -58,15 +58,15 @@ class Step:
     """One step of the computation.
 
     Attributes:
-        title: its heading.
-        sentence: what happens, in words.
-        formula: what happens, in signs.
-        latex: the same for a page that typesets it.
-        before: the shapes that go in, in named axes.
-        after: the shapes that come out.
-        tables: the computation.
-        examples: one number of them worked out by hand, and what was measured.
-        name: as ``--step`` takes it.
+        title: the heading.
+        sentence: the step in words.
+        formula: the step as a formula in Unicode.
+        latex: the formula in LaTeX.
+        before: the shapes of the inputs, with named axes.
+        after: the shapes of the outputs, with named axes.
+        tables: the numbers.
+        examples: sentences that work out one number of the tables, and measurements.
+        name: the value of ``--step`` that chooses this step.
     """
 
     title: str
@@ -82,14 +82,14 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A computation step by step, every choice made.
+    """The computation of a head step by step, ready to be drawn.
 
     Attributes:
-        title: the heading: the text.
-        head: the head that is shown, as ``layer.head``.
-        steps: in the order in which they are computed.
-        remarks: what a reader must know besides.
-        look: how it is drawn.
+        title: the heading, by default the start of the text.
+        head: the head, as ``layer.head``.
+        steps: the steps, in the order of the computation.
+        remarks: notes below the last step, such as where the numbers come from.
+        look: how the explanation is drawn.
     """
 
     title: str
@@ -103,22 +103,22 @@ class Explanation:
 
 
 def shape(**sizes: int) -> str:
-    """A shape in named axes: ``(heads 4, queries 6, keys 6)``."""
+    """Returns a shape with named axes as text: ``(heads 4, queries 6, keys 6)``."""
     return f"({', '.join(f'{name} {size}' for name, size in sizes.items())})"
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """Numbers that a table is made of.
+    """The numbers of a table before it is cut to a width.
 
     Attributes:
-        title: over it.
-        values: ``(rows, columns)``.
-        rows: a label a row.
-        columns: a label a column.
-        visible: ``(rows, columns)``, where there is a number; ``None`` for everywhere.
-        scale: colours of the values.
-        spec: Python's format for a number.
+        title: the title of the table.
+        values: the numbers, ``(rows, columns)``.
+        rows: a label per row.
+        columns: a label per column.
+        visible: True where there is a number, ``(rows, columns)``; ``None`` for everywhere.
+        scale: the colour scale; ``None`` for a table without colours.
+        spec: Python's format specification of a number.
     """
 
     title: str
@@ -130,15 +130,15 @@ class Matrix:
     spec: str = ".4f"
 
     @property
-    def seen(self) -> BoolArray:
-        """Where there is a number, ``(rows, columns)``."""
+    def shown(self) -> BoolArray:
+        """True where there is a number, ``(rows, columns)``."""
         return np.ones(self.values.shape, dtype=bool) if self.visible is None else self.visible
 
 
-def cut_table(matrix: Matrix, room: int) -> Table:
-    """The table of a matrix, cut in the middle to at most ``room`` characters a line and ``MAX_TABLE_ROWS`` rows."""
+def cut_table(matrix: Matrix, line_width: int) -> Table:
+    """Returns the table of a matrix; its middle is left out beyond ``line_width`` characters or ``MAX_TABLE_ROWS``."""
     rows = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
-    columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, room)))
+    columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, line_width)))
     return Table(
         title=matrix.title,
         rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in rows),
@@ -150,32 +150,32 @@ def cut_table(matrix: Matrix, room: int) -> Table:
     )
 
 
-def _columns_that_fit(matrix: Matrix, room: int) -> int:
-    """How many columns a line has room for, each as wide as the longest number or label."""
-    shown = matrix.values[matrix.seen]
+def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
+    """Returns the number of columns that fit a line, each as wide as the longest number or label."""
+    shown = matrix.values[matrix.shown]
     longest = max(len(format(end, matrix.spec)) for end in (shown.min(), shown.max())) if shown.size else 1
     width = 1 + max(longest, *(min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns))
     label = 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
-    return (room - label) // width
+    return (line_width - label) // width
 
 
 def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
     if row is None or column is None:
         return GAP_SIGN
-    return format(matrix.values[row, column], matrix.spec) if matrix.seen[row, column] else ABSENT_SIGN
+    return format(matrix.values[row, column], matrix.spec) if matrix.shown[row, column] else ABSENT_SIGN
 
 
 def _kept_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
-    """The numbers of the rows and columns that are kept, NaN where there is none or the cut is."""
+    """Returns the numbers of the rows and columns that are shown; NaN in the gap and where there is none."""
     places = np.ix_(_filled(rows), _filled(columns))
-    values = np.where(matrix.seen[places], matrix.values[places].astype(np.float64), np.nan)
+    values = np.where(matrix.shown[places], matrix.values[places].astype(np.float64), np.nan)
     values[[row is None for row in rows]] = np.nan
     values[:, [column is None for column in columns]] = np.nan
     return values
 
 
 def keep_ends(count: int, most: int) -> list[int | None]:
-    """The indexes of a list of ``count`` cut in the middle to ``most`` places, ``None`` where the cut is."""
+    """Returns at most ``most`` of ``count`` indexes, from both ends; ``None`` stands for the indexes left out."""
     if count <= most:
         return list(range(count))
     first = most // 2

@@ -1,4 +1,4 @@
-"""An Explanation as lines for a terminal, one block a step."""
+"""Writes an explanation as lines for a terminal, one block per step."""
 
 import re
 from dataclasses import replace
@@ -21,15 +21,21 @@ from attnviz.report.picture.colors import ink_on
 
 INDENT = 2
 GUTTER = 4
-FOLLOWED = ("scores", "scaling", "mask", "softmax")  # steps whose rows an overview shows for one query
-SIGNS_IN_ASCII = str.maketrans(  # besides those that every text has
+FOLLOWED = ("scores", "scaling", "mask", "softmax")  # the overview shows the last query's row of each
+SIGNS_IN_ASCII = str.maketrans(  # print_lines replaces the signs that occur in any text; formulas have these too
     {"√": "sqrt ", "Σ": "sum", "ₖ": "_k", "ᵀ": "^T", "→": "->", "×": "x", "∞": "inf", "⊙": "*", "′": "'", "″": "''"}
     | {"α": "a", "²": "^2", "≤": "<=", "─": "-"}
 )
 
 
 def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
-    """Writes the explanation as text, with as many colours as the look allows, or plain ASCII."""
+    """Writes an explanation as text: every step, or an overview if the terminal is too low for all of them.
+
+    Args:
+        explanation: the explanation.
+        suffix: the suffix of the file, which every renderer takes; not used here.
+        file: the file, open for bytes.
+    """
     look = explanation.look
     lines = explanation_lines(explanation)
     if look.height is not None and len(lines) >= look.height and len(explanation.steps) > 1:
@@ -40,7 +46,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def explanation_lines(explanation: Explanation) -> list[Line]:
-    """The whole text, line by line, none wider than the look's width."""
+    """Returns the lines of every step, none wider than the look's width."""
     width = explanation.look.width
     lines: list[Line] = [[Span(line, style="bold")] for line in wrap(explanation.title, width)]
     for number, step in enumerate(explanation.steps, 1):
@@ -49,7 +55,7 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
 
 
 def overview_lines(explanation: Explanation) -> list[Line]:
-    """What each step does, a line each, and the numbers of one query on their way from scores to weights."""
+    """Returns one line per step, and the numbers of the last query from its scores to its weights."""
     look, steps = explanation.look, explanation.steps
     names = max(len(step.name) for step in steps)
     lines: list[Line] = [[Span(fit(explanation.title, look.width).rstrip(), style="bold")], []]
@@ -57,8 +63,8 @@ def overview_lines(explanation: Explanation) -> list[Line]:
         formula = step.formula.partition("    ")[0].partition("; ")[0]
         shape = f"  → {step.after}"
         start = f"{number:2} {step.name.ljust(names)}  "
-        room = look.width - cell_len(start + formula)
-        shown = shape if cell_len(shape) <= room else ""
+        free = look.width - cell_len(start + formula)
+        shown = shape if cell_len(shape) <= free else ""
         lines.append([Span(start), Span(fit(formula, look.width - cell_len(start)).rstrip(), style="bold")])
         lines[-1].append(Span(shown, style="dim"))
     followed = _followed_query(explanation)
@@ -68,7 +74,7 @@ def overview_lines(explanation: Explanation) -> list[Line]:
 
 
 def _followed_query(explanation: Explanation) -> list[Line]:
-    """The last query's row in each step from its scores to its weights, under the keys."""
+    """Returns a table of the last query: a row per step from scores to weights, a column per key."""
     rows = {step.name: step.tables[0] for step in explanation.steps if step.name in FOLLOWED and step.tables}
     tables = [table for table in rows.values() if table.columns == next(iter(rows.values())).columns]
     if not tables:
@@ -115,24 +121,25 @@ def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:
 
 
 def _wrapped_formula(formula: str, width: int) -> list[str]:
-    """The formula on one line, or its parts (four spaces apart) on one each."""
+    """Returns a formula on one line if it fits, else each of its parts, which four spaces separate, on its own."""
     if cell_len(formula) <= width:
         return [formula]
     return [line for part in formula.split("    ") for line in wrap(part, width)]
 
 
 def _shape_lines(step: Step, width: int) -> list[str]:
-    """The shapes before and after on one line, or on one each, broken between shapes where that is possible."""
+    """Returns the shapes before and after on one line if they fit, else on one each; lines break between shapes."""
     whole = f"{step.before} → {step.after}"
     if cell_len(whole) <= width:
         return [whole]
     parts = (step.before, f"→ {step.after}")
+    # wrap breaks at spaces: those inside a shape become no-break spaces until the lines are cut
     unbroken = (re.sub(r" ?\([^)]*\)", lambda match: match[0].replace(" ", "\xa0"), part) for part in parts)
     return [line.replace("\xa0", " ") for part in unbroken for line in wrap(part, width)]
 
 
 def _side_by_side(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
-    """The tables in bands that fit the width."""
+    """Groups tables into bands: the tables of a band fit the width side by side."""
     bands: list[list[Table]] = []
     for table in tables:
         if bands and sum(_width(each, width) + GUTTER for each in bands[-1]) + _width(table, width) <= width:
@@ -143,7 +150,7 @@ def _side_by_side(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
 
 
 def _band(blocks: list[list[Line]]) -> list[Line]:
-    """Blocks side by side, each padded to its own width, indented."""
+    """Returns the lines of blocks side by side, indented."""
     lines: list[Line] = []
     for row in range(max(len(block) for block in blocks)):
         line: Line = [Span(" " * INDENT)]
@@ -160,18 +167,18 @@ def _label_width(table: Table) -> int:
 
 
 def _cell_widths(table: Table) -> list[int]:
-    """Columns that each cell of a row takes, one of them to stand apart; a gap takes two."""
+    """Returns the terminal columns of each cell of a row, with a space before its text; a gap takes two."""
     width = 1 + max(table.width, min(MAX_COLUMN_LABEL_WIDTH, max(cell_len(column) for column in table.columns)))
     return [2 if column == table.gap else width for column in range(len(table.columns))]
 
 
 def _width(table: Table, most: int) -> int:
-    """Columns that the table takes, its title cut to ``most``."""
+    """Returns the terminal columns of a table, whose title is cut to ``most``."""
     return max(_label_width(table) + sum(_cell_widths(table)), min(cell_len(table.title), most))
 
 
 def _table_lines(table: Table, most: int, colored: bool) -> list[Line]:
-    """The table's title, its column labels and its rows, all of the same width."""
+    """Returns the lines of a table: title, column labels and rows, all of one width."""
     label, cells, width = _label_width(table), _cell_widths(table), _width(table, most)
     head = "".join(" " + right(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
     rest = Span(" " * (width - label - sum(cells)))

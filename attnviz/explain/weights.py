@@ -1,4 +1,4 @@
-"""The steps of an explanation from scores to the weights that are left after dropout.
+"""Explains the steps from scores to the weights after dropout.
 
 After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 """
@@ -6,6 +6,7 @@ After Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.base.errors import option
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.explain.worked_examples import masking_example, score_example, variance_table, weight_example
@@ -15,12 +16,12 @@ ALL = "all"
 
 
 def explain_scores(head: HeadView) -> Step:
-    """Dot products of queries and keys."""
+    """Explains scores as dot products of queries and keys."""
     queries, keys = head.raw.shape
     return Step(
         title="Scores",
-        sentence="Each query is compared with each key by their dot product: it is large where the key offers what the "
-        "query looks for. Rows are queries, columns are keys.",
+        sentence="The score of a query and a key is their dot product: it is large where the key offers what the query "
+        "looks for. Rows are queries, columns are keys.",
         formula="S = Q Kᵀ",
         latex=r"S = Q K^\top",
         before=f"Q {shape(queries=queries, features=head.width)}, K {shape(keys=keys, features=head.width)}",
@@ -31,7 +32,7 @@ def explain_scores(head: HeadView) -> Step:
 
 
 def explain_scaling(head: HeadView) -> Step:
-    """Scores divided so that their variance does not grow with the width."""
+    """Explains why scores are scaled: their variance must not grow with the width of the head."""
     computation, raw, scaled = head.computation, head.raw, head.computation.scores[head.number]
     usual = np.isclose(computation.scale, head.width**-0.5)
     factor, latex = f"· {computation.scale:.4g}", rf"\cdot {computation.scale:.4g}"
@@ -41,36 +42,36 @@ def explain_scaling(head: HeadView) -> Step:
         factor, latex = f"{factor} / {computation.temperature:g}", rf"{latex} / {computation.temperature:g}"
     chosen = "" if usual else f" Here q·k is multiplied by {computation.scale:.4g} instead."
     warmth = computation.temperature
-    warm = "" if warmth == 1 else f" Then they are divided by the temperature, {warmth:g}."
+    warm = "" if warmth == 1 else f" Then the scores are divided by the temperature, {warmth:g}."
     added = f" {computation.added}" if computation.added else ""
     total = computation.scale / computation.temperature
     before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
     return Step(
         title="Scaling",
-        sentence=f"Were the {head.width} features of q and k independent, with mean 0 and variance 1, each product of "
-        f"two would have variance 1 and their sum q·k variance {head.width}: the wider the heads, the larger the "
-        "scores, until the softmax puts everything on one key and passes on no gradient. Multiplying by 1/√width "
-        f"brings the variance back to 1.{chosen}{warm}{added}",
+        sentence=f"If the {head.width} features of q and k were independent with mean 0 and variance 1, the product of "
+        f"two features would have variance 1, and the sum of these products, q·k, variance {head.width}. Wider heads "
+        "would have larger scores, until the softmax puts all weight on one key and its gradient vanishes. Multiplying "
+        f"by 1/√width brings the variance back to 1.{chosen}{warm}{added}",
         formula=f"S′ = S {factor}    since Var(α q·k) = α² Var(q·k)",
         latex=rf"S' = S {latex} \quad \text{{since}} \quad \operatorname{{Var}}(\alpha\, q \cdot k) = "
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
         before=shape(queries=raw.shape[0], keys=raw.shape[1]),
         after=shape(queries=raw.shape[0], keys=raw.shape[1]),
-        tables=(head.cells("scores", scaled), variance_table(head.width, head.room)),
+        tables=(head.cells("scores", scaled), variance_table(head.width, head.line_width)),
         examples=(
-            f"Variance of q·k in this head, measured: {before:.4f} before, {after:.4f} after "
+            f"Measured variance of q·k in this head: {before:.4f} before, {after:.4f} after scaling "
             f"(× {total:.4f}² = {total**2:.4f}).",
-            "Its features are neither independent nor of variance 1, so this need not be 1. The table has random "
-            "vectors whose features are both, in heads of this width and of twice and four times it.",
+            "The features of this head are neither independent nor of variance 1, so the result need not be 1. The "
+            "table shows random vectors whose features are both, in heads of once, twice and four times this width.",
         ),
     )
 
 
 def explain_composition(head: HeadView) -> Step:
-    """How a head uses what earlier heads have written: the scores of the last query, part by part.
+    """Explains how a head uses the output of earlier heads: the scores of the last query as a sum of parts.
 
-    After Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", K-composition: keys are linear in the
-    features that they are made of, and these are a sum of the embedding and of what each earlier head has added.
+    This is the K-composition of Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits": keys are
+    linear in the residual stream, which is the sum of the embedding and the outputs of earlier heads.
     """
     computation = head.computation
     queries, keys = head.raw.shape
@@ -79,49 +80,51 @@ def explain_composition(head: HeadView) -> Step:
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
     matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
     return Step(
-        title="Heads composed",
-        sentence="A key is made of a sum, the embedding and what each head before has added to its token, and so is "
-        "every score: the table has the parts. A head before that copies the predecessor of each token into it lets "
-        "this one find the token that came after an earlier copy of the query: two heads that do together what "
-        "neither can alone (induction).",
+        title="Composition of heads",
+        sentence="A key is computed from a sum: the embedding plus what each earlier head has added to the token. So "
+        "every score is a sum too, and the table shows its parts. If an earlier head copies the predecessor of each "
+        "token into it, this head can find the token that followed an earlier copy of the query. Together they do what "
+        "neither can do alone: induction.",
         formula="S′ = Σ over parts: Q K(part)ᵀ · scale",
         latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
         before=f"{len(computation.parts)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
-        tables=(cut_table(matrix, head.room),),
+        tables=(cut_table(matrix, head.line_width),),
         examples=(largest_score_example(head, parts), *copied_example(head, parts)),
     )
 
 
 def explain_mask(head: HeadView) -> Step:
-    """Scores of hidden keys taken away."""
+    """Explains how the mask sets the scores of hidden keys to −∞."""
     computation, scores = head.computation, head.computation.scores[head.number]
     hidden = int((~head.visible).sum())
     same = shape(queries=scores.shape[0], keys=scores.shape[1])
     if not hidden:
-        sentence = "There is no mask: every query may look at every key, also at those that come after it"
+        later = (
+            ""
+            if computation.cross or computation.pretrained or scores.shape[1] == 1
+            else f", even the keys after it ({option('causal', True)} hides them)"
+        )
         return Step(
             title="Mask",
-            sentence=f"{sentence}{'' if computation.cross or computation.pretrained else ' (--causal hides those)'}.",
-            formula="S″ = S′",
-            latex="S'' = S'",
+            sentence=f"Nothing is masked: every query sees every key{later}.",
+            formula="S″ = S′ (nothing is masked)",
+            latex=r"S'' = S' \quad \text{(nothing is masked)}",
             before=same,
             after=same,
         )
     if _is_causal(head.visible):
-        sentence = (
-            "A query may look only at keys up to its own position: the scores of later keys are set to −∞, so that "
-        )
-        seen, seen_latex = "j ≤ i", r"j \le i"
+        sentence = "A query can see only keys up to its own position: the scores of later keys are set to −∞, so that "
+        visible, visible_latex = "j ≤ i", r"j \le i"
     else:
         sentence = "The mask hides keys from queries: their scores are set to −∞, so that "
-        seen, seen_latex = "j is visible to i", r"j \text{ is visible to } i"
+        visible, visible_latex = "j is visible to i", r"j \text{ is visible to } i"
     return Step(
         title="Mask",
-        sentence=f"{sentence}the softmax gives them nothing. {hidden} of {scores.size} cells are hidden; "
-        "they are shown as ·.",
-        formula=f"S″[i, j] = S′[i, j] where {seen}, else −∞",
-        latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {seen_latex}, \text{{ else }} -\infty",
+        sentence=f"{sentence}the softmax gives them weight 0. {hidden} of {scores.size} cells are masked; they are "
+        "shown as ·.",
+        formula=f"S″[i, j] = S′[i, j] where {visible}, else −∞",
+        latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {visible_latex}, \text{{ else }} -\infty",
         before=same,
         after=same,
         tables=(head.cells("masked scores", scores, masked=True),),
@@ -129,26 +132,28 @@ def explain_mask(head: HeadView) -> Step:
 
 
 def _is_causal(visible: BoolArray) -> bool:
-    """Whether each query sees the keys up to its own position, and no others."""
+    """True if each query sees exactly the keys up to its own position."""
     return visible.shape[0] == visible.shape[1] and bool((visible == np.tri(len(visible), dtype=bool)).all())
 
 
 def explain_softmax(head: HeadView) -> Step:
-    """Scores to weights."""
+    """Explains how the softmax turns scores into weights."""
     weights = head.computation.weights[head.number]
     masked = not head.visible.all()
     table = head.cells("weights", weights, masked=masked, low=0.0)
     sums = weights.sum(axis=1)
     examples = [
         weight_example(head.computation, head.number),
-        f"Every row sums to 1: from {sums.min():.4f} to {sums.max():.4f} here, over {len(sums)} rows.",
+        f"Every row sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
+    if (head.visible.sum(axis=1) == 1).any():
+        examples.append("A query that sees only one key gives it weight 1, whatever its score.")
     if masked:
         examples.append(masking_example(head.computation, head.number))
     return Step(
         title="Softmax",
-        sentence="Each row of scores becomes weights that are positive and sum to 1: the share of its attention that a "
-        "query gives to each key.",
+        sentence="The softmax turns each row of scores into weights that sum to 1. A weight is the share of its "
+        "attention that a query gives to a key.",
         formula="P[i, j] = exp(S″[i, j]) / Σₖ exp(S″[i, k])",
         latex=r"P_{ij} = \frac{\exp S''_{ij}}{\sum_k \exp S''_{ik}}",
         before=shape(queries=weights.shape[0], keys=weights.shape[1]),
@@ -159,17 +164,18 @@ def explain_softmax(head: HeadView) -> Step:
 
 
 def explain_dropout(head: HeadView) -> Step:
-    """Weights dropped at random."""
+    """Explains how dropout sets weights to zero at random."""
     computation, dropped = head.computation, head.computation.dropped[head.number]
     same = shape(queries=dropped.shape[0], keys=dropped.shape[1])
     share = computation.dropout
     if not share:
+        shown_by = "" if computation.seed is None else f" ({option('dropout', 0.5)} shows it)"
         return Step(
             title="Dropout",
-            sentence="There is none: it is for training, where it sets a share p of the weights to zero at random, so "
-            "that no query relies on one key alone (--dropout 0.5 shows it).",
-            formula="D = P",
-            latex="D = P",
+            sentence="Nothing is dropped. In training, dropout sets each weight to zero with probability p, so that no "
+            f"query relies on one key alone{shown_by}.",
+            formula="D = P (nothing is dropped)",
+            latex=r"D = P \quad \text{(nothing is dropped)}",
             before=same,
             after=same,
         )
@@ -178,7 +184,7 @@ def explain_dropout(head: HeadView) -> Step:
     return Step(
         title="Dropout",
         sentence=f"In training, each weight is set to zero with probability p = {share:g}, so that no query relies on "
-        f"one key alone; those kept are divided by 1 − p, so that the sum stays the same on average.",
+        f"one key alone; the other weights are divided by 1 − p, so that the sum of a row stays 1 on average.",
         formula=f"D = P ⊙ kept / (1 − {share:g})",
         latex=rf"D = P \odot \text{{kept}} / (1 - {share:g})",
         before=same,
@@ -186,13 +192,13 @@ def explain_dropout(head: HeadView) -> Step:
         tables=(head.cells("weights after dropout", dropped, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"{lost} of {int((weights > 0).sum())} weights were dropped; the others are {1 / (1 - share):.4g} times as "
-            "large. Rows sum to 1 no more, only on average.",
+            "large. Rows now sum to 1 only on average.",
         ),
     )
 
 
 def score_parts(head: HeadView) -> FloatArray:
-    """What each part gives to the scores of the last query, and their sum, ``(parts + 1, keys)``."""
+    """Returns the scores of the last query part by part, and last their sum, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
     each = np.stack([part[head.number] @ query for part in computation.parts.values()])
@@ -200,8 +206,8 @@ def score_parts(head: HeadView) -> FloatArray:
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
-    """The largest score of the last query as a sum."""
-    computation, key = head.computation, found_key(head)
+    """Returns a sentence with the score of the last query's largest weight as a sum of parts."""
+    computation, key = head.computation, top_key(head)
     each = zip(computation.parts, parts[:-1, key], strict=True)
     terms = " + ".join(f"{_short(value)} ({name})" for name, value in each)
     weight = float(computation.weights[head.number, -1, key])
@@ -209,10 +215,14 @@ def largest_score_example(head: HeadView, parts: FloatArray) -> str:
 
 
 def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
-    """What the earlier head that gives most to this score had copied into the key."""
-    computation, key = head.computation, found_key(head)
-    given = zip(computation.parts, parts[:-1, key], strict=True)
-    heads = [(value, name) for name, value in given if name in computation.earlier]
+    """Returns a sentence about the earlier head that adds most to this score, and the token that it copied.
+
+    Returns:
+        One sentence, or none if no part is a head's.
+    """
+    computation, key = head.computation, top_key(head)
+    named_parts = zip(computation.parts, parts[:-1, key], strict=True)
+    heads = [(value, name) for name, value in named_parts if name in computation.earlier]
     if not heads:
         return ()
     name = max(heads)[1]
@@ -220,13 +230,13 @@ def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
     source = int(row.argmax())
     labels = computation.key_tokens.labels
     return (
-        f"There, {name} had looked at “{labels[source]}” (token {source}, weight {row[source]:.2f}) "
-        f"and written it into “{labels[key]}”.",
+        f"Before that, {name} attended to “{labels[source]}” (token {source}, weight {row[source]:.2f}) "
+        f"and wrote it into “{labels[key]}”.",
     )
 
 
-def found_key(head: HeadView) -> int:
-    """The key that the last query looks at most."""
+def top_key(head: HeadView) -> int:
+    """Returns the key with the largest weight of the last query."""
     return int(head.computation.weights[head.number, -1].argmax())
 
 

@@ -1,4 +1,4 @@
-"""Worked examples: single numbers of a computation written out as their sums and products."""
+"""Works out examples: single numbers of a computation, written as sums and products."""
 
 import numpy as np
 
@@ -7,34 +7,34 @@ from attnviz.explain.tables import Matrix, Table, cut_table
 from attnviz.models.reading.computation import Computation
 
 MAX_TERMS = 3
-MAX_WRITTEN_EXPONENT = 12  # a power of e that is still read at a glance
-PAIRS = 20_000  # random pairs of q and k whose products are measured
+MAX_WRITTEN_EXPONENT = 12  # e to a larger power has too many digits to read
+PAIRS = 20_000  # random pairs of q and k; the standard error of the measured variance is then 1 to 2 %
 
 
 def raw_scores(computation: Computation, head: int) -> FloatArray:
-    """The dot products of a head before the scale, ``(queries, keys)``."""
+    """Returns the dot products of a head before they are scaled, ``(queries, keys)``."""
     return np.asarray(computation.queries[head] @ computation.keys[head].T)
 
 
 def join_heads(split: FloatArray) -> FloatArray:
-    """``(heads, tokens, width)`` to ``(tokens, heads * width)``, head 0 first."""
+    """Joins heads: ``(heads, tokens, width)`` becomes ``(tokens, heads * width)``, head 0 first."""
     return split.transpose(1, 0, 2).reshape(split.shape[1], -1)
 
 
-def variance_table(width: int, room: int) -> Table:
-    """The variance of q·k for independent normal features, measured in heads of ``width`` and of multiples of it."""
+def variance_table(width: int, line_width: int) -> Table:
+    """Returns the variance of q·k for independent normal features, in heads of once, twice and four times ``width``."""
     random = np.random.default_rng(0)
     widths = (width, 2 * width, 4 * width)
     products = [
         np.einsum("pf,pf->p", *(random.standard_normal((PAIRS, each)) for _ in range(2))).var() for each in widths
     ]
     rows = np.array([products, [product / each for product, each in zip(products, widths, strict=True)]])
-    title = f"variance, {PAIRS:,} pairs of normal vectors"
-    return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(f"width {each}" for each in widths)), room)
+    title = f"variance by width, {PAIRS:,} pairs of normal vectors"
+    return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
 
 
 def projection_example(computation: Computation) -> str:
-    """How the first feature of the first query is computed."""
+    """Works out the first feature of the first query."""
     bias = None if computation.query_bias is None else float(computation.query_bias[0])
     result = float(join_heads(computation.queries)[0, 0])
     products = _sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
@@ -42,7 +42,7 @@ def projection_example(computation: Computation) -> str:
 
 
 def score_example(computation: Computation, head: int) -> str:
-    """How the first query's largest score with one of the first keys is computed, by its absolute value."""
+    """Works out a score of the first query: of the first ``MAX_TERMS`` keys, the largest in absolute value."""
     row, column = 0, int(np.argmax(np.abs(raw_scores(computation, head)[0, :MAX_TERMS])))
     products = _sum_of_products(computation.queries[head, row], computation.keys[head, column])
     result = _number(float(raw_scores(computation, head)[row, column]))
@@ -51,41 +51,41 @@ def score_example(computation: Computation, head: int) -> str:
 
 
 def weight_example(computation: Computation, head: int) -> str:
-    """How the softmax gives the largest weight from the last query that sees any key to one of the first keys."""
+    """Works out a weight of the last query that sees any key: the largest on the first ``MAX_TERMS`` keys."""
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
     scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
     column = int(np.argmax(np.where(visible, scores, -np.inf)[:MAX_TERMS]))
     largest = float(scores[visible].max(initial=-np.inf))
-    less = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0
-    scores = scores - less
+    offset = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0  # the softmax is invariant to it
+    scores = scores - offset
     powers = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in powers[:MAX_TERMS])
     rest = f" + … ({len(powers)} keys)" if len(powers) > MAX_TERMS else ""
     result = _number(float(computation.weights[head, row, column]))
-    taken = f"; from each score {_number(less)} is taken first, which changes no weight" if less else ""
+    note = f"; {_number(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
         f"exp({_number(scores[column])}) / ({terms}{rest}) = {np.exp(scores[column]):.4f} / {powers.sum():.4f} "
-        f"= {result}{taken}"
+        f"= {result}{note}"
     )
 
 
 def masking_example(computation: Computation, head: int) -> str:
-    """That masking after the softmax gives the same as before it, with the largest difference."""
+    """Shows that masking after the softmax, then renormalizing, gives the same weights; measures the difference."""
     powers = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
     kept = powers / powers.sum(axis=1, keepdims=True) * computation.visible_to(head)
     after = kept / np.maximum(kept.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     difference = float(np.abs(after - computation.weights[head]).max())
     return (
-        "The other way to mask gives the same: the softmax of all scores, hidden weights multiplied by 0, each row "
-        f"divided by its sum. The largest difference is {difference:.1e}."
+        "Masking after the softmax gives the same weights: take the softmax of all scores, set masked weights to 0 and "
+        f"divide each row by its sum. The largest difference is {difference:.1e}."
     )
 
 
 def sum_example(computation: Computation, head: int) -> str:
-    """How the first feature of the last query's output is summed."""
+    """Works out the first feature of the last query's output."""
     products = _sum_of_products(computation.dropped[head, -1], computation.values[head, :, 0])
     result = _number(float(computation.mixed[head, -1, 0]))
     first = head * computation.mixed.shape[2]
@@ -93,7 +93,7 @@ def sum_example(computation: Computation, head: int) -> str:
 
 
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
-    """``0.2702 × −2.1608 + …``, the first terms of the sum and how many there are."""
+    """Returns the first terms of a dot product and their number: ``0.2702 × −2.1608 + … (12 products)``."""
     terms = [f"{_number(float(a))} × {_number(float(b))}" for a, b in zip(left, right, strict=True)]
     rest = f" + … ({len(terms)} products)" if len(terms) > MAX_TERMS else ""
     return " + ".join(terms[:MAX_TERMS]) + rest + ("" if bias is None else f" + bias {_number(bias)}")

@@ -39,7 +39,7 @@ def test_a_random_model_has_no_head_of_a_type_beyond_chance() -> None:
     types = head_types(random_gpt2())
     assert types.scores.column("induction").max() < 0.3
     assert types.scores.names == ("previous", "duplicate", "induction")
-    assert types.skipped["retrieval"] == "no haystack fits it"
+    assert types.skipped["retrieval"] == "the model reads no text long enough"
 
 
 def test_intervals_are_those_of_the_differences_text_by_text() -> None:
@@ -76,5 +76,5 @@ def test_the_list_the_atlas_and_the_numbers_say_the_same(trained: HeadTypes) -> 
     assert panel.values[1, 1] == np.float32(row["score"])
     with pytest.raises(AttnvizError, match=r"-o atlas\.png"):
         battery_report(trained, ReportOptions(medium=format_of(".html").medium(Look())))
-    with pytest.raises(AttnvizError, match=r"model=.* or trained works"):
+    with pytest.raises(AttnvizError, match=r"use model=.* or model='trained'"):
         open_probed(ModelSettings())

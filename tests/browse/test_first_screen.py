@@ -68,10 +68,10 @@ def test_terminal_is_given_back_however_it_ends(recording: Recording, tmp_path: 
     save(recording, path)
     child, terminal = started(path)
     before = termios.tcgetattr(terminal)
-    written = read_until(terminal, b"q quits")
+    written = read_until(terminal, b"q quit")
     assert ENTER_SCREEN.encode() in written
     if not ending.startswith("early"):
-        written += read_until(terminal, b"q quits")
+        written += read_until(terminal, b"q quit")
     number = 0 if ending == "q" else getattr(signal, ending.split()[1])
     os.kill(child, number) if number else os.write(terminal, b"\xff\xc3q")  # bytes that are no UTF-8 are no keys
     written += read_until(terminal, b"never written")
@@ -101,7 +101,7 @@ def test_pixels_are_drawn_where_the_terminal_says_it_has_them(
     child, terminal = started(path, term)
     written = read_until(terminal, b"\x1b[c")
     os.write(terminal, answer)
-    written += read_until(terminal, drawn or b"q quits")
+    written += read_until(terminal, drawn or b"q quit")
     os.write(terminal, b"q")
     written += read_until(terminal, b"never written")
     os.waitpid(child, 0)
@@ -116,8 +116,8 @@ def test_it_ends_when_its_terminal_has_gone(recording: Recording, tmp_path: Path
     path = tmp_path / "run.safetensors"
     save(recording, path)
     child, terminal = started(path)
-    read_until(terminal, b"q quits")
-    read_until(terminal, b"q quits")
+    read_until(terminal, b"q quit")
+    read_until(terminal, b"q quit")
     os.close(terminal)
     deadline = time.monotonic() + PATIENCE
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:

@@ -47,7 +47,7 @@ def test_what_is_seen_is_written_and_not_overwritten(recording: Recording, tmp_p
     assert path.stat().st_size > 1000
     if suffix == ".svg":
         assert "head 1.1" in path.read_text(encoding="utf-8")
-    with pytest.raises(AttnvizError, match="exists; another name works"):
+    with pytest.raises(AttnvizError, match="exists; choose another name"):
         save_picture(screen_of(recording), State(), path, Look())
 
 

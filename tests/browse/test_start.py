@@ -25,7 +25,7 @@ def test_without_a_terminal_it_is_refused_in_one_line(capsys: pytest.CaptureFixt
     assert main(["browse", "Life is short"]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "needs a terminal; attnviz show" in said
+    assert "needs a terminal; use attnviz show" in said
 
 
 def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,5 +86,5 @@ def test_contributions_are_looked_through_in_the_place_of_weights(
 
 
 def test_place_that_is_none_is_refused_before_the_terminal_is_taken(recording: Recording) -> None:
-    with pytest.raises(AttnvizError, match="is no place"):
+    with pytest.raises(AttnvizError, match="is not a place"):
         browse.browse(recording, None, Selection(), Look(), None, "nonsense")

@@ -83,15 +83,15 @@ def test_escape_leaves_what_stands_beside_then_the_head(recording: Recording) ->
 def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
     screen = screen_of(recording)
     assert "no score" in after(screen, "m", "v").message
-    assert "made of several" in drawn(screen, after(screen, "m", "x"))
+    assert "combines several" in drawn(screen, after(screen, "m", "x"))
 
 
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
         (["equals_sign", "space", "equals_sign"], ""),
-        (["space", "d"], "2 marked heads make a difference, and 1 are marked"),
-        (["space", "m"], "2 to 6 marked heads make a mean, and 1 are marked"),
+        (["space", "d"], "to see their difference, mark 2 heads with Space; 1 marked now"),
+        (["space", "m"], "to see their mean, mark 2 to 6 heads with Space; 1 marked now"),
         (["R"], "rollout follows self-attention"),
     ],
 )
@@ -101,7 +101,7 @@ def test_what_cannot_be_shown_together_is_told(recording: Recording, keys: list[
 
 def test_heads_over_other_tokens_are_not_shown_together(recording: Recording) -> None:
     screen = screen_of(Recording(maps=(previous_maps(0), recording.maps[1]), model="a test"))
-    assert "not over the same tokens" in after(screen, "space", "end", "space", "equals_sign").message
+    assert "these heads have different tokens" in after(screen, "space", "end", "space", "equals_sign").message
 
 
 def test_combined_long_heads_are_read_as_sparsely_as_they_cost() -> None:

@@ -163,7 +163,7 @@ ADVISED = {
     "compare Life --causal --sort previous": ("--sort change", "compare Life --causal --sort change"),
     "explain Life --json": ("attnviz show --json prints", "show Life --json"),
     "explain Life --step composition": (
-        "--model trained --head 1.1 has them",
+        "use --model trained --head 1.1",
         "explain Life --step composition --model trained --head 1.1",
     ),
     "show Life --json --format svg": ("one of them works", "show Life --format svg"),
@@ -210,8 +210,8 @@ ADVISED = {
     "ablate run.safetensors": ("give a text", "ablate 'a b a b' --model trained"),
     "ablate Life": ("--model trained or", "ablate 'a b a b' --model trained"),
     "explain run.safetensors": ("give a text", "explain Life"),
-    "explain Life --step softmax --pair Life Life": ("one of them works", "explain Life --pair Life Life"),
-    "explain Life --format svg": (".md works", "explain Life --format md"),
+    "explain Life --step softmax --pair Life Life": ("give one of them", "explain Life --pair Life Life"),
+    "explain Life --format svg": ("choose .txt, .html or .md", "explain Life --format md"),
     "heads 'a b c' --filter 'entropi>0'": ("did you mean entropy?", "heads 'a b c' --filter 'entropy>0'"),
     "heads 'a b c' --filter clear": ("leaves none of 4 heads; leave it out", "heads 'a b c'"),
     "heads 'a b c' --filter 'entropy>'": ("is no test of a head; ", "heads 'a b c' --filter 'entropy>0.5'"),
@@ -335,7 +335,7 @@ ADVISED = {
         "-o picture.html shows it",
         "show run.safetensors --effects effects.json -o picture.html",
     ),
-    "explain 'a b a' --step ablation": ("--model trained works", "explain 'a b a' --step ablation --model trained"),
+    "explain 'a b a' --step ablation": ("use --model trained", "explain 'a b a' --step ablation --model trained"),
     "show run.safetensors --of contributions": (
         "record it again with --values",
         "record 'a b' --values -o values.safetensors",

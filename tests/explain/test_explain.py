@@ -125,7 +125,7 @@ def test_shapes_before_and_after_are_in_named_axes(causal: Computation) -> None:
 
 
 def test_every_step_of_a_head_follows_from_the_one_before(causal: Computation) -> None:
-    explanation = explain(causal, 2, room=400)
+    explanation = explain(causal, 2, line_width=400)
     values = {step.name: [table.values for table in step.tables] for step in explanation.steps}
     queries, keys, mixed_values = values["heads"]
     assert np.allclose(values["scores"][0], queries @ keys.T, atol=1e-5)
@@ -147,13 +147,13 @@ def test_scores_that_overflow_are_refused() -> None:
 def test_large_scores_are_worked_less_the_largest_so_that_no_power_overflows(scale: str) -> None:
     explanation = explain(compute(scale=scale), step="softmax")
     example = explanation.steps[0].examples[0]
-    assert "is taken first, which changes no weight" in example
+    assert "is subtracted from each score first, which changes no weight" in example
     powers, total, weight = map(float, re.findall(r"\d+\.\d{4}", example.rpartition(";")[0])[-3:])
     assert weight == pytest.approx(powers / total, abs=1e-4)
 
 
 def test_worked_numbers_are_the_tables_numbers(causal: Computation) -> None:
-    explanation = explain(causal, room=400)
+    explanation = explain(causal, line_width=400)
     examples = {step.name: step.examples for step in explanation.steps}
     score = examples["scores"][0]
     assert "q of “Life” · k of “" in score
@@ -198,6 +198,22 @@ def test_scale_and_temperature_are_in_the_formula() -> None:
     assert "divided by the temperature, 0.5" in scaling.sentence
     [unscaled] = explain(compute(scale="none"), step="scaling").steps
     assert "multiplied by 1 instead" in unscaled.sentence
+
+
+@pytest.mark.parametrize(
+    ("look", "causal", "dropout"),
+    [(Look(), "causal=True", "dropout=0.5"), (Look(for_command_line=True), "--causal", "--dropout 0.5")],
+)
+def test_sentences_name_options_as_their_reader_writes_them(look: Look, causal: str, dropout: str) -> None:
+    mask, none = (explain(compute(), step=step, look=look).steps[0] for step in ("mask", "dropout"))
+    assert f"({causal} hides them)" in mask.sentence
+    assert f"({dropout} shows it)" in none.sentence
+
+
+def test_a_single_token_has_no_later_keys_to_hide_and_a_weight_of_one() -> None:
+    mask, softmax = (explain(compute("Life"), step=step).steps[0] for step in ("mask", "softmax"))
+    assert mask.sentence == "Nothing is masked: every query sees every key."
+    assert softmax.examples[-1] == "A query that sees only one key gives it weight 1, whatever its score."
 
 
 def test_dropout_shows_which_weights_were_kept_and_doubled() -> None:
@@ -264,7 +280,9 @@ def test_cutting_keeps_both_ends_and_no_more_than_asked(count: int, most: int) -
 @pytest.mark.parametrize("text", [TEXT, LONG, "生活 很 短 👩‍🚀 </script> [bold] $x_1$"])
 def test_no_line_is_wider_than_the_terminal(text: str, width: int) -> None:
     look = Look(width=width, colors=2**24)
-    explanation = explain(compute(text, causal=True, embed_dim=48, value_dim=None), room=room(".txt", look), look=look)
+    explanation = explain(
+        compute(text, causal=True, embed_dim=48, value_dim=None), line_width=room(".txt", look), look=look
+    )
     for line in explanation_lines(explanation):
         assert sum(cell_len(span.text) for span in line) <= width
 
@@ -336,7 +354,8 @@ def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pyt
     command = ["explain", TEXT, "--causal", "--num-heads", "3", "--embed-dim", "12", "--head", "1", "-o", str(target)]
     assert main([*command, "--device", "cpu"]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == str(target)
-    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, room=room(".md", Look()))
+    look = Look(for_command_line=True)
+    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, line_width=room(".md", look), look=look)
     assert target.read_text(encoding="utf-8") == drawn(expected, ".md")
 
 
@@ -350,7 +369,7 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--step", "magic"], "unknown step 'magic'; tokens, embedding, projections, heads, scores, scaling"),
+        (["--step", "magic"], "unknown step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
         (["--head", "0,1"], "--head '0,1' is not one head; 1 or 0.1 (layer.head) works"),
@@ -402,7 +421,7 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
     assert table.rows == ("embedding", "head 0.0", "head 0.1", "all")
     np.testing.assert_allclose(table.values[3, :2], table.values[:3, :2].sum(axis=0), atol=1e-4)
     np.testing.assert_allclose(table.values[3, :2], trained.scores[1, -1, :2], atol=1e-3)
-    assert "head 0.0 had looked at “the” (token " in step.examples[1]
+    assert "head 0.0 attended to “the” (token " in step.examples[1]
     found, before = int(trained.weights[1, -1].argmax()), trained.parts["head 0.0"][1] @ trained.queries[1, -1]
     assert trained.tokens.labels[found - 1] == "the"
     assert before[found] * trained.scale > trained.scores[1, -1, found] / 2
@@ -411,10 +430,10 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
 def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", REPEATED, "--model", "trained", "--head", "1.1"]) == 0
     out = capsys.readouterr().out
-    assert "Heads composed" in out
+    assert "Composition of heads" in out
     assert "Untrained" not in out
     assert main(["explain", TEXT, "--step", "composition"]) == 1
-    assert "--model trained --head 1.1 has them" in capsys.readouterr().err
+    assert "use --model trained --head 1.1\n" in capsys.readouterr().err
     assert main(["explain", TEXT, "--model", "./no-such-model"]) == 1
     assert "no folder './no-such-model'" in capsys.readouterr().err
 
@@ -449,7 +468,7 @@ def test_a_screen_that_holds_every_step_shows_them_with_their_numbers() -> None:
     for height in (None, 1000):
         file = io.BytesIO()
         write(explain(computation, look=Look(height=height)), ".txt", file)
-        assert "Each row of scores becomes weights" in file.getvalue().decode()
+        assert "turns each row of scores into weights" in file.getvalue().decode()
 
 
 def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trained: Computation) -> None:
@@ -478,5 +497,5 @@ def test_without_heads_ends_with_what_ablation_measures_and_why_head_0_0_is_need
 
 
 def test_what_is_moved_is_told_of_the_trained_model_alone(causal: Computation) -> None:
-    with pytest.raises(AttnvizError, match="what has learned; model='trained' works"):
+    with pytest.raises(AttnvizError, match="needs a model that has learned; use model='trained'"):
         explain(causal, step="ablation")

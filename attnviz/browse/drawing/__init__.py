@@ -1,1 +1,1 @@
-"""A decided screen as lines of spans, and pixels."""
+"""Draws a decided screen: lines of spans, and pixels."""

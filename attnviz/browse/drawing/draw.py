@@ -1,4 +1,4 @@
-"""A decided screen as lines of spans: each kind of box is drawn in one way, and nothing else is asked."""
+"""Draws a decided screen as lines of spans, each kind of box in one way."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,16 +29,22 @@ from attnviz.render.terminal.bars import bar
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right, wrap
 
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
-HALF_BLOCKS = frozenset("▀▄ ")  # of which most of a screen is made
+HALF_BLOCKS = frozenset("▀▄ ")  # most spans of a screen are one of these, and need no cell_len
 
 
 def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
-    """Every line of the terminal, each exactly as wide as it: decided first, then drawn."""
+    """Returns every line of the terminal, each exactly as wide as the terminal.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state to draw.
+        ascii: draw with ASCII characters only.
+    """
     return draw(compose(screen, state), ascii)
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
-    """Every line of the terminal, each exactly as wide as it."""
+    """Returns every line of the terminal, each exactly as wide as the terminal."""
     size = view.size
     lines = _drawn(Sized(Below(view.boxes), height=size.height), view.colors)
     whole = [padded(line, size.width) for line in lines]
@@ -48,22 +54,22 @@ def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
 
 
 def padded(line: Iterable[Span], width: int) -> Line:
-    """The line in exactly so many columns: filled, or cut where it is longer; it commands nothing."""
-    kept: Line = []
-    room = width
+    """Returns a line of exactly ``width`` columns, filled or cut, without control characters."""
+    fitted: Line = []
+    free = width
     for span in line:
         span = span if span.text.isprintable() else replace(span, text=printable(span.text))
         length = _columns(span)
-        if length > room:
-            kept.append(replace(span, text=set_cell_size(span.text, room)))
-            return kept
-        kept.append(span)
-        room -= length
-    return [*kept, Span(" " * room)] if room else kept
+        if length > free:
+            fitted.append(replace(span, text=set_cell_size(span.text, free)))
+            return fitted
+        fitted.append(span)
+        free -= length
+    return [*fitted, Span(" " * free)] if free else fitted
 
 
 def _drawn(box: Box, colors: int) -> list[Line]:
-    """The lines of a box."""
+    """Returns the lines of a box."""
     match box:
         case Below():
             return [line for each in box.boxes for line in _drawn(each, colors)]
@@ -81,7 +87,7 @@ def _drawn(box: Box, colors: int) -> list[Line]:
 
 
 def _written(box: Words | Wrapped | ShareBar) -> list[Line]:
-    """A run of text, a text in lines, or a bar."""
+    """Returns the lines of a run of text, a wrapped text or a bar."""
     if isinstance(box, ShareBar):
         return [[Span(bar(box.value, box.most, box.width), style=box.style)]]
     if isinstance(box, Wrapped):
@@ -91,7 +97,7 @@ def _written(box: Words | Wrapped | ShareBar) -> list[Line]:
 
 
 def _sized(lines: list[Line], box: Sized) -> list[Line]:
-    """The lines, each filled to the width, as many as the height."""
+    """Returns as many lines as the box is high, each filled to its width."""
     if box.height is not None:
         lines = [*lines[: box.height], *([] for _ in range(box.height - len(lines)))]
     if box.width is None:
@@ -100,11 +106,11 @@ def _sized(lines: list[Line], box: Sized) -> list[Line]:
 
 
 def _columns(span: Span) -> int:
-    """Columns that a span takes."""
+    """Returns the terminal columns of a span."""
     return 1 if span.text in HALF_BLOCKS else cell_len(span.text)
 
 
 def _plain(span: Span) -> Span:
-    """The span in ASCII, its columns kept."""
+    """Returns a span in ASCII with as many columns."""
     text = span.text.translate(IN_ASCII)
     return replace(span, text="".join(c if c.isascii() else "?" * cell_len(c) for c in text))

@@ -1,4 +1,4 @@
-"""Pixels on terminals that have them: a line of the screen at a time, by kitty's protocol or as sixels."""
+"""Draws pixels, one line of the screen at a time, in kitty's graphics protocol or as sixels."""
 
 import base64
 import fcntl
@@ -21,21 +21,26 @@ from attnviz.render.terminal.lines import Line, Span
 
 Protocol = Literal["kitty", "sixel"]
 KITTY_TERMINALS = ("xterm-kitty", "xterm-ghostty")  # values of TERM
-CHUNK = 4096  # characters of one message of kitty's protocol
-SIXEL_ATTRIBUTE = "4"  # among those that a terminal says it has
+CHUNK = 4096  # characters of one message, the most that kitty's protocol allows
+SIXEL_ATTRIBUTE = "4"  # in a terminal's answer to the query for its attributes
 BAND = 6  # rows of pixels in a row of sixels
-MAX_REGISTERS = 256  # colours of one picture of sixels
+MAX_REGISTERS = 256  # colours of a sixel picture: many terminals have no more registers
 
 
 @dataclass(frozen=True)
 class PixelSpan(Span):
-    """Blank columns that pixels cover: ``(height, columns * width of a character, 4)`` as bytes, clear where hidden."""
+    """Blank columns with pixels over them.
+
+    Attributes:
+        rgba: the pixels as bytes, ``(height, columns * width of a character, 4)``; masked cells are transparent.
+        height: rows of pixels.
+    """
 
     rgba: bytes = b""
     height: int = 0
 
     def pixels(self, width: int) -> ByteArray:
-        """The pixels over the columns that the text has now, each of them ``width`` pixels wide."""
+        """Returns the pixels over the columns of the text, which may have been cut; a column has ``width`` pixels."""
         every = np.frombuffer(self.rgba, np.uint8).reshape(self.height, -1, 4)
         return every[:, : len(self.text) * width]
 
@@ -43,20 +48,20 @@ class PixelSpan(Span):
 def picture_lines(
     rgb: ByteArray, visible: BoolArray, area: PictureArea, cursor: tuple[int, int] | None = None
 ) -> list[Line]:
-    """Cells as pixels, a span for each line of the area, the cell of the cursor framed.
+    """Draws cells as pixels, one span per line of the area, with a frame around the cell of the cursor.
 
     Args:
         rgb: the colour of each cell, ``(rows, columns, 3)``.
-        visible: the cells that are drawn, ``(rows, columns)``; others stay clear.
-        area: where they are drawn.
-        cursor: the row and the column of the cell under the cursor.
+        visible: the cells to draw, ``(rows, columns)``; the others stay transparent.
+        area: the size of the picture.
+        cursor: the row and the column of the cell under the cursor; ``None`` for no frame.
     """
-    colored = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # the last of each is beyond them
+    colored = np.zeros((*(count + 1 for count in visible.shape), 4), np.uint8)  # one more: transparent padding
     colored[:-1, :-1, :3] = rgb
     colored[:-1, :-1, 3] = np.where(visible, 255, 0)
     down, across = _places(area, visible.shape)
     last = [count - 1 for count in colored.shape[:2]]
-    whole = colored.view(np.uint32)[..., 0]  # four bytes at once
+    whole = colored.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
     wide = np.take(whole, np.minimum(across, last[1]), axis=1)
     picture = np.take(wide, np.minimum(down, last[0]), axis=0).view(np.uint8).reshape(len(down), len(across), 4)
     width, height = area.character
@@ -67,7 +72,7 @@ def picture_lines(
 
 
 def _places(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, IntArray]:
-    """The row of cells of each row of pixels, and the column of each column."""
+    """Returns the row of cells of each row of pixels, and the column of cells of each column of pixels."""
     width, height = area.character
     down, across = np.arange(area.lines * height), np.arange(area.columns * width)
     if area.cells is None:
@@ -76,25 +81,25 @@ def _places(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, IntArr
 
 
 def _frame(picture: ByteArray, down: IntArray, across: IntArray, thick: int) -> None:
-    """A frame around the pixels of one cell, a gap of its own thickness between."""
+    """Draws a frame around one cell into ``picture``, with a gap as wide as the frame between them."""
     inner, outer = (
         tuple(slice(max(0, int(side[0]) - away), int(side[-1]) + 1 + away) for side in (down, across))
         for away in (thick, 2 * thick)
     )
-    kept = picture[inner].copy()
+    inside = picture[inner].copy()
     picture[outer] = (*CURSOR_COLOR, 255)
-    picture[inner] = kept
+    picture[inner] = inside
 
 
 def known_protocol(environment: Mapping[str, str]) -> Protocol | None:
-    """What the terminal's name tells that it draws; sixels are told by its answer alone."""
-    within = "TMUX" in environment or environment.get("TERM", "").startswith(("screen", "tmux"))
+    """Returns kitty's protocol if the terminal's name says that it has it; sixels need an answer of the terminal."""
+    multiplexed = "TMUX" in environment or environment.get("TERM", "").startswith(("screen", "tmux"))
     kitty = environment.get("TERM") in KITTY_TERMINALS or environment.get("TERM_PROGRAM") == "ghostty"
-    return "kitty" if kitty and not within else None
+    return "kitty" if kitty and not multiplexed else None
 
 
 def terminal_character() -> tuple[int, int] | None:
-    """Width and height of a character in pixels, as far as the driver of the terminal knows that errors go to."""
+    """Returns the width and height of a character in pixels, from the terminal of stderr; ``None`` if unknown."""
     try:
         answer = fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8))
     except OSError:
@@ -105,7 +110,14 @@ def terminal_character() -> tuple[int, int] | None:
 
 
 def escapes(line: Line, y: int, character: tuple[int, int], protocol: Protocol) -> str:
-    """What draws the line's pixels over its text, which stands on the screen, as one picture, clear between them."""
+    """Returns the escape sequence that draws the pixels of a line over its text, as one picture.
+
+    Args:
+        line: the spans of the line.
+        y: the line on the screen, from 0.
+        character: width and height of a character in pixels.
+        protocol: the protocol of the terminal.
+    """
     spans, x = list[tuple[int, PixelSpan]](), 0
     for span in line:
         if isinstance(span, PixelSpan):
@@ -120,13 +132,13 @@ def escapes(line: Line, y: int, character: tuple[int, int], protocol: Protocol) 
 
 
 def cleared(y: int) -> str:
-    """What takes kitty's pictures off a line; sixels go when text is written over them."""
+    """Returns the escape sequence that deletes kitty's pictures on a line; text overwrites sixels by itself."""
     return f"\x1b_Ga=d,d=Y,y={y + 1},q=2\x1b\\"
 
 
 @lru_cache(maxsize=128)
 def _encoded(spans: tuple[tuple[int, PixelSpan], ...], width: int, protocol: Protocol) -> str:
-    """The picture of spans that begin so many columns from its left."""
+    """Returns the escape sequence of one picture of several spans, each with its first column in the picture."""
     last = spans[-1][0] + len(spans[-1][1].text)
     pixels = np.zeros((max(span.height for _, span in spans), last * width, 4), np.uint8)
     for x, span in spans:
@@ -135,7 +147,7 @@ def _encoded(spans: tuple[tuple[int, PixelSpan], ...], width: int, protocol: Pro
 
 
 def _kitty(pixels: ByteArray, columns: int) -> str:
-    """A picture of one line where the cursor is, which stays there."""
+    """Returns a picture of one line in kitty's protocol; it is drawn at the cursor, which does not move."""
     height, width, _ = pixels.shape
     content = base64.b64encode(zlib.compress(pixels.tobytes(), 1)).decode("ascii")
     chunks = [content[start : start + CHUNK] for start in range(0, len(content), CHUNK)]
@@ -147,10 +159,11 @@ def _kitty(pixels: ByteArray, columns: int) -> str:
 
 
 def _sixels(pixels: ByteArray) -> str:
-    """The same as sixels: colours in per cent, clear pixels left out."""
+    """Returns a picture as sixels: colours in per cent, transparent pixels left out."""
     height, width, _ = pixels.shape
     colors = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]
-    across = np.append(True, (colors[:, 1:] != colors[:, :-1]).any(axis=0))  # columns that differ from the one before
+    # a cell covers many equal rows and columns: encode one of each, and repeat it
+    across = np.append(True, (colors[:, 1:] != colors[:, :-1]).any(axis=0))
     down = np.append(True, (colors[1:] != colors[:-1]).any(axis=1))
     numbers, registers = _registers(pixels[down][:, across])
     numbers = numbers[np.cumsum(down) - 1]
@@ -161,7 +174,10 @@ def _sixels(pixels: ByteArray) -> str:
 
 
 def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
-    """The register of each pixel, -1 for a clear one, and the registers' colours, coarser where they are too many."""
+    """Returns the register of each pixel, -1 for a transparent one, and the colours of the registers in per cent.
+
+    Colours are rounded until ``MAX_REGISTERS`` are enough.
+    """
     percents = (pixels[..., :3].astype(np.int64) * 100 + 127) // 255
     step = 1
     while True:
@@ -174,14 +190,14 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
 
 
 def _band(numbers: IntArray, widths: IntArray, registers: int) -> str:
-    """Six rows of pixels: for each of their colours, which pixels of each column have it.
+    """Returns six rows of pixels: for each colour, the pixels of each column that have it.
 
     Args:
-        numbers: the register of each pixel, of columns that differ from the one before.
-        widths: how often each of these columns is drawn.
-        registers: how many there are.
+        numbers: the register of each pixel, ``(rows, columns)``, only columns that differ from the one before.
+        widths: how often each of these columns is repeated.
+        registers: the number of registers.
     """
-    sixels = np.zeros((registers + 1, len(widths)), np.uint8)  # the last of them is of clear pixels
+    sixels = np.zeros((registers + 1, len(widths)), np.uint8)  # index -1, the last row, collects transparent pixels
     columns = np.arange(len(widths))
     for place, row in enumerate(numbers):
         sixels[row, columns] |= 1 << place
@@ -200,6 +216,6 @@ def _band(numbers: IntArray, widths: IntArray, registers: int) -> str:
 
 @lru_cache(maxsize=65_536)
 def _run(sixel: int, count: int) -> str:
-    """So many columns of a sixel."""
+    """Returns ``count`` columns of a sixel, run-length encoded where that is shorter."""
     character = chr(sixel + 63)
     return f"!{count}{character}" if count > 3 else character * count

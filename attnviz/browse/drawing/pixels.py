@@ -1,4 +1,4 @@
-"""Values as half blocks, as cells or as shades, in as many colours as the terminal has."""
+"""Draws values as half blocks, as coloured cells or as shades, in as many colours as the terminal has."""
 
 import math
 from dataclasses import replace
@@ -16,13 +16,13 @@ from attnviz.render.terminal.cells import SHADES, half_block
 from attnviz.render.terminal.lines import Line, Span, right
 from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
-COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by what rich calls them
-OFF_SCREEN_BRIGHTNESS = 0.35  # brightness of what is not on the screen, in a small map
-INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # of a difference where there are 16 colours: red and blue
+COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # by rich's names of colour systems
+OFF_SCREEN_BRIGHTNESS = 0.35  # factor for cells of the minimap that are not on the screen
+INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # signs on terminals of 16 colours: red and blue
 
 
 def cell_lines(cells: Cells, colors: int) -> list[Line]:
-    """The cells in pixels, as half blocks, as blanks, as numbers or as shades, whichever they are decided to be."""
+    """Returns the lines of cells, drawn in the way that ``cells`` asks for and the terminal's colours allow."""
     if colors > ANSI_COLORS and cells.texts is None:
         rgb = cells.scale.rgb(cells.block.values)
         if cells.area is not None:
@@ -36,7 +36,7 @@ def cell_lines(cells: Cells, colors: int) -> list[Line]:
 
 
 def text_lines(text: Paragraph, colors: int) -> list[Line]:
-    """The pieces of a text, each on its colour, the one under the cursor underlined."""
+    """Returns the lines of a text with each token on its colour and the cursor's token underlined."""
     places = [place for line in text.lines for place, _ in line if place is not None]
     fractions = dict(zip(places, _fractions(text.scale, text.values[places]).tolist(), strict=True))
     return [
@@ -46,26 +46,26 @@ def text_lines(text: Paragraph, colors: int) -> list[Line]:
 
 
 def _fractions(scale: ColorScale, values: FloatArray) -> Float64Array:
-    """How far along the colours each value is, 0 to 1."""
+    """Returns the position of each value on the colour scale, from 0 to 1."""
     return scale.fraction(values)
 
 
 def shade_at(
-    fraction: float, value: float, seen: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False
+    fraction: float, value: float, visible: bool, scale: ColorScale, colors: int, text: str, cursor: bool = False
 ) -> Span:
-    """A text on the colour of its value, or in a style of its own where the terminal has few colours.
+    """Returns a text on the colour of its value; with few colours, large values are bold and signs coloured.
 
     Args:
-        fraction: how far along the colours the value is.
-        value: the value, whose sign shows where there are few colours.
-        seen: whether the cell is visible.
-        scale: the colours.
-        colors: how many the terminal has.
-        text: what is written.
-        cursor: whether it is under the cursor.
+        fraction: the position of the value on the colour scale, from 0 to 1.
+        value: the value; its sign shows if the terminal has few colours.
+        visible: False for a masked cell.
+        scale: the colour scale.
+        colors: the number of colours of the terminal.
+        text: the text.
+        cursor: True if the text is under the cursor.
     """
     style = "reverse" if cursor else ""
-    if not seen:
+    if not visible:
         return Span(text if text.strip() else "·".ljust(len(text)), style=style or "dim")
     if colors <= ANSI_COLORS:
         strong = abs(fraction - (0.5 if scale.colormap == DIVERGING else 0)) >= 0.25
@@ -75,27 +75,27 @@ def shade_at(
 
 
 def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """Two rows a line, the cell of the cursor in its own colour."""
-    seen = cells.block.visible.copy()
+    """Returns two rows of cells per line, with the cursor's cell in a colour of its own."""
+    drawn = cells.block.visible.copy()
     if cells.bright is not None:
         rgb = np.where(cells.bright[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
     if cells.cursor is not None:
-        rgb[cells.cursor], seen[cells.cursor] = CURSOR_COLOR, True
+        rgb[cells.cursor], drawn[cells.cursor] = CURSOR_COLOR, True
     pixels: list[list[Rgb | None]] = [
         [(red, green, blue) if shown else None for (red, green, blue), shown in zip(*row, strict=True)]
-        for row in zip(rgb.tolist(), seen.tolist(), strict=True)
+        for row in zip(rgb.tolist(), drawn.tolist(), strict=True)
     ]
     below: list[list[Rgb | None]] = [*pixels[1::2], [None] * rgb.shape[1]]
     return [list(map(half_block, top, bottom)) for top, bottom in zip(pixels[::2], below, strict=False)]
 
 
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
-    """One row a line, each cell blank on its colour."""
+    """Returns one row of cells per line, each cell as blanks on its colour."""
     wide, lines = " " * cells.cell, []
     hidden = Span("·".ljust(cells.cell), style="dim")
-    for papers, seen in zip(rgb.tolist(), cells.block.visible.tolist(), strict=True):
+    for papers, visible in zip(rgb.tolist(), cells.block.visible.tolist(), strict=True):
         lines.append(
-            [Span(wide, paper=tuple(paper)) if shown else hidden for paper, shown in zip(papers, seen, strict=True)]
+            [Span(wide, paper=tuple(paper)) if shown else hidden for paper, shown in zip(papers, visible, strict=True)]
         )
     if cells.cursor is not None:
         row, column = cells.cursor
@@ -105,29 +105,29 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 
 def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """One row of cells with their numbers, the cursor's in its colour where there are colours."""
+    """Returns one row of cells with their numbers, with the cursor's cell in a colour of its own."""
     assert cells.texts is not None
     block, cursor = cells.block, _cursor_in(cells, row)
     numbers = zip(
         fractions.tolist(), block.values[row].tolist(), block.visible[row].tolist(), cells.texts[row], strict=True
     )
     line = []
-    for column, (fraction, value, seen, text) in enumerate(numbers):
+    for column, (fraction, value, visible, text) in enumerate(numbers):
         here = column == cursor
-        span = shade_at(fraction, value, seen, cells.scale, colors, right(text, cells.cell), here)
+        span = shade_at(fraction, value, visible, cells.scale, colors, right(text, cells.cell), here)
         colored = here and colors > ANSI_COLORS
         line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if colored else span)
     return line
 
 
 def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -> Line:
-    """One row of cells as characters, darker for more; a cell that is not visible is blank."""
+    """Returns one row of cells as characters, denser for larger values; a masked cell is blank."""
     block, scale, cursor = cells.block, cells.scale, _cursor_in(cells, row)
     strengths = np.nan_to_num(fractions)
     if scale.colormap == DIVERGING:
         strengths = np.abs(strengths - 0.5) * 2
     steps = np.rint(strengths * (len(SHADES) - 1)).astype(int).tolist()
-    glyphs = [SHADES[step] if seen else " " for step, seen in zip(steps, block.visible[row].tolist(), strict=True)]
+    glyphs = [SHADES[step] if shown else " " for step, shown in zip(steps, block.visible[row].tolist(), strict=True)]
     if cursor is not None:
         glyphs[cursor] = "+"
     return [
@@ -137,7 +137,7 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 
 
 def _pairs(cells: Cells) -> Cells:
-    """The larger cell of every two rows: few colours cannot tell the halves of a block apart."""
+    """Returns cells with every two rows pooled to the larger value: few colours cannot draw half blocks."""
     block, cursor = cells.block, cells.cursor
     visible = block.visible if cells.bright is None else block.visible & cells.bright
     height, width = block.values.shape
@@ -177,7 +177,13 @@ def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
 
 @lru_cache(maxsize=65_536)
 def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | None, style: str) -> Style:
-    """The style of a span, as rich has it."""
+    """Returns a span's style as a rich style.
+
+    Args:
+        ink: the colour of the text; ``None`` for the terminal's.
+        paper: the background; ``None`` for the terminal's.
+        style: rich's names of attributes, such as ``bold``, separated by spaces.
+    """
     colors = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
     words = dict.fromkeys(style.split(), True)
     ink_name, paper_name = colors

@@ -1,4 +1,4 @@
-"""Colours of the inspector: the terminal's own, or light or dark whatever the terminal is."""
+"""Holds the inspector's themes: the terminal's own colours, or light or dark ones on any terminal."""
 
 from dataclasses import dataclass, replace
 
@@ -11,12 +11,12 @@ CURSOR_COLOR: Rgb = (255, 0, 170)
 
 @dataclass(frozen=True)
 class Paper:
-    """What a theme writes on, and with what.
+    """The default colours of a theme.
 
     Attributes:
-        ink: of what has no colour of its own.
-        dim: of what is said beside.
-        paper: behind it.
+        ink: the colour of text.
+        dim: the colour of dim text.
+        paper: the background.
     """
 
     ink: Rgb
@@ -31,7 +31,7 @@ PAPERS = {
 
 
 def on_paper(line: Line, theme: Theme) -> Line:
-    """The line with the theme's ink and paper where a span has none."""
+    """Returns a line with the theme's colours in every span that has none."""
     if theme == "terminal":
         return line
     paper = PAPERS[theme]

@@ -1,1 +1,1 @@
-"""Keys: where things stand on the screen, and the state after each key."""
+"""Answers keys: the layout of the screen, and the state after each key."""

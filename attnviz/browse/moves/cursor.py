@@ -1,4 +1,4 @@
-"""Moves of the cursor and of what is open, each from one state to a valid next one, and the screen they depend on."""
+"""Moves the cursor and opens heads: each function returns a valid next state."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,13 @@ from attnviz.browse.session.state import Size, State, View
 
 @dataclass(frozen=True)
 class Screen:
-    """What a key's answer depends on beside the state: the recording, the terminal, and its colours."""
+    """The screen that a state is drawn on.
+
+    Attributes:
+        session: the recording, and what was computed from it.
+        size: the size of the terminal.
+        colors: the number of colours of the terminal, 0 for none.
+    """
 
     session: Session
     size: Size
@@ -18,7 +24,7 @@ class Screen:
 
 
 def settle(screen: Screen, state: State) -> State:
-    """The state with its cursor on the map, and scrolled so that the cursor is on the screen."""
+    """Returns the state with its cursor inside the map, scrolled so that the cursor is on the screen."""
     session = screen.session
     if state.lens and not state.opened:
         return settle_lens(screen, state)
@@ -42,7 +48,7 @@ def settle(screen: Screen, state: State) -> State:
 
 
 def settle_lens(screen: Screen, state: State) -> State:
-    """The same of the lens: its head listed, and both cursors on the screen."""
+    """Returns the state of the lens with a listed head, scrolled so that head and token are on the screen."""
     session = screen.session
     listed = lens_heads(session, state)
     head = state.head if state.head in listed else listed[0]
@@ -56,7 +62,7 @@ def settle_lens(screen: Screen, state: State) -> State:
 
 
 def _listed(session: Session, state: State) -> State:
-    """On a recorded head that the filter leaves."""
+    """Returns the state on a listed head: the chosen one, or the first."""
     listed = session.ranking.order(state.view)
     return state if state.head in listed else replace(state, head=listed[0])
 
@@ -67,7 +73,7 @@ def _on_tokens(session: Session, state: State) -> State:
 
 
 def first_state(screen: Screen) -> State:
-    """The overview; where a part of one head was selected, that."""
+    """Returns the first state: the overview, or the open head if a part of a single head is selected."""
     session = screen.session
     state = State(view=View(words=session.begins_joined), theme=session.theme)
     alone = len(session.heads) == 1 and session.selected(0, state.view) is not None
@@ -75,7 +81,7 @@ def first_state(screen: Screen) -> State:
 
 
 def open_head(screen: Screen, state: State) -> State:
-    """The state with its head open: whole, or as close as shows the queries and keys that were selected."""
+    """Returns the state with its head open, zoomed in as far as all selected queries and keys stay on the screen."""
     state = replace(state, opened=True, lens=False, beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected(state.head, state.view)
     if spans is None:
@@ -94,29 +100,36 @@ def open_head(screen: Screen, state: State) -> State:
 
 
 def strongest_keys(screen: Screen, state: State) -> list[int]:
-    """The keys of the cursor's query, by what is shown: the largest value, or the largest change, first."""
+    """Returns the visible keys of the cursor's query, the largest value or the largest absolute change first."""
     view = screen.session.view_of(state.head, state.view)
     return screen.session.row(state.head, view, state.query).strongest(view)
 
 
 def on_other(state: State, place: int) -> State:
-    """The state with the lens's cursor on a token of the other axis."""
+    """Returns the state with the lens's cursor on a token of the other axis."""
     return replace(state, key=place) if state.direction == "to" else replace(state, query=place)
 
 
 def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
-    """The first of ``shown`` units with the cursor among them, moved no further than that takes."""
+    """Returns the first of ``shown`` units on the screen, scrolled as little as keeps the cursor among them."""
     start = min(max(start, cursor - shown + 1), cursor)
     return min(max(start, 0), count - shown)
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
-    """The state with heads sorted by a metric, or as recorded, and the cursor on the first."""
+    """Returns the state with heads sorted by a metric and the cursor on the first.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state.
+        order: the metric; ``None`` for the order of layers.
+        ascending: sort the smallest number first.
+    """
     return first_ranked(screen, replace(state, view=replace(state.view, order=order, ascending=ascending)))
 
 
 def first_ranked(screen: Screen, state: State) -> State:
-    """The state with the cursor on the first head, where heads are sorted by what is measured."""
+    """Returns the state with the cursor on the first head, if heads are sorted by a metric that is measured."""
     if not screen.session.ranking.is_sorted(state.view) or state.opened:
         return state
     return settle(screen, replace(state, head=screen.session.ranking.order(state.view)[0], top=0))

@@ -1,4 +1,4 @@
-"""The table of keys: the help, the palette, the hints of the last line and the answer to a key all follow from it."""
+"""Holds the table of keys, from which help, palette, hints and the answer to a key follow."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,19 +24,19 @@ from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_token
 from attnviz.browse.session.state import Prompt, State
 
 Place = Literal["heads", "head", "lens", "marked"]
-LAST_RANK = 99  # of a hint that stays where there is no room for others
+LAST_RANK = 99  # the last hint of a line, which stays when others are left out
 MORE_HELP = ("question_mark", "down", "pagedown", "space")
 ARROWS = ("up", "down", "left", "right")
 
 
 class KeyHint(NamedTuple):
-    """What the last line calls a key in one place.
+    """A hint for a key in the last line, at one place.
 
     Attributes:
-        place: with all ``heads`` on the screen, in an open ``head``, in the token ``lens``, or with ``marked`` heads.
-        rank: its place in the line; where there is no room, the last are left out.
-        does: in a word or two.
-        key: as textual names it; empty for the first of its binding.
+        place: the overview of ``heads``, an open ``head``, the token ``lens``, or the overview with ``marked`` heads.
+        rank: the position in the line; hints of high rank are left out first.
+        does: what the key does, in a word or two.
+        key: textual's name of the key; empty for the first key of the binding.
     """
 
     place: Place
@@ -46,16 +46,16 @@ class KeyHint(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """Keys that do the same, what it is, and how.
+    """Keys with one function.
 
     Attributes:
-        keys: as textual names them.
-        shown: as the help shows them.
-        does: in a few words.
-        press: the next state.
-        actions: what the palette calls the keys, one each from the first; ``None`` calls the first what it does, and
-            an empty one leaves the keys out.
-        hints: what the last line calls them.
+        keys: textual's names of the keys.
+        shown: the keys as the help writes them.
+        does: what the keys do, in a few words.
+        press: returns the state after a key, given the screen, the state before and textual's name of the key.
+        actions: names for the palette, one per key from the first; ``None`` uses ``does`` for the first key, and an
+            empty tuple leaves the keys out.
+        hints: the hints in the last line.
     """
 
     keys: tuple[str, ...]
@@ -67,12 +67,18 @@ class Binding(NamedTuple):
 
     @property
     def named_actions(self) -> tuple[tuple[str, str], ...]:
-        """What the palette lists: a name and the key that it presses, each."""
+        """The entries of the palette: names, and the keys that they press."""
         return tuple(zip((self.does,) if self.actions is None else self.actions, self.keys, strict=False))
 
 
 def press(screen: Screen, state: State, key: str) -> State:
-    """The state after a key; the same one where the key means nothing."""
+    """Returns the state after a key; the same state if the key is not bound.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: textual's name of the key.
+    """
     if state.help:
         more = key in MORE_HELP and state.help < help_pages(screen.size, len(BINDINGS))
         return replace(state, help=state.help + 1 if more else 0)
@@ -113,31 +119,31 @@ def _quit(screen: Screen, state: State, key: str) -> State:
 
 
 BINDINGS = (
-    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; with Shift by ten", move, ()),
+    Binding((*ARROWS, *(f"shift+{arrow}" for arrow in ARROWS)), "arrows", "move; ten cells with Shift", move, ()),
     Binding(("pageup", "pagedown"), "PgUp PgDn", "a screenful up or down", page, ()),
-    Binding(("home", "end"), "Home End", "the first or the last", go_to_end, ()),
+    Binding(("home", "end"), "Home End", "go to the first or last", go_to_end, ()),
     Binding(
         ("enter",),
         "Enter",
         "open the head; zoom in",
         enter,
         ("open the head",),
-        (KeyHint("heads", 1, "opens"), KeyHint("lens", 1, "opens")),
+        (KeyHint("heads", 1, "open"), KeyHint("lens", 1, "open")),
     ),
     Binding(
         ("escape", "backspace"),
         "Esc",
         "zoom out, then back",
         leave,
-        ("back: out of the zoom, the head, the lens",),
+        ("go back: from the zoom, the head, the lens",),
         (KeyHint("head", LAST_RANK, "back"), KeyHint("lens", LAST_RANK, "back"), KeyHint("marked", LAST_RANK, "back")),
     ),
     Binding(
         ("b", "B", "ctrl+o"),
         "b B",
-        "place before; forward again",
+        "previous place, next place",
         _history,
-        ("the place before", "forward again"),
+        ("previous place", "next place"),
     ),
     Binding(
         ("tab", "shift+tab", "right_square_bracket", "left_square_bracket"),
@@ -150,9 +156,9 @@ BINDINGS = (
     Binding(
         ("a",),
         "a",
-        "the query in all heads",
+        "show the query in all heads",
         open_lens,
-        ("one token in all heads",),
+        ("show the token in all heads",),
         (KeyHint("heads", 6, "in all heads"), KeyHint("head", 3, "in all heads")),
     ),
     Binding(
@@ -161,16 +167,16 @@ BINDINGS = (
         "mark the head",
         mark,
         hints=(
-            KeyHint("heads", 5, "marks"),
-            KeyHint("head", 6, "marks"),
-            KeyHint("lens", 5, "marks"),
-            KeyHint("marked", 6, "marks"),
+            KeyHint("heads", 5, "mark"),
+            KeyHint("head", 6, "mark"),
+            KeyHint("lens", 5, "mark"),
+            KeyHint("marked", 6, "mark"),
         ),
     ),
     Binding(
         ("m", "M", "R"),
         "m M R",
-        "marked: mean, max, rollout",
+        "mean, max, rollout of marked",
         combine_marked,
         ("mean of the marked heads", "maximum of the marked heads", "rollout of the marked heads"),
         (
@@ -182,31 +188,31 @@ BINDINGS = (
     Binding(
         ("plus", "minus", "0"),
         "+ - 0",
-        "zoom in, out, all",
+        "zoom in, out, whole map",
         zoom,
-        ("zoom in", "zoom out", "the whole map"),
-        (KeyHint("head", 1, "zooms"),),
+        ("zoom in", "zoom out", "show the whole map"),
+        (KeyHint("head", 1, "zoom"),),
     ),
     Binding(("equals_sign",), "=", "marked heads side by side", zoom, hints=(KeyHint("marked", 1, "side by side"),)),
     Binding(
         ("g",),
         "g",
-        "the next strongest key",
+        "go to the next strongest key",
         next_strongest,
-        ("the query's next strongest key",),
+        ("go to the query's next strongest key",),
         (KeyHint("head", 4, "strongest"),),
     ),
-    Binding(("v",), "v", "scores or weights", toggle),
-    Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("steps of the colours: square root, linear, log",)),
-    Binding(("c",), "c", "colour scale: shared, own", toggle, ("one colour scale, or one a head",)),
-    Binding(("h",), "h", "theme: own, light, dark", next_theme, ("colours: the terminal's own, light, dark",)),
-    Binding(("p",), "p", "pooled: maximum or mean", toggle, ("pooled cells: maximum or mean",)),
+    Binding(("v",), "v", "show scores or weights", toggle),
+    Binding(("l",), "l", "colours: sqrt, linear, log", toggle, ("colour steps: square root, linear, log",)),
+    Binding(("c",), "c", "colour scale: shared or own", toggle, ("one colour scale, or one per head",)),
+    Binding(("h",), "h", "theme: terminal, light, dark", next_theme, ("theme: the terminal's colours, light, dark",)),
+    Binding(("p",), "p", "pool by maximum or mean", toggle, ("pool cells by maximum or mean",)),
     Binding(("w",), "w", "join tokens into words", toggle_tokens),
     Binding(("t",), "t", "hide special tokens", toggle_tokens),
     Binding(
         ("d",),
         "d",
-        "difference: marked, or runs",
+        "difference of marked or runs",
         subtract,
         ("difference of two marked heads, or to the other recording",),
         (KeyHint("marked", 2, "difference"),),
@@ -217,32 +223,32 @@ BINDINGS = (
         "sort by metrics; reverse",
         sort,
         (
-            "sort by the next metric, or one token by the weight on the cursor's",
+            "sort by the next metric; in the lens, by the weight on this token",
             "sort by the previous metric",
-            "reverse the order, or turn to who looks at the token",
+            "reverse the order; in the lens, show who looks at the token",
         ),
         (
-            KeyHint("heads", 3, "sorts"),
-            KeyHint("lens", 2, "sorts by this token"),
+            KeyHint("heads", 3, "sort"),
+            KeyHint("lens", 2, "sort by this token"),
             KeyHint("lens", 3, "who looks at it", "r"),
         ),
     ),
     Binding(
         ("slash",),
         "/",
-        "find a query, head, order",
+        "find a query, head or metric",
         _ask,
-        ("find a query",),
-        (KeyHint("heads", 2, "finds"), KeyHint("head", 2, "finds"), KeyHint("lens", 4, "finds")),
+        ("find a query, head or metric",),
+        (KeyHint("heads", 2, "find"), KeyHint("head", 2, "find"), KeyHint("lens", 4, "find")),
     ),
     Binding(("backslash",), "\\", "find a key", _ask),
     Binding(
         ("f",),
         "f",
-        "filter: previous>0.5",
+        "filter heads: previous>0.5",
         _ask,
         ("filter heads",),
-        (KeyHint("heads", 4, "filters"), KeyHint("lens", 6, "filters")),
+        (KeyHint("heads", 4, "filter"), KeyHint("lens", 6, "filter")),
     ),
     Binding(
         ("x",),
@@ -258,26 +264,26 @@ BINDINGS = (
         "copy cells, command, place",
         _ask,
         ("copy the cell, row, table, command or place",),
-        (KeyHint("heads", 7, "copies"), KeyHint("head", 8, "copies"), KeyHint("lens", 7, "copies")),
+        (KeyHint("heads", 7, "copy"), KeyHint("head", 8, "copy"), KeyHint("lens", 7, "copy")),
     ),
-    Binding(("n", "N"), "n N", "find the next, the previous", _again, ("find the next", "find the previous")),
+    Binding(("n", "N"), "n N", "find the next or previous", _again, ("find the next", "find the previous")),
     Binding(
         ("s",),
         "s",
-        "save: SVG, PNG, PDF",
+        "save as SVG, PNG, PDF",
         _ask,
-        ("save what is seen",),
-        (KeyHint("heads", 8, "saves"), KeyHint("head", 9, "saves")),
+        ("save the screen as a picture",),
+        (KeyHint("heads", 8, "save"), KeyHint("head", 9, "save")),
     ),
     Binding(
         ("colon", "ctrl+p"),
         ":",
-        "all actions by their names",
+        "list all actions",
         _help,
         (),
-        (KeyHint("heads", 9, "all"), KeyHint("head", 10, "all"), KeyHint("lens", 8, "all")),
+        (KeyHint("heads", 9, "actions"), KeyHint("head", 10, "actions"), KeyHint("lens", 8, "actions")),
     ),
-    Binding(("question_mark", "f1"), "?", "these keys", _help, ("all keys",)),
+    Binding(("question_mark", "f1"), "?", "show these keys", _help, ("show all keys",)),
     Binding(("q",), "q", "quit", _quit, ()),
 )
 BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}

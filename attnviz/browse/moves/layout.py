@@ -1,4 +1,4 @@
-"""Where things stand on the inspector's screen: thumbnails in the overview, panes and cells in an open head."""
+"""Lays out the inspector's screen: thumbnails in the overview, panes and cells in an open head."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -6,32 +6,32 @@ from dataclasses import dataclass, replace
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MapShape, Size, State
 
-FIXED_LINES = 3  # the title above, the status and the hints below
-MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; ranked tiles have their number beside their name
+FIXED_LINES = 3  # title, status and hints
+MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; a ranked tile has a number beside its name
 MAX_TILE_WIDTH = 42
 TILE_STEP = 4
 SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 34
-TWO_PANES_WIDTH = 120  # columns from which on the heads stay on the screen beside the open one
-HELP_WIDTH = 40  # columns of a key and what it does
-LISTED_SHARE = 0.4  # of the lines beside the map, which are the heads'
+TWO_PANES_WIDTH = 120  # columns; a screen as wide lists the heads beside the open one
+HELP_WIDTH = 40  # columns of a key in the help
+LISTED_SHARE = 0.4  # share of the lines beside the map that list heads
 MAX_LABEL_WIDTH = 12
-NUMBER_CELL = 4  # columns of a cell with its number, or more where labels take them and there is room
-MAX_SCROLLED = 1.3  # times as many cells as there is room for are scrolled through; more are pooled
-CELLS_A_COLUMN = 3, 2, 1  # of a map that is drawn in pixels, from the smallest cells
-MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # of the side of a cell, as few as go over a slow line
-ANSI_COLORS = 16  # colours, with which half blocks cannot be told apart
+NUMBER_CELL = 4  # columns of a cell with a number; wider if labels need it and the screen has them
+MAX_SCROLLED = 1.3  # a map with up to 1.3 times the cells that fit is scrolled, a larger one is pooled
+CELLS_A_COLUMN = 3, 2, 1  # cells per column of a map in pixels, from the smallest cells
+MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # the side of a cell; small, so that a slow connection keeps up
+ANSI_COLORS = 16  # a terminal with no more colours draws no half blocks
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The overview: heads in rows of thumbnails, each a title line over half-block pixels.
+    """The layout of the overview: heads in rows of tiles, each a title line above a thumbnail.
 
     Attributes:
-        rows: the heads of each row, by their places in the recording.
-        width: columns of a tile, the last of them a gap.
+        rows: the heads of each row.
+        width: columns of a tile; the last one is a gap.
         height: lines of a tile.
-        shown: how many rows the screen holds.
-        cells_a_column: how many cells of a thumbnail a column shows, more than one where the terminal draws pixels.
+        shown: the number of rows on the screen.
+        cells_a_column: cells of a thumbnail per column; more than 1 if the terminal draws pixels.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -42,7 +42,7 @@ class Tiles:
 
     @property
     def columns(self) -> int:
-        """Those of a thumbnail."""
+        """The columns of a thumbnail."""
         return self.width - 1
 
     @property
@@ -51,15 +51,21 @@ class Tiles:
         return self.columns * self.cells_a_column
 
     def place(self, head: int) -> tuple[int, int]:
-        """The row and the column of a head."""
+        """Returns the row and the column of a head."""
         return next((row, heads.index(head)) for row, heads in enumerate(self.rows) if head in heads)
 
     def on_screen(self, top: int) -> list[int]:
-        """The heads that are seen when ``top`` is the first row."""
+        """Returns the heads on the screen if ``top`` is the first row."""
         return [head for row in self.rows[top : top + self.shown] for head in row]
 
     def head_at(self, top: int, column: int, line: int) -> int | None:
-        """The head under a place of the body, if there is one."""
+        """Returns the head under a position of the body; ``None`` if there is none.
+
+        Args:
+            top: the first row of tiles on the screen.
+            column: the column of the body.
+            line: the line of the body.
+        """
         row, across = top + line // self.height, column // self.width
         on_a_row = line < self.shown * self.height and row < len(self.rows) and across < len(self.rows[row])
         return self.rows[row][across] if on_a_row else None
@@ -67,12 +73,12 @@ class Tiles:
 
 @dataclass(frozen=True)
 class MapAxis:
-    """One axis of the map on the screen.
+    """The part of an axis on the screen, and the cells that draw it.
 
     Attributes:
-        start: its first unit.
-        stop: the unit after its last.
-        cells: how many cells it takes.
+        start: the first unit.
+        stop: the unit after the last.
+        cells: the number of cells.
     """
 
     start: int
@@ -86,35 +92,35 @@ class MapAxis:
 
     @property
     def pooled(self) -> bool:
-        """Whether a cell stands for several units."""
+        """True if a cell stands for several units."""
         return self.cells < self.stop - self.start
 
     def cell_of(self, unit: int) -> int:
-        """The cell that a unit is in."""
+        """Returns the cell of a unit."""
         near = (unit - self.start) * self.cells // (self.stop - self.start)
         return near + 1 if near + 1 < self.cells and self.unit_of(near + 1) <= unit else near
 
     def unit_of(self, cell: int) -> int:
-        """The first unit of a cell."""
+        """Returns the first unit of a cell."""
         return self.start + cell * (self.stop - self.start) // self.cells
 
     def moved(self, unit: int, cells: int) -> int:
-        """The first unit of the cell so many cells on; beyond the screen, as many units as those cells are long."""
-        wanted = self.cell_of(unit) + cells
-        if 0 <= wanted < self.cells:
-            return self.unit_of(wanted)
+        """Returns the unit ``cells`` cells further; off the screen, the unit that many times a cell's length away."""
+        target = self.cell_of(unit) + cells
+        if 0 <= target < self.cells:
+            return self.unit_of(target)
         return unit + cells * -(-(self.stop - self.start) // self.cells)
 
 
 @dataclass(frozen=True)
 class CellForm:
-    """How a cell is drawn.
+    """The way to draw a cell.
 
     Attributes:
-        cell: columns of a cell: 4 or more with its number, 2, or 1.
-        rows_a_line: 2 where half blocks put two rows on a line, or more of pixels.
-        header: lines of key labels above the cells, the cursor's own line counted.
-        cells_a_column: more than 1 where the terminal draws pixels.
+        cell: columns of a cell: 4 or more with a number, 2, or 1.
+        rows_a_line: rows of cells per line: 2 with half blocks, or more with pixels.
+        header: lines above the cells: the cursor's key, then key labels.
+        cells_a_column: cells per column; more than 1 with pixels.
     """
 
     cell: int
@@ -123,7 +129,13 @@ class CellForm:
     cells_a_column: int = 1
 
     def capacity(self, size: Size, labels: int, maps: int = 1) -> tuple[int, int]:
-        """How many rows and columns of each of so many maps side by side the pane holds."""
+        """Returns the rows and columns of cells that fit the pane, for each map.
+
+        Args:
+            size: the size of the terminal.
+            labels: columns of the row labels.
+            maps: the number of maps side by side.
+        """
         rows = (map_lines(size) - self.header) * self.rows_a_line
         columns = (size.width - side_width(size) - labels - 1 - maps) // maps // self.cell * self.cells_a_column
         return max(1, rows), max(1, columns)
@@ -131,7 +143,13 @@ class CellForm:
 
 @dataclass(frozen=True)
 class ZoomLevel:
-    """One zoom: how many rows and columns of units are on the screen, and how a cell is drawn."""
+    """A zoom level of a map.
+
+    Attributes:
+        rows: units of the queries on the screen.
+        columns: units of the keys on the screen.
+        form: the way to draw a cell.
+    """
 
     rows: int
     columns: int
@@ -140,12 +158,12 @@ class ZoomLevel:
 
 @dataclass(frozen=True)
 class MapPane:
-    """The open head on the screen.
+    """The layout of an open head's map.
 
     Attributes:
-        queries: down.
-        keys: across.
-        form: how a cell is drawn.
+        queries: the axis of the rows.
+        keys: the axis of the columns.
+        form: the way to draw a cell.
         labels: columns of the row labels.
         width: columns of the pane, labels included.
     """
@@ -158,15 +176,15 @@ class MapPane:
 
     @property
     def map_width(self) -> int:
-        """Columns of one map."""
+        """The columns of one map, without row labels."""
         return self.column_of(self.keys.cells - 1) + self.form.cell
 
     def column_of(self, cell: int) -> int:
-        """The first column of the map over which a column of cells is."""
+        """Returns the first column of the screen, counted from the map's left, of a column of cells."""
         return cell // self.form.cells_a_column * self.form.cell
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
-        """The query and the key under a place of the pane, if there is a cell, of whichever map."""
+        """Returns the query and the key under a position of the pane, in any of the maps; ``None`` outside."""
         across = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell * self.form.cells_a_column
         down = (line - self.form.header) * self.form.rows_a_line
         if column <= self.labels or not 0 <= down < self.queries.cells or across >= self.keys.cells:
@@ -174,12 +192,18 @@ class MapPane:
         return self.queries.unit_of(down), self.keys.unit_of(across)
 
     def map_at(self, column: int) -> int:
-        """Which of the maps side by side a column is in."""
+        """Returns which of the maps side by side a column belongs to, from 0."""
         return max(0, column - self.labels - 1) // (self.map_width + 1)
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
-    """The overview's tiles: as large as show every head, and no smaller than can be read."""
+    """Returns the tiles of the overview: as large as all heads fit, but never too small to read.
+
+    Args:
+        session: the recording.
+        state: the state, with the order and the filter of heads.
+        size: the size of the terminal.
+    """
     body = size.height - FIXED_LINES
     ranked = session.ranking.is_sorted(state.view)
     listed = session.ranking.order(state.view)
@@ -199,22 +223,43 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
 
 
 def tile_height(width: int) -> int:
-    """Lines of a tile: its title, and half a line for each pixel."""
+    """Returns the lines of a tile: a title, and a line for every two pixels."""
     return 1 + width // 2
 
 
 def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
-    """The pane of the open head's map at the state's zoom."""
+    """Returns the layout of the open head's map at the state's zoom.
+
+    Args:
+        session: the recording.
+        state: the state.
+        size: the size of the terminal.
+        colors: the number of colours of the terminal.
+    """
     return place_map(session.shape(state.head, state.view), state, size, colors)
 
 
 def levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
-    """The zooms of the open head."""
+    """Returns the zoom levels of the open head, the whole map first.
+
+    Args:
+        session: the recording.
+        state: the state.
+        size: the size of the terminal.
+        colors: the number of colours of the terminal.
+    """
     return zoom_levels(session.shape(state.head, state.view), 1 + len(state.beside), size, colors)
 
 
 def place_map(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
-    """The pane of a map of this shape at the state's zoom."""
+    """Returns the layout of a map at the state's zoom.
+
+    Args:
+        shape: the size of the map.
+        state: the state.
+        size: the size of the terminal.
+        colors: the number of colours of the terminal.
+    """
     maps, labels = 1 + len(state.beside), label_columns(shape)
     every = zoom_levels(shape, maps, size, colors)
     level = every[min(state.zoom, len(every) - 1)]
@@ -232,47 +277,50 @@ def place_map(shape: MapShape, state: State, size: Size, colors: int) -> MapPane
 
 
 def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
-    """The zooms: the whole map, halves of it until every unit has a cell, then larger cells, each filling the pane.
+    """Returns the zoom levels: the whole map, halves of it until every unit has a cell, then larger cells.
 
     Args:
-        shape: of the map.
-        maps: how many of them are side by side.
-        size: of the terminal.
-        colors: how many it has.
+        shape: the size of the map.
+        maps: the number of maps side by side.
+        size: the size of the terminal.
+        colors: the number of colours of the terminal.
     """
     counts = shape.rows, shape.columns
     forms, labels = map_forms(size, colors), label_columns(shape)
-    room = {form: form.capacity(size, labels, maps) for form in forms}
-    fitting = [form for form in forms if _nearly_fits(counts, room[form])]
-    while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, room[fitting[-1]], 1):
-        fitting.pop()  # smaller pixels show all of it
-    found = [_level(counts, room, fitting[-1])] if fitting else list(_pooled_levels(counts, forms[0], room[forms[0]]))
+    capacities = {form: form.capacity(size, labels, maps) for form in forms}
+    fitting = [form for form in forms if _nearly_fits(counts, capacities[form])]
+    while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, capacities[fitting[-1]], 1):
+        fitting.pop()  # smaller pixels show the whole map without scrolling
+    first = forms[0]
+    found = (
+        [_level(counts, capacities, fitting[-1])] if fitting else list(_pooled_levels(counts, first, capacities[first]))
+    )
     larger = forms[forms.index(found[-1].form) + bool(fitting) :]
-    return (*found, *(_level(counts, room, form) for form in larger))
+    return (*found, *(_level(counts, capacities, form) for form in larger))
 
 
-def _level(counts: tuple[int, int], room: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
-    """As many cells of a form as there are, or as there is room for."""
-    rows, columns = (min(count, most) for count, most in zip(counts, room[form], strict=True))
+def _level(counts: tuple[int, int], capacities: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
+    """Returns a level with as many cells of a form as the map has, or as fit the pane."""
+    rows, columns = (min(count, most) for count, most in zip(counts, capacities[form], strict=True))
     return ZoomLevel(rows, columns, form)
 
 
-def _nearly_fits(counts: tuple[int, int], room: tuple[int, int], times: float = MAX_SCROLLED) -> bool:
-    """Whether all cells are seen, or all but so few that they are scrolled to."""
-    return all(count <= times * most for count, most in zip(counts, room, strict=True))
+def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], times: float = MAX_SCROLLED) -> bool:
+    """True if all cells fit the pane, or so many that scrolling shows the others."""
+    return all(count <= times * most for count, most in zip(counts, capacity, strict=True))
 
 
-def _pooled_levels(counts: tuple[int, int], form: CellForm, room: tuple[int, int]) -> Iterator[ZoomLevel]:
-    """The whole, and halves of what does not nearly fit."""
+def _pooled_levels(counts: tuple[int, int], form: CellForm, capacity: tuple[int, int]) -> Iterator[ZoomLevel]:
+    """Yields the whole map, then halves of it until every unit nearly has a cell."""
     rows, columns = counts
-    while not _nearly_fits((rows, columns), room):
+    while not _nearly_fits((rows, columns), capacity):
         yield ZoomLevel(rows, columns, form)
-        rows = max(min(rows, room[0]), -(-rows // 2))
-        columns = max(min(columns, room[1]), -(-columns // 2))
+        rows = max(min(rows, capacity[0]), -(-rows // 2))
+        columns = max(min(columns, capacity[1]), -(-columns // 2))
 
 
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
-    """The ways to draw a cell, from the smallest."""
+    """Returns the ways to draw a cell, from the smallest cell to the largest."""
     stacked = min(4, max(1, map_lines(size) // 5))
     larger = CellForm(2, 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
     if size.character is None:
@@ -283,52 +331,52 @@ def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
 
 
 def label_columns(shape: MapShape) -> int:
-    """Columns of the map's row labels."""
+    """Returns the columns of the map's row labels."""
     return max(6, min(MAX_LABEL_WIDTH, shape.row_label))
 
 
 def side_width(size: Size) -> int:
-    """Columns of the pane beside the map."""
+    """Returns the columns of the pane beside the map."""
     return SIDE_WIDTH if size.width < 100 else WIDE_SIDE_WIDTH
 
 
 def two_panes(size: Size) -> bool:
-    """Whether the heads stay on the screen, at the left of the open one."""
+    """True if the screen is wide enough to list the heads to the left of the open one."""
     return size.width >= TWO_PANES_WIDTH
 
 
 def map_column(size: Size) -> int:
-    """The first column of the map's pane."""
+    """Returns the first column of the map's pane."""
     return side_width(size) + 1 if two_panes(size) else 0
 
 
 def side_column(size: Size) -> int:
-    """The first column of the pane beside the map."""
+    """Returns the first column of the pane beside the map."""
     return 0 if two_panes(size) else size.width - side_width(size)
 
 
 def listed_lines(size: Size) -> int:
-    """Lines of the list of heads, above what is said of the cursor."""
+    """Returns the lines of the list of heads, which is above the numbers of the cursor; 0 on a narrow screen."""
     return int(map_lines(size) * LISTED_SHARE) if two_panes(size) else 0
 
 
 def help_columns(size: Size) -> int:
-    """How many columns of keys are legible side by side."""
+    """Returns the number of columns in which the help lists keys."""
     return max(1, size.width // HELP_WIDTH)
 
 
 def help_pages(size: Size, keys: int) -> int:
-    """How many screens the help takes."""
+    """Returns the number of screens of the help."""
     return -(-keys // (help_columns(size) * max(1, size.height - 2)))
 
 
 def text_lines(size: Size) -> int:
-    """Lines of the row as shaded text, under the map."""
+    """Returns the lines of the shaded text under the map."""
     return 3 if size.height < 30 else 5
 
 
 def map_lines(size: Size) -> int:
-    """Lines of the map pane, between the title and the text."""
+    """Returns the lines of the map's pane, between the title and the text."""
     return size.height - FIXED_LINES - text_lines(size)
 
 

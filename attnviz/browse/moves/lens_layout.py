@@ -1,4 +1,4 @@
-"""Where things stand in the token lens: heads in their order, the columns of their rows, and how many are seen."""
+"""Lays out the token lens: the order of heads, and the lines and columns of their rows."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from attnviz.browse.moves.layout import FIXED_LINES, MAX_SCROLLED, MapAxis, text
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 
-PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # columns of the screen, and of what a head does
+PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # least columns of the screen, and columns of a head's pattern
 NUMBER_WIDTH = 20  # columns of the strongest token and its number
 MAX_CELL = 4  # columns of a cell
 MIN_STRIP = 8  # columns
@@ -15,13 +15,13 @@ MIN_STRIP = 8  # columns
 
 @dataclass(frozen=True)
 class LensColumns:
-    """The columns of a line of the lens.
+    """The widths of the parts of a line of the lens, in terminal columns.
 
     Attributes:
-        name: of the head's name, its two marks counted.
-        pattern: of what it does.
-        strip: of its row.
-        number: of the strongest token and its number.
+        name: the head's name, with its two marks.
+        pattern: the head's pattern.
+        strip: the head's row of cells.
+        number: the strongest token and its number.
     """
 
     name: int
@@ -31,19 +31,19 @@ class LensColumns:
 
     @property
     def before(self) -> int:
-        """Columns before the row."""
+        """The columns before the row of cells."""
         return self.name + self.pattern
 
 
 class LensPane(NamedTuple):
-    """Where things stand in the lens.
+    """The layout of the lens.
 
     Attributes:
-        columns: how a line is divided.
-        axis: the tokens that are seen of a row, and the cells they take.
+        columns: the widths of the parts of a line.
+        axis: the tokens of a row on the screen, and their cells.
         cell: columns of a cell.
-        layers: the heads of each layer whose mean is seen below.
-        lines: how many heads are seen.
+        layers: the heads of each layer whose mean is shown below.
+        lines: the number of heads on the screen.
     """
 
     columns: LensColumns
@@ -54,21 +54,27 @@ class LensPane(NamedTuple):
 
 
 def lens_pane(session: Session, state: State, size: Size) -> LensPane:
-    """Where things stand in the lens of the state's token."""
+    """Returns the layout of the lens for the state's token.
+
+    Args:
+        session: the recording.
+        state: the state, with the lens's token and cursor.
+        size: the size of the terminal.
+    """
     layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
     count = len(session.units(state.head, state.view)[state.direction == "to"])
     return place_lens(layers, session.names[: session.recorded], count, state, size)
 
 
 def place_lens(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
-    """Where things stand in a lens.
+    """Returns the layout of a lens.
 
     Args:
         layers: the listed heads, layer by layer.
-        names: of the recorded heads.
-        count: units of a row.
-        state: its cursors.
-        size: of the terminal.
+        names: the names of the recorded heads.
+        count: the number of units in a row.
+        state: the state, with its cursors.
+        size: the size of the terminal.
     """
     columns = _columns(max(map(len, names)), size)
     axis = _axis(count, state.column, columns.strip)
@@ -79,7 +85,7 @@ def place_lens(layers: list[list[int]], names: list[str], count: int, state: Sta
 
 
 def lens_heads(session: Session, state: State) -> list[int]:
-    """The heads that are listed and are over the same tokens, in their order, or by the weight on the second token."""
+    """Returns the listed heads over the same tokens, in their order or sorted by the weight on the second token."""
     alike = set(session.alike(state.head))
     listed = [head for head in session.ranking.order(state.view) if head in alike]
     listed = listed or session.alike(state.head)
@@ -97,23 +103,23 @@ def lens_heads(session: Session, state: State) -> list[int]:
 
 
 def _columns(widest: int, size: Size) -> LensColumns:
-    """How a line of the lens is divided: by the widest name, what a head does, its row, and its strongest token."""
+    """Returns the widths of the parts of a line, for names of up to ``widest`` columns."""
     name = min(3 + widest, 12)
     pattern = next(wide for least, wide in PATTERN_WIDTHS if size.width >= least)
     strip = max(MIN_STRIP, size.width - name - pattern - NUMBER_WIDTH)
     return LensColumns(name, pattern, strip, max(0, size.width - name - pattern - strip))
 
 
-def _axis(count: int, column: int, room: int) -> MapAxis:
-    """The tokens that are seen, and the cells they take: scrolled by a few, pooled where they are many."""
-    if room < count <= MAX_SCROLLED * room:
-        start = min(max(0, column), count - room)
-        return MapAxis(start, start + room, room)
-    return MapAxis(0, count, min(count, room))
+def _axis(count: int, column: int, columns: int) -> MapAxis:
+    """Returns the tokens on the screen and their cells: scrolled if nearly all fit, pooled if not."""
+    if columns < count <= MAX_SCROLLED * columns:
+        start = min(max(0, column), count - columns)
+        return MapAxis(start, start + columns, columns)
+    return MapAxis(0, count, min(count, columns))
 
 
 def _layers_about(head: int, layers: list[list[int]], most: int) -> list[list[int]]:
-    """The layers whose means are seen, those about the chosen head's where not all fit."""
+    """Returns the layers whose means are shown, around the chosen head's layer if not all fit."""
     if len(layers) < 2 or most < 2:
         return []
     here = next((place for place, heads in enumerate(layers) if head in heads), 0)

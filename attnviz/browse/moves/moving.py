@@ -1,4 +1,4 @@
-"""Keys that move: the cursor, the zoom, from all heads into one and back, and to the token lens."""
+"""Answers the keys that move: the cursor, the zoom, into a head or the lens and back."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
 from attnviz.browse.moves.marking import side_by_side
 from attnviz.browse.session.state import State
 
-SHIFT_STEP = 10  # cells, with shift
+SHIFT_STEP = 10  # cells that an arrow with Shift moves
 
 
 def move(screen: Screen, state: State, key: str) -> State:
@@ -28,7 +28,7 @@ def move(screen: Screen, state: State, key: str) -> State:
 
 
 def _move_in_lens(screen: Screen, state: State, down: int, across: int) -> State:
-    """To another head, or to another token of its row."""
+    """Moves to another head of the lens, or to another token of its row."""
     listed = lens_heads(screen.session, state)
     place = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
     axis = lens_pane(screen.session, state, screen.size).axis
@@ -36,7 +36,7 @@ def _move_in_lens(screen: Screen, state: State, down: int, across: int) -> State
 
 
 def _move_head(grid: Tiles, state: State, down: int, across: int) -> State:
-    """Sideways through all heads in turn; up and down to the nearest tile of another row."""
+    """Moves sideways through all heads in turn, or up and down to the nearest tile of another row."""
     if across:
         order = [head for row in grid.rows for head in row]
         return replace(state, head=order[min(max(order.index(state.head) + across, 0), len(order) - 1)])
@@ -58,7 +58,7 @@ def page(screen: Screen, state: State, key: str) -> State:
 
 
 def go_to_end(screen: Screen, state: State, key: str) -> State:
-    """Moves to the first or the last: key of the map, or head of the list."""
+    """Moves to the first or the last key of the map, or head of the list."""
     if state.opened:
         return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
     order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
@@ -66,16 +66,16 @@ def go_to_end(screen: Screen, state: State, key: str) -> State:
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Opens the head; zooms in where one is open."""
+    """Opens the chosen head; zooms in if it is open."""
     return zoom(screen, state, "+") if state.opened else open_head(screen, state)
 
 
 def leave(screen: Screen, state: State, key: str) -> State:
-    """Out of the zoom, of what stands beside, of the head, of the lens; at last the marks and the filter are left."""
+    """Leaves the innermost of these: zoom and reasons, heads beside, the open head, the lens, marks, the filter."""
     if state.opened and (state.zoom or state.why or state.beside):
         return replace(state, zoom=0, why=False, beside=() if not state.zoom and not state.why else state.beside)
     if state.opened:
-        sources = screen.session.made_of(state.head)[1]
+        sources = screen.session.combination_of(state.head)[1]
         return replace(state, opened=False, head=sources[0], top=0)
     if state.lens:
         return replace(state, lens=False, second=None, top=0)
@@ -83,7 +83,7 @@ def leave(screen: Screen, state: State, key: str) -> State:
 
 
 def next_head(screen: Screen, state: State, key: str) -> State:
-    """Another head with the cursor on the same tokens where it has them."""
+    """Moves to the next or the previous head; the cursor stays on its tokens if the head has them."""
     session = screen.session
     order = lens_heads(session, state) if state.lens and not state.opened else session.ranking.order(state.view)
     step = -1 if key in ("shift+tab", "left_square_bracket") else 1
@@ -92,28 +92,28 @@ def next_head(screen: Screen, state: State, key: str) -> State:
 
 
 def zoom(screen: Screen, state: State, key: str) -> State:
-    """Zooms in or out, or shows all; of several marked heads ``=`` opens all."""
+    """Zooms in or out, or shows the whole map; ``=`` opens several marked heads side by side."""
     step = {"minus": -1, "0": 0}.get(key, 1)
     if key == "equals_sign" and len(state.marked) > 1:
         return side_by_side(screen, state)
     if state.lens and not state.opened:
-        return replace(state, message="the rows are as wide as the screen; Enter opens the head, where + zooms")
+        return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
     if not state.opened:
         return replace(state, enlarged=0 if not step else min(max(state.enlarged + step, -8), 8))
     every = levels(screen.session, state, screen.size, screen.colors)
     zoom = 0 if not step else min(max(state.zoom + step, 0), len(every) - 1)
-    message = "this is the closest" if step == 1 and zoom == state.zoom else ""
+    message = "this is the closest zoom" if step == 1 and zoom == state.zoom else ""
     row, column = state.query - every[zoom].rows // 2, state.key - every[zoom].columns // 2
     return replace(state, zoom=zoom, row=row, column=column, message=message)
 
 
 def next_strongest(screen: Screen, state: State, key: str) -> State:
-    """The cursor on the next strongest key of its query, or on the strongest."""
+    """Moves to the strongest key of the cursor's query, then to the next strongest."""
     if state.lens and not state.opened:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
         return state if row is None else on_other(state, row.strongest)
     if not state.opened:
-        return replace(state, message="Enter opens a head; g goes to its strongest keys there")
+        return replace(state, message="g goes to the strongest key of an open head; Enter opens one")
     order = strongest_keys(screen, state)
     if not order:
         return replace(state, message="this query sees no key")
@@ -124,17 +124,17 @@ def next_strongest(screen: Screen, state: State, key: str) -> State:
 
 
 def open_lens(screen: Screen, state: State, key: str) -> State:
-    """The cursor's query in all heads at once."""
+    """Opens the lens: the cursor's query in all heads."""
     if state.lens and not state.opened:
-        return replace(state, message="this is the token in all heads; / finds another, Enter opens the head")
-    sources = screen.session.made_of(state.head)[1]
+        return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
+    sources = screen.session.combination_of(state.head)[1]
     return replace(
         state, head=sources[0], opened=False, lens=True, direction="to", second=None, top=0, column=0, beside=()
     )
 
 
 def turn_lens(state: State) -> State:
-    """From what a token attends to, to what attends to it, and back."""
+    """Turns the lens from the keys that a token attends to, to the queries that attend to it, and back."""
     return replace(
         state,
         direction="from" if state.direction == "to" else "to",

@@ -1,4 +1,4 @@
-"""The address of what is shown, readable by a person and the page's own: ``#head=3.4&query=it``."""
+"""Writes and reads addresses of places, the same as those of the page: ``#head=3.4&query=it``."""
 
 from dataclasses import replace
 
@@ -14,22 +14,22 @@ EXAMPLE = "head=3.4&query=it"
 HEAD_WORDS, TOKEN_WORDS = ("head", "heads", "together"), ("query", "key")
 LIST_WORDS, LOOK_WORDS = ("view", "filter", "sort", "direction"), ("scale", "limits", "pool", "side", "zoom")
 SCALES: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log"}
-READABLE = ",:@>-_.!~*'()"  # what an address holds as it is
+READABLE = ",:@>-_.!~*'()"  # characters that an address need not escape
 LISTS = ("maps", "numbers", "lens")
 
 
 def start_state(screen: Screen) -> State:
-    """Where the inspector begins: at the place that was asked for, else at all heads, or the part that was selected.
+    """Returns the first state: the place that the user names, else the selected part, else the overview.
 
     Raises:
-        AttnvizError: for a place that is none.
+        AttnvizError: if there is no such place.
     """
     state = first_state(screen)
     return read_place(screen, state, screen.session.at) if screen.session.at and screen.size.enough else state
 
 
 def written_place(screen: Screen, state: State) -> str:
-    """The address of the state."""
+    """Returns the address of a state."""
     from urllib.parse import quote
 
     session, view = screen.session, state.view
@@ -49,24 +49,29 @@ def written_place(screen: Screen, state: State) -> str:
 
 
 def written_token(units: Units, place: int) -> str:
-    """A token by its text where that names it alone, else by its number."""
+    """Returns a token's text if no other token has it, else its number."""
     label = units.labels[place]
     alone = units.labels.count(label) == 1 and not label.isdigit() and label
     return label if alone else str(int(units.starts[place]))
 
 
 def read_place(screen: Screen, state: State, written: str) -> State:
-    """The state that an address names.
+    """Returns the state that an address names.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state for everything that the address does not name.
+        written: the address, or the link of a page that ends with it.
 
     Raises:
-        AttnvizError: for a word that is none, or names what is not there.
+        AttnvizError: if the address has an unknown word, or names a head or a token that is not there.
     """
     from urllib.parse import parse_qsl
 
     words = dict(parse_qsl(written.rpartition("#")[2], keep_blank_values=True))
     known = (*HEAD_WORDS, *TOKEN_WORDS, *LIST_WORDS, *LOOK_WORDS)
     if not words or any(word not in known for word in words):
-        raise AttnvizError(f"{option('at')} {written!r} is no place; {EXAMPLE!r} works, or the end of a page's link")
+        raise AttnvizError(f"{option('at')} {written!r} is not a place; use {EXAMPLE!r} or the end of a page's link")
     session = screen.session
     state = _with_look(screen, state, words)
     state, opens = _with_heads(screen, state, words)
@@ -83,7 +88,7 @@ def read_place(screen: Screen, state: State, written: str) -> State:
 
 
 def _head_parts(session: Session, state: State) -> list[tuple[str, str]]:
-    how, sources = session.made_of(state.head)
+    how, sources = session.combination_of(state.head)
     names = [session.names[head] for head in (*sources, *state.beside)]
     if state.opened and len(names) > 1:
         return [("heads", ",".join(names)), ("together", how or "side")]
@@ -118,13 +123,12 @@ def _with_look(screen: Screen, state: State, words: dict[str, str]) -> State:
 
 
 def _with_heads(screen: Screen, state: State, words: dict[str, str]) -> tuple[State, bool]:
-    """The state with the heads that are named, and whether one is to be open."""
+    """Returns the state with the heads that an address names, and True if a head is to be open."""
     session = screen.session
     names = [name.partition("~")[0] for word in ("head", "heads") for name in words.get(word, "").split(",") if name]
     if missing := [name for name in names if name not in session.names]:
-        raise AttnvizError(
-            f"{option('at')}: no head {missing[0]!r}; {session.names[0]} to {session.names[session.recorded - 1]} work"
-        )
+        first, last = session.names[0], session.names[session.recorded - 1]
+        raise AttnvizError(f"{option('at')}: no head {missing[0]!r}; choose {first} to {last}")
     heads = tuple(session.names.index(name) for name in names)
     if not heads:
         return state, session.recorded == 1

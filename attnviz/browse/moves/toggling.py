@@ -1,4 +1,4 @@
-"""Keys that change what is shown of the same heads: toggles, colours, and the order of heads."""
+"""Answers the keys that change how heads are shown: toggles, colours and the order of heads."""
 
 from dataclasses import replace
 
@@ -15,16 +15,16 @@ WORD_SCORES = "a word has no score; v shows weights, w tokens"
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:
-    """Switches scores, the steps of the colours, the pooling or the colour scale."""
+    """Toggles scores, the steps of the colours, the pooling or the colour scale."""
     view = state.view
     if key == "v" and state.opened and state.head >= screen.session.recorded:
         return replace(state, message="several heads together have no score; Esc goes back to one")
     if key == "v" and tokens_of(screen.session.heads[state.head][0]).block != (1, 1):
-        return replace(state, message="these maps were pooled when they were captured, and a block has no score")
+        return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
     if key == "v" and view.words:
         return replace(state, message=WORD_SCORES)
     if key == "l" and (view.scores or view.difference):
-        return replace(state, message="steps of the colours are for weights; v shows them")
+        return replace(state, message="colour steps apply to weights only")
     toggled = {
         "v": lambda: replace(view, scores=not view.scores, difference=False),
         "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
@@ -35,12 +35,12 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 
 
 def toggle_tokens(screen: Screen, state: State, key: str) -> State:
-    """Words or special tokens on or off, the cursor staying on its tokens."""
+    """Toggles words or special tokens; the cursor stays on its tokens."""
     session, old = screen.session, screen.session.units(state.head, state.view)
     if not state.opened and not state.lens:
-        return replace(state, message="Enter opens a head; words and special tokens are joined and hidden there")
+        return replace(state, message="w and t change the tokens of an open head; Enter opens one")
     if not session.joins(state.head):
-        return replace(state, message="words and special tokens: not for maps of this length")
+        return replace(state, message="this map is too long to join words or hide special tokens")
     view = state.view
     if key == "w" and view.scores:
         return replace(state, message=WORD_SCORES)
@@ -53,29 +53,29 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     side = state.direction == "to"
     second = None if state.second is None else new[side].unit_of(int(old[side].starts[state.second]))
     same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
-    kept = "every token is special" if all(old[1].tokens.special) else "no token is special"
-    nothing = "no token is part of a longer word" if key == "w" else kept
-    return replace(state, view=view, query=query, key=place, second=second, message=nothing if same else "")
+    special = "every token is special" if all(old[1].tokens.special) else "no token is special"
+    reason = "no token is part of a longer word" if key == "w" else special
+    return replace(state, view=view, query=query, key=place, second=second, message=reason if same else "")
 
 
 def toggle_why(screen: Screen, state: State, key: str) -> State:
-    """Lists what the weight under the cursor is made of, or no longer."""
+    """Shows or hides the features that explain the weight under the cursor."""
     if not state.opened:
-        return replace(state, message="Enter opens a head; x tells there why a weight is what it is")
+        return replace(state, message="x explains a weight of an open head; Enter opens one")
     return replace(state, why=not state.why)
 
 
 def next_theme(screen: Screen, state: State, key: str) -> State:
-    """The terminal's own colours, then light ones, then dark ones."""
+    """Changes the theme: the terminal's own colours, light, dark."""
     if screen.colors <= ANSI_COLORS:
-        return replace(state, message="this terminal has few colours; its own are used")
+        return replace(state, message="this terminal has too few colours for a theme")
     theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
-    told = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
-    return replace(state, theme=theme, message=told)
+    message = "the terminal's own colours" if theme == "terminal" else f"{theme} colours"
+    return replace(state, theme=theme, message=message)
 
 
 def sort(screen: Screen, state: State, key: str) -> State:
-    """By the next metric, the order of layers among them, or the other way round; the lens by the weight on a token."""
+    """Sorts heads by the next or the previous metric, or reverses the order; sorts the lens by the cursor's token."""
     if state.lens and not state.opened:
         if key == "r":
             return turn_lens(state)
@@ -83,18 +83,18 @@ def sort(screen: Screen, state: State, key: str) -> State:
         return replace(state, head=lens_heads(screen.session, state)[0]) if state.second is not None else state
     if key == "r":
         if state.view.order is None:
-            return replace(state, message="layers are in order; o sorts by a metric")
+            return replace(state, message="heads are in the order of layers; o sorts them by a metric")
         state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
-        return _told_order(state) if state.opened else first_ranked(screen, state)
+        return _with_order_message(state) if state.opened else first_ranked(screen, state)
     names: list[str | None] = [None, *screen.session.ranking.names]
     step = -1 if key == "O" else 1
     state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
-    return _told_order(state) if state.opened else state
+    return _with_order_message(state) if state.opened else state
 
 
-def _told_order(state: State) -> State:
-    """In a head the order is that of Tab."""
+def _with_order_message(state: State) -> State:
+    """Returns the state with a message about the order in which Tab opens heads."""
     order = "in the order of layers"
     if state.view.order is not None:
-        order = f"by {state.view.order}, the {'least' if state.view.ascending else 'most'} first"
-    return replace(state, message=f"Tab goes through heads {order}")
+        order = f"by {state.view.order}, the {'smallest' if state.view.ascending else 'largest'} first"
+    return replace(state, message=f"Tab opens heads {order}")

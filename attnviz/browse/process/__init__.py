@@ -1,1 +1,1 @@
-"""What every full-screen application does: the terminal, threads, pictures."""
+"""Runs a full-screen application: terminal, threads and saved pictures."""

@@ -1,4 +1,4 @@
-"""What every full-screen application of attnviz does: textual as a process that may be ended at any moment."""
+"""Runs textual as a process that may be ended at any moment, for every full-screen application of attnviz."""
 
 import asyncio
 import gc
@@ -17,23 +17,23 @@ Result = TypeVar("Result")
 
 
 class Application(App[Result]):
-    """A textual application that gives the terminal back when it is told to end, and shows bugs as Python does."""
+    """A textual application that restores the terminal when a signal ends it, and shows bugs as Python does."""
 
     def __init__(self) -> None:
         super().__init__(ansi_color=True)
-        # textual's own raises an error at a byte that is no UTF-8, and asks a terminal that has gone without end.
+        # textual's decoder raises at a byte that is not UTF-8, and its driver reads a closed terminal without end
         decoder = partial(KeyDecoder, hang_up, self.answered)
         linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined,assignment]
 
     def answered(self, attributes: list[str]) -> None:
-        """What the terminal says it has, where it was asked; called in the thread that reads the keys."""
+        """Receives the terminal's answer to ``ASK_ATTRIBUTES``; called in the thread that reads keys."""
 
     def _fatal_error(self) -> None:
-        """Shows a bug as Python does: textual would write out every local array, for minutes."""
+        """Shows a bug as Python does; textual would print every local array, which takes minutes."""
         self.panic(Text(traceback.format_exc()))
 
     def on_mount(self) -> None:
-        """Gives the terminal back when the process is told to end."""
+        """Has signals end the application, which restores the terminal; exempts objects of start-up from collection."""
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()

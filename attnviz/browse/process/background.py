@@ -1,4 +1,4 @@
-"""Work in threads, beside the thread of the keys."""
+"""Runs long work in threads, beside the thread that answers keys."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,15 +8,24 @@ Work = Callable[[], None]
 
 
 class Background:
-    """At most one thread for each kind of work; what it finds, and its bugs, go to the thread of the keys."""
+    """At most one thread per kind of work; results and bugs go to the thread that answers keys.
 
-    def __init__(self, tell: Callable[[Work], object]) -> None:
-        """``tell`` has a function called in the thread of the keys, from any other."""
-        self.tell = tell
+    Args:
+        call: calls a function in the thread that answers keys, from any thread.
+    """
+
+    def __init__(self, call: Callable[[Work], object]) -> None:
+        self.call = call
         self.busy: set[str] = set()
 
     def start(self, kind: str, work: Work, then: Work) -> None:
-        """Does the work unless some of its kind is being done, and calls ``then`` in the thread of the keys."""
+        """Starts work in a thread, unless work of its kind is running.
+
+        Args:
+            kind: the kind of work.
+            work: the work.
+            then: called in the thread that answers keys when the work is done.
+        """
         if kind not in self.busy:
             self.busy.add(kind)
             Thread(target=self._do, args=(kind, work, then), daemon=True).start()
@@ -25,9 +34,9 @@ class Background:
         try:
             work()
         except BaseException as bug:
-            self.tell(partial(_raise, bug))
+            self.call(partial(_raise, bug))
         else:
-            self.tell(partial(self._end, kind, then))
+            self.call(partial(self._end, kind, then))
 
     def _end(self, kind: str, then: Work) -> None:
         self.busy.discard(kind)

@@ -1,4 +1,4 @@
-"""Reports as pictures in files that are not there yet."""
+"""Saves reports as pictures in new files."""
 
 import os
 from pathlib import Path
@@ -23,8 +23,8 @@ def save_report(report: Report, path: Path) -> None:
 
 
 def refuse_picture(path: Path) -> None:
-    """Raises AttnvizError where the suffix is not that of a picture, or the file exists."""
+    """Raises AttnvizError if the suffix is not that of a picture, or the file exists."""
     if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise AttnvizError(f"{path.name!r} is no picture; {known_names(PICTURE_SUFFIXES)} works")
+        raise AttnvizError(f"{path.name!r} is not a picture; choose {known_names(PICTURE_SUFFIXES)}")
     if os.path.lexists(path):
-        raise AttnvizError(f"{str(path)!r} exists; another name works")
+        raise AttnvizError(f"{str(path)!r} exists; choose another name")

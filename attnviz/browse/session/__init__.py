@@ -1,1 +1,1 @@
-"""What the inspector knows: the state, the recording, and what has been computed of it."""
+"""Holds what the inspector knows: its state, the recording, and results computed from it."""

@@ -1,4 +1,4 @@
-"""A block of one head as the cells that are shown of it: each unit its own, or many pooled to one."""
+"""Computes the cells of a block of one head: one per pair of units, or many pooled to one."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,21 @@ from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands, block_edges, pool_weights
 from attnviz.text.units import Units
 
-MAX_POOLED_CELLS = 1_000_000  # cells of a block that are pooled before the screen is drawn
-MAX_BAND_CELLS = 1_000_000  # cells that are computed at once where a block has no bound
-MAX_SAMPLED_CELLS = 200_000  # cells of the queries that stand for the others at first
-MIN_SAMPLED_QUERIES, MAX_SAMPLED_QUERIES = 2, 64  # queries
+MAX_POOLED_CELLS = 1_000_000  # a block with more is sampled first and refined later
+MAX_BAND_CELLS = 1_000_000  # cells of a band of queries, so that memory stays bounded
+MAX_SAMPLED_CELLS = 200_000  # cells of the sampled queries that stand for the others at first
+MIN_SAMPLED_QUERIES, MAX_SAMPLED_QUERIES = 2, 64
 Side = tuple[Units, slice]
 
 
 @dataclass(frozen=True, eq=False)
 class CellBlock:
-    """A block of one head as it is shown: values and which of them are visible, ``(rows, columns)``."""
+    """The cells of a block of one head.
+
+    Attributes:
+        values: the values, ``(rows, columns)``.
+        visible: False in masked cells, ``(rows, columns)``.
+    """
 
     values: FloatArray
     visible: BoolArray
@@ -27,13 +32,13 @@ class CellBlock:
 
 @dataclass(frozen=True, eq=False)
 class InspectedHead:
-    """One head's maps, and those of the other recording.
+    """One head, and its partner in the other recording.
 
     Attributes:
-        maps: the attention call.
-        number: the head's number in it.
-        partner: the call that it differs from; ``None`` where there is no other recording.
-        cost: how many heads are read for one cell.
+        maps: the attention call of the head.
+        number: the head's number in the call.
+        partner: the call to subtract from; ``None`` if there is no other recording.
+        cost: the number of heads that are read for one cell, more than 1 for a combined head.
     """
 
     maps: CellMaps
@@ -43,7 +48,14 @@ class InspectedHead:
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
-    """Every unit of the block a cell: weights to a unit summed over its keys and averaged over its queries."""
+    """Returns one cell per pair of units: weights are summed over a unit's keys and averaged over its queries.
+
+    Args:
+        head: the head.
+        view: the toggles.
+        rows: the units of the queries, and the span of them that is shown.
+        columns: the units of the keys, and the span of them that is shown.
+    """
     cells = joined(head.maps, head.number, view.scores, rows, columns)
     if not view.difference or head.partner is None:
         return cells
@@ -52,13 +64,28 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
 
 
 def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> CellBlock:
-    """Weights of units, or scores, of which a unit of several tokens has none."""
+    """Returns the weights or scores between units; a unit of several tokens has no score (NaN).
+
+    Args:
+        maps: the attention call.
+        number: the head's number in the call.
+        scores: return scores instead of weights.
+        rows: the units of the queries, and the span of them that is shown.
+        columns: the units of the keys, and the span of them that is shown.
+    """
     window = joined_window(maps, number, rows, columns)
     return CellBlock((window.scores if scores else window.weights)[0], window.visible)
 
 
 def joined_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
-    """Weights and scores of units of one head."""
+    """Returns the weights and scores between units of one head.
+
+    Args:
+        maps: the attention call.
+        number: the head's number in the call.
+        rows: the units of the queries, and the span of them that is shown.
+        columns: the units of the keys, and the span of them that is shown.
+    """
     from attnviz.maps.grouped import join
 
     (row_units, row_span), (column_units, column_span) = rows, columns
@@ -67,7 +94,14 @@ def joined_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Win
 
 
 def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
-    """The block in at most ``height`` x ``width`` cells, over the visible of each."""
+    """Pools a block to at most ``height`` x ``width`` cells, over visible cells only.
+
+    Args:
+        cells: the block.
+        height: the most rows.
+        width: the most columns.
+        mean: take the mean instead of the maximum.
+    """
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
         return cells
@@ -78,7 +112,16 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
 def pooled(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
-    """The block of each of several heads of one call, in at most ``height`` x ``width`` cells."""
+    """Returns a block of each of several heads of one call, in at most ``height`` x ``width`` cells.
+
+    Args:
+        heads: the heads, all of one attention call.
+        view: the toggles.
+        queries: the rows of the block, in tokens.
+        keys: the columns of the block, in tokens.
+        height: the most rows of cells.
+        width: the most columns of cells.
+    """
     if view.scores:
         return [_mean_scores(head, queries, keys, height, width) for head in heads]
     shape = (min(height, queries.stop - queries.start), min(width, keys.stop - keys.start))
@@ -93,7 +136,16 @@ def pooled(
 
 
 def sampled(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """The block where each row of cells is one query of its own, or in the longest maps of its neighbour's, exactly."""
+    """Returns a preview of a block: each row of cells shows one query exactly; in the longest maps rows share a query.
+
+    Args:
+        head: the head.
+        view: the toggles.
+        queries: the rows of the block, in tokens.
+        keys: the columns of the block, in tokens.
+        height: the most rows of cells.
+        width: the most columns of cells.
+    """
     count = queries.stop - queries.start
     rows, columns = min(height, count), keys.stop - keys.start
     few = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
@@ -106,7 +158,7 @@ def sampled(head: InspectedHead, view: View, queries: slice, keys: slice, height
 
 
 def _query(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
-    """One query's row, ``(1, keys)``."""
+    """Returns one query's row, ``(1, keys)``."""
     windows = [
         maps.window((head.number,), slice(query, query + 1), keys)
         for maps in (head.maps, head.partner if view.difference else None)
@@ -118,29 +170,29 @@ def _query(head: InspectedHead, view: View, query: int, keys: slice) -> CellBloc
 
 
 def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """The mean score of each cell's visible pairs, in bands of queries, so that memory stays bounded."""
+    """Returns the mean score of the visible pairs in each cell, band by band of queries to bound memory."""
     edges = queries.start + block_edges(queries.stop - queries.start, min(height, queries.stop - queries.start))
     columns = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]
     total = np.zeros((len(edges) - 1, len(columns)))
-    seen = np.zeros(total.shape, dtype=np.int64)
+    counts = np.zeros(total.shape, dtype=np.int64)
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         for band in bands(slice(start, stop), keys.stop - keys.start, MAX_BAND_CELLS):
             window = head.maps.window((head.number,), band, keys)
             summed = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
             total[row] += np.add.reduceat(summed, columns)
-            seen[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
-    return CellBlock((total / np.maximum(seen, 1)).astype(np.float32), seen > 0)
+            counts[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
+    return CellBlock((total / np.maximum(counts, 1)).astype(np.float32), counts > 0)
 
 
 @dataclass(eq=False)
 class RefinedBlock:
-    """The cells of a block, of which the first ``done`` rows are of all their queries, the others of one each.
+    """The cells of a large block: the first ``done`` rows are pooled from all their queries, the others from one each.
 
     Attributes:
         head: the head.
-        view: what is shown of it.
+        view: the toggles.
         queries: the rows of the block, in tokens.
-        keys: its columns, in tokens.
+        keys: the columns of the block, in tokens.
         height: the most rows of cells.
         width: the most columns of cells.
     """
@@ -160,17 +212,17 @@ class RefinedBlock:
 
     @property
     def finished(self) -> bool:
-        """Whether every cell is of all its queries."""
+        """True if every row of cells is pooled from all its queries."""
         return self.done == len(self._edges) - 1
 
     @property
     def share(self) -> float:
-        """How much of it is of all its queries, from 0 to 1."""
+        """The share of the rows that are pooled from all their queries, from 0 to 1."""
         return self.done / (len(self._edges) - 1)
 
     @property
     def queries_a_row(self) -> int:
-        """How many queries a row of cells stands for."""
+        """The number of queries per row of cells, rounded up."""
         return int(-(-(self.queries.stop - self.queries.start) // (len(self._edges) - 1)))
 
     def advance(self) -> None:
@@ -179,5 +231,5 @@ class RefinedBlock:
         [cells] = pooled([self.head], self.view, rows, self.keys, 1, self.width)
         values, visible = self.cells.values.copy(), self.cells.visible.copy()
         values[self.done], visible[self.done] = cells.values[0], cells.visible[0]
-        self.cells = CellBlock(values, visible)  # whole at any moment, for whoever draws it meanwhile
+        self.cells = CellBlock(values, visible)  # replaced, not changed: another thread may be drawing the old one
         self.done += 1

@@ -1,4 +1,4 @@
-"""The values asked for last: what the inspector has computed and may show again."""
+"""Caches what the inspector has computed and may show again."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Value]):
-    """The values asked for last, at most so many."""
+    """A cache of the ``limit`` most recently used values."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -17,16 +17,16 @@ class LruCache(Generic[Value]):
         return key in self._values
 
     def find(self, key: Hashable) -> Value | None:
-        """The value of the key, if it is kept."""
+        """Returns the value of a key, ``None`` if it is not cached."""
         return self.get(key, lambda: self._values[key]) if key in self._values else None
 
     def keep(self, key: Hashable, value: Value) -> None:
-        """Keeps a value, in place of any that the key had."""
+        """Caches a value, in place of any earlier one of the key."""
         self._values.pop(key, None)
         self.get(key, lambda: value)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of the key, made where it is not kept."""
+        """Returns the value of a key; calls ``make`` if it is not cached."""
         value = self._values.pop(key) if key in self._values else make()
         self._values[key] = value
         if len(self._values) > self.limit:
@@ -34,5 +34,5 @@ class LruCache(Generic[Value]):
         return value
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Empties the cache."""
         self._values.clear()

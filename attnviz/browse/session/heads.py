@@ -1,4 +1,4 @@
-"""The heads that the inspector shows: those of a recording, and those that several of them make together."""
+"""Holds the heads that the inspector shows: those of a recording, and combinations of them."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,24 +14,31 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
-MAX_JOINED_CELLS = 4_000_000  # of a head whose words are joined
-MAX_KEPT_UNITS = 1_024  # axes, by what their units are
-MAX_NAMED = 6  # heads in the name of what they make
+MAX_JOINED_CELLS = 4_000_000  # larger maps show single tokens only: joining reads every cell
+MAX_KEPT_UNITS = 1_024  # axes in the cache
+MAX_NAMED = 6  # heads in the name of a combination
 Together = Literal["difference", "mean", "max", "rollout"]
 TOGETHER_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 
 
 class InspectedHeads:
-    """The chosen heads of a recording, and what may be made of them.
+    """The chosen heads of a recording, and combinations of them.
+
+    Args:
+        recording: the recording.
+        other: a recording to compare it with; ``None`` for no comparison.
+        selection: the heads to show.
+        by: the units that tokens are joined to.
 
     Attributes:
-        heads: each head's attention call and its number there, then heads that are made of these; the place in this
-            list stands for a head elsewhere.
-        recorded: how many of them are the recording's.
-        names: every head as ``layer.head``, told apart by its text where there are several.
+        heads: the attention call and the number of each head, first the recorded heads, then combinations; elsewhere
+            an index into this list stands for a head.
+        recorded: the number of recorded heads.
+        names: the name of each head, ``layer.head``, with the number of its text if there are several.
 
     Raises:
-        AttnvizError: if the two recordings' heads, queries or keys do not correspond, or what is selected is not there.
+        AttnvizError: if the heads, queries or keys of the two recordings do not correspond, or a selected head is not
+            there.
     """
 
     def __init__(self, recording: Recording, other: Recording | None, selection: Selection, by: str) -> None:
@@ -48,37 +55,37 @@ class InspectedHeads:
         batch = len({maps.item for maps, _ in self.heads}) > 1
         self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
         self._alike: dict[CellMaps, list[int]] = {}
-        self._made: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._combined: dict[tuple[str, tuple[int, ...]], int] = {}
         self._units, self._by = LruCache[Units](MAX_KEPT_UNITS), by
 
     def view_of(self, head: int, view: View) -> View:
-        """What of the view a head can show: a difference where there is something that it differs from."""
+        """Returns the view without toggles that the head cannot show, such as a difference from nothing."""
         differs = self._differs(head)
         if head >= self.recorded:
             return replace(view, difference=differs, scores=False)
         return view if differs or not view.difference else replace(view, difference=False)
 
     def combine(self, heads: tuple[int, ...], how: Together) -> int:
-        """The place of the head that several make together; it is made once.
+        """Returns the index of a combination of heads, which is computed once.
 
         Raises:
-            AttnvizError: if they cannot be combined so.
+            AttnvizError: if the heads cannot be combined in this way.
         """
-        if (how, heads) not in self._made:
+        if (how, heads) not in self._combined:
             name = self._named(heads, how)
             pairs = [self.heads[head] for head in heads]
-            made = self._difference(pairs) if how == "difference" else self._reduced(sorted(pairs, key=_layer), how)
-            self.heads.append((made, 0))
+            combined = self._difference(pairs) if how == "difference" else self._reduced(sorted(pairs, key=_layer), how)
+            self.heads.append((combined, 0))
             self.names.append(name)
-            self._made[how, heads] = len(self.heads) - 1
-        return self._made[how, heads]
+            self._combined[how, heads] = len(self.heads) - 1
+        return self._combined[how, heads]
 
-    def made_of(self, head: int) -> tuple[str, tuple[int, ...]]:
-        """How a head was made of others, and of which; of itself where it is recorded."""
-        return next((made for made, place in self._made.items() if place == head), ("", (head,)))
+    def combination_of(self, head: int) -> tuple[str, tuple[int, ...]]:
+        """Returns how a head was combined and its sources; "" and the head itself for a recorded head."""
+        return next((each for each, place in self._combined.items() if place == head), ("", (head,)))
 
     def alike(self, head: int) -> list[int]:
-        """The recorded heads over the same tokens as this one, call by call."""
+        """Returns the recorded heads over the same tokens as this one, call by call."""
         maps = self.heads[head][0]
         if maps not in self._alike:
             tokens = _texts(maps)
@@ -87,29 +94,29 @@ class InspectedHeads:
         return self._alike[maps]
 
     def joins(self, head: int) -> bool:
-        """Whether the head is small enough for words to be joined and tokens hidden."""
+        """True if the head's map is small enough to join words and hide special tokens."""
         maps, _ = self.heads[head]
         return len(maps.query_tokens) * len(maps.key_tokens) <= MAX_JOINED_CELLS
 
     def units(self, head: int, view: View) -> tuple[Units, Units]:
-        """What the rows and the columns of a head stand for."""
+        """Returns the units of a head's rows and columns: tokens or groups of them."""
         maps, _ = self.heads[head]
         words, special = (view.words, view.special) if self.joins(head) else (False, True)
         return self._units_of(maps.query_tokens, words, special), self._units_of(maps.key_tokens, words, special)
 
     def shape(self, head: int, view: View) -> MapShape:
-        """How many units a head has on each axis, and how wide their labels are."""
+        """Returns the number of units on each axis of a head, and the width of their labels."""
         rows, columns = self.units(head, view)
         return MapShape(len(rows), len(columns), rows.widest, columns.widest)
 
     def partner(self, maps: CellMaps) -> CellMaps | None:
-        """The call that an attention call differs from, if there is one."""
+        """Returns the attention call to subtract from; ``None`` if there is none."""
         return self._partners.get(maps)
 
     def inspected(self, head: int) -> InspectedHead:
-        """The maps of a head, and those that it differs from."""
+        """Returns the maps of a head, with its partner in the other recording."""
         maps, number = self.heads[head]
-        return InspectedHead(maps, number, self._partners.get(maps), len(self.made_of(head)[1]))
+        return InspectedHead(maps, number, self._partners.get(maps), len(self.combination_of(head)[1]))
 
     def _differs(self, head: int) -> bool:
         return self.heads[head][0] in self._partners
@@ -145,7 +152,7 @@ def _layer(pair: tuple[CellMaps, int]) -> int:
 
 
 def _call_by_call(places: Iterable[int], heads: list[tuple[CellMaps, int]]) -> Iterable[int]:
-    """The heads of the first call, then those of the next."""
+    """Returns heads grouped by attention call: all of the first call, then all of the next."""
     calls: dict[int, list[int]] = {}
     for place in places:
         calls.setdefault(id(heads[place][0]), []).append(place)

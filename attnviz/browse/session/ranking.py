@@ -1,4 +1,4 @@
-"""What is measured of every head: the order that it gives them, and what each head does in plain words."""
+"""Measures heads, to sort and filter them and to name what each head does."""
 
 import re
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from attnviz.maps.layer_maps import CellMaps
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
-MAX_UNREQUESTED_CELLS = 4_000_000  # cells of a head that is measured before its numbers are asked for
+MAX_UNREQUESTED_CELLS = 4_000_000  # a head with more cells is measured only when its numbers are asked for
 
 
 class Ranking:
-    """The numbers of heads, by their places in the recording.
+    """The metrics of heads; a head is an index into ``heads``.
 
     Attributes:
-        heads: the attention call and the number of each.
-        layers: the heads of each call.
-        added: numbers that are known beside what is measured.
+        heads: the attention call and the number of each head.
+        layers: the heads of each attention call.
+        added: numbers from a file, such as effects, that heads can be sorted and filtered by too.
         ready: the names of the numbers that are measured, or added, for every head.
-        finished: the heads whose every metric is measured, and what they do.
+        finished: the heads with all metrics and their pattern.
     """
 
     def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[HeadFrame]" = ()) -> None:
@@ -54,18 +54,18 @@ class Ranking:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What heads can be sorted by."""
+        """The names of the numbers that heads can be sorted by."""
         return self.frame.names
 
     def order(self, view: View) -> list[int]:
-        """Returns the heads that the filter leaves, the largest number first, as far as both are known."""
+        """Returns the filtered and sorted heads; filter and order wait until their numbers are measured."""
         kept = self.filtered(view.filter)
         if not self.is_sorted(view):
             return kept
         return self.frame.sorted(kept, f"{'-' if view.ascending else ''}{view.order}")
 
     def is_sorted(self, view: View) -> bool:
-        """True if heads are to be sorted and what they are sorted by is measured."""
+        """True if heads are sorted by a metric that is already measured."""
         return view.order in self.ready
 
     def by_layer(self, heads: list[int]) -> list[list[int]]:
@@ -75,16 +75,16 @@ class Ranking:
         return [group for group in groups if group]
 
     def filtered(self, words: str) -> list[int]:
-        """Returns the heads for which every word holds, in their order; all where none does, or it is not known yet."""
+        """Returns the heads for which every word of a filter holds; all heads if none does or numbers are missing."""
         kept = self.frame.filtered(words) if words and self.knows(words) else []
         return kept or list(range(len(self.heads)))
 
     def knows(self, words: str) -> bool:
-        """True if what the words of a filter ask for is measured."""
+        """True if every number that a filter needs is measured."""
         return not asks_for_numbers(words) or len(self.finished) == len(self.heads)
 
     def refuse_filter(self, words: str) -> None:
-        """Raises AttnvizError where words are no filter, or one that is known to leave no head."""
+        """Raises AttnvizError if the words are not a filter, or if it surely leaves no head."""
         kept = self.frame.filtered(words)
         if self.knows(words) and not kept:
             raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
@@ -99,20 +99,20 @@ class Ranking:
         return self.frame.rows[head].pattern if head in self.finished else ""
 
     def measure(self, name: str) -> None:
-        """Measures a metric of every head; a thread may do it."""
+        """Measures a metric of every head; may run in a thread."""
         from attnviz.metrics.measured_heads import measured_frame
 
         self._add(range(len(self.heads)), measured_frame(self.heads, (name,)))
         self.ready.add(name)
 
     def unnamed(self, view: View | None = None) -> list[int] | None:
-        """Returns the next call whose heads have no pattern yet; a call of long maps only where the filter needs it."""
+        """Returns the heads of the next attention call without patterns; long maps only if the filter needs them."""
         asked = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
         groups = (group for group in self.layers if asked or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
         return next((group for group in groups if group[0] not in self.finished), None)
 
     def name(self, group: list[int]) -> None:
-        """Measures every metric of the heads of one call, and says what they do; a thread may do it."""
+        """Measures every metric of the heads of one call and names their patterns; may run in a thread."""
         from attnviz.metrics.measured_heads import measured_frame
 
         measured = measured_frame(self.heads[place] for place in group)
@@ -132,7 +132,7 @@ class Ranking:
 
 
 def asks_for_numbers(words: str) -> bool:
-    """True if a filter has a word that asks for more than where a head is."""
+    """True if a filter has a word that needs a metric or a pattern, not only the layer, head or kind."""
     return any(not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in words.lower().split())
 
 

@@ -1,4 +1,4 @@
-"""Exact rows: what one query looks at in a head, and one token in every head."""
+"""Computes exact rows: all keys of one query, and one token in every head."""
 
 import time
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import Direction, View
 
-MAX_KEPT_ROWS = 64  # rows of a query that are kept
-MAX_KEPT_TOKENS = 4  # of which every head's row is kept
+MAX_KEPT_ROWS = 64  # rows of queries in the cache
+MAX_KEPT_TOKENS = 4  # tokens whose rows in every head are cached
 SECONDS_A_SLICE = 0.015  # of work between two keys
 
 
 @dataclass(frozen=True, eq=False)
 class QueryRow:
-    """All keys of one query, ``(keys,)`` in units.
+    """The numbers of one query over all keys, ``(keys,)`` in units.
 
     Attributes:
-        weights: after the softmax.
-        scores: before the mask.
-        change: how much the other recording's weights differ; ``None`` without one.
-        visible: whether the query may look there.
+        weights: the weights, after the softmax.
+        scores: the scores, before the mask.
+        change: the other recording's weights minus these; ``None`` without another recording.
+        visible: False for masked keys.
     """
 
     weights: FloatArray
@@ -35,13 +35,13 @@ class QueryRow:
     visible: BoolArray
 
     def shown(self, view: View) -> FloatArray:
-        """What the map shows of the row."""
+        """Returns the numbers that the map shows: weights, scores or their change."""
         if view.difference and self.change is not None:
             return self.change
         return self.scores if view.scores else self.weights
 
     def strongest(self, view: View) -> list[int]:
-        """The keys by what is shown, the largest value or the largest change first."""
+        """Returns the visible keys, the largest value or the largest absolute change first."""
         shown = self.shown(view)
         values = np.where(self.visible, np.abs(shown) if view.difference else shown, -np.inf)
         order = np.argsort(-values, kind="stable")
@@ -51,11 +51,11 @@ class QueryRow:
 
 @dataclass(frozen=True, eq=False)
 class TokenRow:
-    """One token in one head: the keys of a query, or the queries of a key, ``(units,)``.
+    """The row of a query or the column of a key in one head, ``(units,)``.
 
     Attributes:
-        values: what is shown of each.
-        visible: whether the query may look there.
+        values: the weights, scores or changes.
+        visible: False in masked cells.
     """
 
     values: FloatArray
@@ -63,24 +63,30 @@ class TokenRow:
 
     @cached_property
     def strongest(self) -> int:
-        """Where the largest value is."""
+        """The unit with the largest visible value of either sign."""
         return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
 
     @cached_property
     def largest(self) -> float:
-        """The largest visible value of any sign, 0 where there is none."""
+        """The largest visible absolute value, 0 if every cell is masked."""
         return float(np.abs(np.nan_to_num(self.values[self.strongest]))) if self.visible[self.strongest] else 0.0
 
 
 class QueryRows:
-    """The rows of queries that were asked for last."""
+    """The rows of queries, with a cache of the latest."""
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
         self._kept = LruCache[QueryRow](MAX_KEPT_ROWS)
 
     def find(self, head: int, view: View, query: int) -> QueryRow:
-        """One query's weights and scores over all keys, exactly."""
+        """Returns the exact weights and scores of one query over all keys.
+
+        Args:
+            head: the head.
+            view: the toggles, of which those of tokens count.
+            query: the query, in units.
+        """
         key = (head, view.words, view.special, query)
         return self._kept.get(key, lambda: self._read(head, view, query))
 
@@ -88,26 +94,43 @@ class QueryRows:
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
         places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        read = joined_window(maps, number, *places)
+        window = joined_window(maps, number, *places)
         change, partner = None, self.heads.partner(maps)
         if partner is not None:
-            change = joined(partner, number, False, *places).values[0] - read.weights[0, 0]
-        return QueryRow(read.weights[0, 0], read.scores[0, 0], change, read.visible[0])
+            change = joined(partner, number, False, *places).values[0] - window.weights[0, 0]
+        return QueryRow(window.weights[0, 0], window.scores[0, 0], change, window.visible[0])
 
 
 class TokenRows:
-    """The rows of tokens that were looked at last, in every head, computed a slice at a time."""
+    """The rows of tokens in every head, computed a slice at a time, with a cache of the latest."""
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
         self._kept = LruCache[TokenRow](MAX_KEPT_TOKENS * heads.recorded)
 
     def find(self, head: int, view: View, token: int, direction: Direction) -> TokenRow | None:
-        """What a head's query looks at, or who looks at its key, exactly, if it has been computed."""
+        """Returns the exact row of a token in a head; ``None`` if it is not computed yet.
+
+        Args:
+            head: the head.
+            view: the toggles.
+            token: the token, in units.
+            direction: ``to`` for the row of a query, ``from`` for the column of a key.
+        """
         return self._kept.find(_token_key(head, view, token, direction))
 
     def compute(self, heads: Sequence[int], view: View, token: int, direction: Direction) -> list[int]:
-        """Computes one slice of the rows of these heads, and returns those of the slice."""
+        """Computes rows of some heads for ``SECONDS_A_SLICE`` seconds.
+
+        Args:
+            heads: the heads, in the order in which they are computed.
+            view: the toggles.
+            token: the token, in units.
+            direction: ``to`` for the row of a query, ``from`` for the column of a key.
+
+        Returns:
+            The heads whose rows were computed now.
+        """
         end = time.monotonic() + SECONDS_A_SLICE
         done: list[int] = []
         for head in heads:

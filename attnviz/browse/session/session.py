@@ -1,4 +1,4 @@
-"""The recordings that the inspector shows, and what it has computed of them."""
+"""Holds the recordings that the inspector shows, and what it has computed from them."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -26,34 +26,34 @@ from attnviz.text.units import Units
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
-MAX_KEPT_BLOCKS = 256  # large blocks that are kept
-MAX_KEPT_SCREENS = 64  # blocks of cells that are kept
+MAX_KEPT_BLOCKS = 256  # large blocks in the cache
+MAX_KEPT_SCREENS = 64  # small blocks in the cache
 
 
 @dataclass(eq=False)
 class Session(InspectedHeads):
-    """The recording, the one that it differs from if any, and caches.
+    """A recording, another to compare it with, and caches of what was computed from them.
 
     Attributes:
-        recording: what is shown.
-        other: what it is compared with.
-        selection: the heads shown, and the queries and keys that one opens at.
-        file: where the recording is saved; empty where it was made for this.
-        at: the place that is shown first, as an address names it; empty for all heads.
-        theme: the colours that it begins with.
-        colormap: of weights, scores and contributions.
-        added: numbers of heads that are known beside what is measured.
-        by: the groups that tokens are joined to, as `named_groups` takes them.
-        begins_joined: whether they are joined from the beginning.
-        weights: what weights are called, and how they are written.
-        ranking: what is measured of the heads.
-        thumbnails: whole heads in few cells.
+        recording: the recording.
+        other: the recording to compare it with; ``None`` for no comparison.
+        selection: the heads to show, and the queries and keys at which a head opens.
+        file: the file of the recording; empty if it is not saved.
+        at: the address of the first place; empty for the overview.
+        theme: the first theme.
+        colormap: the colormap of weights, scores and contributions.
+        added: numbers of heads from a file, such as effects.
+        by: the units that tokens are joined to, as `named_groups` takes them.
+        begins_joined: True if tokens are joined from the start.
+        weights: the quantity that the recording holds: weights or contributions.
+        ranking: the metrics of the heads.
+        thumbnails: every head in few cells.
         token_rows: one token in every head.
-        wanted: blocks on the screen that are still to be refined, emptied before each screen is drawn.
+        wanted: the blocks on the screen that are still to be refined; emptied before each screen is drawn.
 
     Raises:
-        AttnvizError: if the two recordings' heads, queries or keys do not correspond, or what is selected is not there
-            or has no single cells.
+        AttnvizError: if the heads, queries or keys of the two recordings do not correspond, or what is selected is not
+            there or has no single cells.
     """
 
     recording: Recording
@@ -81,11 +81,11 @@ class Session(InspectedHeads):
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
 
     def quantity(self, view: View) -> Quantity:
-        """What the cells are."""
+        """Returns the quantity of the cells: weights, contributions, scores or changes."""
         return quantity_of(self.heads[0][0], CHANGE if view.difference else SCORE if view.scores else PERCENT)
 
     def selected(self, head: int, view: View) -> tuple[slice, slice] | None:
-        """The units of the queries and keys that were selected; ``None`` where all are."""
+        """Returns the units of the selected queries and keys; ``None`` if all are selected."""
         if self.selection.queries == self.selection.keys == (None, None):
             return None
         queries, keys = self._spans(self.heads[head][0])
@@ -95,7 +95,17 @@ class Session(InspectedHeads):
     def panel(
         self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, whole: bool = False
     ) -> Panel:
-        """The block of units as it is drawn in at most ``height`` x ``width`` cells; ``whole`` waits for all of it."""
+        """Returns a block of units as a panel of at most ``height`` x ``width`` cells.
+
+        Args:
+            head: the head.
+            view: the toggles.
+            rows: the span of the queries, in units.
+            columns: the span of the keys, in units.
+            height: the most rows of cells.
+            width: the most columns of cells.
+            whole: compute every cell now, instead of a preview of large blocks.
+        """
         row_units, column_units = self.units(head, view)
         block = (head, view, rows, columns, height, width)
         cells = self._block(*block) if whole else self.cells(*block)
@@ -114,7 +124,16 @@ class Session(InspectedHeads):
         return replace(panel, scale=self._scale(view, [cells]), decimals=quantity.decimals(largest))
 
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
-        """The values of a block, each unit its own cell where they fit, else pooled: large ones as far as they are."""
+        """Returns the cells of a block: one per pair of units if they fit, else pooled, and large blocks as a preview.
+
+        Args:
+            head: the head.
+            view: the toggles.
+            rows: the span of the queries, in units.
+            columns: the span of the keys, in units.
+            height: the most rows of cells.
+            width: the most columns of cells.
+        """
         units = self.units(head, view)
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
@@ -127,18 +146,24 @@ class Session(InspectedHeads):
         return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
 
     def scale(self, view: View, shown: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
-        """The colours: weights from 0 to 1 for every head, unless the view gives each head its own."""
+        """Returns the colour scale: weights from 0 to 1, unless each head has its own scale or cells are means.
+
+        Args:
+            view: the toggles.
+            shown: the blocks that share the scale.
+            theme: the theme, which may choose another colormap.
+        """
         return self.themed(self._scale(view, shown), theme)
 
     def themed(self, scale: ColorScale, theme: Theme) -> ColorScale:
-        """The scale in the colours of the theme, or in those that were asked for: changes keep theirs."""
+        """Returns a scale with the user's colormap, else the theme's; the diverging scale of changes stays."""
         if scale.colormap != SEQUENTIAL:
             return scale
         colormap = self.colormap if self.colormap != SEQUENTIAL else TEXT_COLORMAPS.get(theme, SEQUENTIAL)
         return replace(scale, colormap=colormap)
 
     def _scale(self, view: View, shown: list[CellBlock]) -> ColorScale:
-        """The scale in the usual colours."""
+        """Returns the colour scale with the default colormap."""
         quantity = self.quantity(view)
         if not shown or (quantity is PERCENT and not view.own and not view.mean):
             high = 1.0
@@ -155,7 +180,13 @@ class Session(InspectedHeads):
         return ColorScale(low, high, steps=view.steps)
 
     def row(self, head: int, view: View, query: int) -> QueryRow:
-        """One query's weights and scores over all keys, exactly."""
+        """Returns the exact weights and scores of one query over all keys.
+
+        Args:
+            head: the head.
+            view: the toggles, of which those of tokens count.
+            query: the query, in units.
+        """
         return self._query_rows.find(head, view, query)
 
     def _spans(self, maps: LayerMaps) -> tuple[slice, slice]:
@@ -163,7 +194,7 @@ class Session(InspectedHeads):
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
     def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-        """The cells of a large block as far as they are computed; the rest is wanted from now on."""
+        """Returns the cells of a large block as far as they are computed, and queues the rest for refinement."""
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
         block = self._blocks.get(key, lambda: RefinedBlock(self.inspected(head), view, queries, keys, height, width))
         if not block.finished and block not in self.wanted:
@@ -171,7 +202,7 @@ class Session(InspectedHeads):
         return block.cells
 
     def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
-        """A block that is pooled at once, or each of whose units is a cell."""
+        """Returns a block computed now: pooled, or one cell per pair of units."""
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.plain and column_units.plain and not fits:
@@ -183,12 +214,12 @@ class Session(InspectedHeads):
 
 
 def means(view: View) -> bool:
-    """Whether pooled cells are means."""
+    """True if pooled cells are means instead of maxima."""
     return view.mean or view.difference or view.scores
 
 
 def _axis(name: str, units: Units, span: slice, cells: int) -> Axis:
-    """The axis over a span of units, in at most so many cells: each a unit by its label, or a block by its token."""
+    """Returns an axis of at most ``cells`` cells over a span of units, labelled by unit or by a block's first token."""
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, cells))
     if len(edges) == count + 1:

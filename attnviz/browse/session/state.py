@@ -1,4 +1,4 @@
-"""Where the inspector stands: what is open, where its cursor is, and which toggles are on."""
+"""Holds the state of the inspector: what is open, the cursor and the toggles."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -9,17 +9,17 @@ Direction = Literal["to", "from"]
 Theme = Literal["terminal", "light", "dark"]
 THEMES: tuple[Theme, ...] = ("terminal", "light", "dark")
 Prompt = Literal["query", "key", "filter", "save", "copy"]
-MIN_SCREEN_SIZE = (40, 12)  # columns and lines below which nothing useful can be drawn
+MIN_SCREEN_SIZE = (40, 12)  # columns and lines; a smaller screen shows nothing useful
 
 
 @dataclass(frozen=True)
 class Size:
-    """The terminal, in columns and lines.
+    """The size of the terminal.
 
     Attributes:
         width: columns.
         height: lines.
-        character: width and height of a character in pixels, where the terminal draws pixels.
+        character: width and height of a character in pixels; ``None`` if the terminal draws no pixels.
     """
 
     width: int
@@ -28,18 +28,18 @@ class Size:
 
     @property
     def enough(self) -> bool:
-        """Whether there is room to draw in."""
+        """True if the screen is large enough to draw on."""
         return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 
 
 class MapShape(NamedTuple):
-    """How large a head's map is.
+    """The size of a head's map.
 
     Attributes:
-        rows: units of its queries.
-        columns: units of its keys.
-        row_label: columns of the terminal that the widest label of a row takes.
-        column_label: the same of a column.
+        rows: the number of units of the queries.
+        columns: the number of units of the keys.
+        row_label: the terminal columns of the widest label of a row.
+        column_label: the terminal columns of the widest label of a column.
     """
 
     rows: int
@@ -50,19 +50,19 @@ class MapShape(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """The toggles: what is shown of a map, and how.
+    """The toggles: the numbers that maps show, and how they show them.
 
     Attributes:
-        scores: scores instead of weights.
-        steps: of the colours of weights: ``sqrt``, ``linear`` or ``log``.
-        special: special tokens have a row and a column.
-        words: tokens of one word share a row and a column.
-        difference: the other recording minus this one.
-        mean: a pooled cell shows the mean of its block instead of its maximum.
-        own: each head has a colour scale of its own.
+        scores: show scores instead of weights.
+        steps: the steps of the colours of weights: ``sqrt``, ``linear`` or ``log``.
+        special: give special tokens a row and a column.
+        words: give the tokens of a word, or of another group, one row and one column.
+        difference: show the other recording minus this one.
+        mean: pool cells by their mean instead of their maximum.
+        own: give each head a colour scale of its own.
         order: the metric that heads are sorted by; ``None`` for the order of layers.
-        ascending: the least of the metric first.
-        filter: the words of which each must hold of a head that is listed, as `head_filter` reads them.
+        ascending: sort the smallest number first.
+        filter: words that must all hold for a listed head, as `head_filter` reads them.
     """
 
     scores: bool = False
@@ -79,37 +79,37 @@ class View:
 
 @dataclass(frozen=True)
 class State:
-    """One moment of the inspector.
+    """The state of the inspector between two keys.
 
     Attributes:
         view: the toggles.
-        opened: whether a head is open; else all are seen at once.
-        lens: whether all heads are seen as the rows of one token, and not as maps.
-        head: which head, by its place in the recording.
-        beside: the heads at the right of the open one.
-        marked: the heads that are marked, in the order in which they were.
-        top: the first row of thumbnails on the screen, or in the lens the first head.
-        enlarged: how many steps larger than fitting the thumbnails are.
+        opened: True if a head is open, False for all heads at once.
+        lens: True if all heads show the row of one token, False if they show their maps.
+        head: the chosen head, an index into the session's heads.
+        beside: the heads to the right of the open one.
+        marked: the marked heads, in the order in which they were marked.
+        top: the first row of thumbnails on the screen, or the first head of the lens.
+        enlarged: steps by which thumbnails are larger than the size that fits all.
         query: the row of the cursor, in units.
         key: the column of the cursor, in units.
-        direction: of the lens: what the query attends ``to``, or which queries the key gets weight ``from``.
-        second: the token by the weight on which the lens is sorted, in units; ``None`` for the order of heads.
-        strongest: the query and the key that was last gone to as one of its strongest.
-        zoom: how often the map was halved.
+        direction: of the lens: keys that the query attends ``to``, or queries ``from`` which the key gets weight.
+        second: the token whose weight sorts the lens, in units; ``None`` for the order of heads.
+        strongest: the query and the key that the key ``g`` last moved to.
+        zoom: the index of the zoom level, 0 for the whole map.
         row: the first row on the screen, in units.
         column: the first column on the screen, in units.
-        why: whether the features of the cursor's pair are listed beside the map.
-        prompt: what is being typed: a ``query`` or a ``key`` to find, a ``filter``, or a file to ``save``; or what is
-            to be copied, by one key.
-        typed: what has been typed.
-        offered: whether what is typed was only offered, and the first character replaces it.
-        sought: the last token found.
-        sought_axis: what it was looked for among.
-        message: a line that answers the last key.
-        help: which screen of the keys is listed, from 1; 0 for none.
-        theme: the colours: the terminal's own, light or dark.
-        past: the places before, the last of them first.
-        future: the places that were gone back from.
+        why: True if the features of the cursor's pair are listed beside the map.
+        prompt: the prompt that is open: find a ``query`` or a ``key``, ``filter`` heads, ``save`` a file, or ``copy``
+            by one key; ``None`` if none is.
+        typed: the text in the prompt.
+        offered: True if the text is only a suggestion, which the first character replaces.
+        sought: the text that was last searched for.
+        sought_axis: the axis on which it was searched for.
+        message: the answer to the last key, one line.
+        help: the screen of the help that is shown, from 1; 0 for none.
+        theme: the terminal's own colours, light or dark.
+        past: earlier places, the latest first.
+        future: the places after this one that the user has gone back from, the next first.
     """
 
     view: View = field(default_factory=View)
@@ -147,5 +147,5 @@ class State:
 
     @property
     def other_token(self) -> int:
-        """The token that the lens's cursor is on, in units of the other axis."""
+        """The token under the lens's cursor, in units of the other axis."""
         return self.key if self.direction == "to" else self.query

@@ -1,33 +1,54 @@
-"""Whole heads in few cells, computed a slice at a time."""
+"""Computes thumbnails, whole heads in few cells, a slice at a time."""
 
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pooled
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import View
 
-MAX_THUMBNAIL_CELLS = 1_000_000  # read for one slice of work between two keys
-MAX_KEPT_VIEWS = 8  # of every head's thumbnail
+MAX_THUMBNAIL_CELLS = 1_000_000  # cells that are read in one slice of work between two keys
+MAX_KEPT_VIEWS = 8  # thumbnails per head in the cache
 
 
 class HeadThumbnails:
-    """The thumbnails of the views that were looked at last."""
+    """The thumbnails of all heads, with a cache of the latest views."""
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
         self._kept = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded)
 
     def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
-        """The whole head in at most ``pixels`` x ``pixels`` cells, as far as it has been computed."""
+        """Returns the thumbnail of a head, maybe a preview; ``None`` if it is not computed yet.
+
+        Args:
+            head: the head.
+            view: the toggles.
+            pixels: the most cells along a side.
+        """
         found = self._kept.find((head, *pooled_key(view, pixels)))
         return found.cells if isinstance(found, RefinedBlock) else found
 
     def unfinished(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
-        """Those of these thumbnails that are still to be refined."""
+        """Returns the thumbnails of some heads that are still to be refined.
+
+        Args:
+            heads: the heads.
+            view: the toggles.
+            pixels: the most cells along a side.
+        """
         found = (self._kept.find((head, *pooled_key(view, pixels))) for head in heads)
         return [each for each in found if isinstance(each, RefinedBlock) and not each.finished]
 
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
-        """Computes one slice of the thumbnails of these heads, and returns those of the slice."""
+        """Computes thumbnails of some heads, as many as one slice of work allows.
+
+        Args:
+            heads: the heads, in the order in which they are computed.
+            view: the toggles.
+            pixels: the most cells along a side.
+
+        Returns:
+            The heads whose thumbnails were computed now.
+        """
         key = pooled_key(view, pixels)
         missing = [head for head in heads if (head, *key) not in self._kept]
         if not missing:
@@ -47,5 +68,5 @@ class HeadThumbnails:
 
 
 def pooled_key(view: View, *rest: int) -> tuple[object, ...]:
-    """What of a view, and of numbers beside it, makes pooled cells others."""
+    """Returns a cache key: the toggles that change pooled cells, and ``rest``."""
     return view.scores, view.difference, view.mean, *rest

@@ -1,1 +1,1 @@
-"""The inspector of a survey."""
+"""Shows a survey full-screen."""

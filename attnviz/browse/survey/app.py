@@ -1,4 +1,4 @@
-"""The inspector of a survey: its heads as a list and as points, and of one its numbers and the texts that show it."""
+"""Runs the inspector of a survey: heads as a list or as points, and a card with the numbers and texts of one head."""
 
 import os
 from collections.abc import Callable
@@ -31,19 +31,19 @@ from attnviz.report.picture.look import Look
 from attnviz.report.survey.surveyed_heads import ChosenExample
 from attnviz.text.tokens import start_of
 
-BESIDE = 120  # columns from which the card stands beside the list
+BESIDE = 120  # columns; on a screen as wide the card is beside the list
 Record = Callable[[str], Recording]
 PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 24, 10, 20, 2
 
 
 class OpenedText(NamedTuple):
-    """A text of a survey that is to be looked at, all of its cells.
+    """A text of a survey that the user opens in the inspector of recordings.
 
     Attributes:
-        recording: of the text.
-        at: the place in it that is shown first.
-        view: the survey as it was looked at, to come back to.
-        line: of the list, the chosen head's.
+        recording: the recording of the text.
+        at: the address of the first place.
+        view: the view of the survey to come back to.
+        line: the line of the chosen head in the list.
     """
 
     recording: Recording
@@ -53,7 +53,15 @@ class OpenedText(NamedTuple):
 
 
 class SurveyBrowser(Application[OpenedText]):
-    """The inspector as an application, whose result is the text to open; none where the user quits."""
+    """The inspector of a survey as an application; its result is the text to open, ``None`` if the user quits.
+
+    Args:
+        view: the survey, with the first order and filter of its heads.
+        file: the file of the survey.
+        record: runs the surveyed model over a text.
+        look: how the card and saved pictures are drawn.
+        line: the line of the list whose head is opened first; ``None`` opens none.
+    """
 
     CSS = """
     Screen, DataTable, OptionList, Static, Input, VerticalScroll { background: ansi_default; color: ansi_default; }
@@ -79,7 +87,7 @@ class SurveyBrowser(Application[OpenedText]):
         Binding("enter", "open", "open"),
         Binding("escape,backspace", "heads", "back"),
         Binding("o", "sort(1)", "sort"),
-        Binding("O", "sort(-1)", "sort by the metric before", show=False),
+        Binding("O", "sort(-1)", "sort by the previous metric", show=False),
         Binding("r", "reverse", "reverse"),
         Binding("f", "ask('filter')", "filter"),
         Binding("p", "points", "points"),
@@ -96,15 +104,14 @@ class SurveyBrowser(Application[OpenedText]):
     COMMAND_PALETTE_BINDING = "colon"
 
     def __init__(self, view: SurveyView, file: str, record: Record, look: Look, line: int | None = None) -> None:
-        """``file`` is where the survey is saved, ``record`` runs its model over a text, ``line``'s head is opened."""
         super().__init__()
         self.view, self.file, self.record, self.look, self.first = view, file, record, look, line
         self.opened = self.pointed = False
-        self.asked = self.told = ""
+        self.asked = self.message = ""
         self.examples: list[ChosenExample] = []
 
     def compose(self) -> ComposeResult:
-        """Title, list or points, card, a line to type in, status, keys."""
+        """Yields the widgets: title, list, points, card, prompt, status and hints."""
         yield Static(id="title", markup=False)
         with Horizontal():
             yield DataTable(id="heads", cursor_type="row")
@@ -119,7 +126,7 @@ class SurveyBrowser(Application[OpenedText]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Lists the heads."""
+        """Lists the heads, and opens the first one if a line was given."""
         self.query_one("#typed").display = False
         self.list_heads(self.first or 0)
         self.query_one(DataTable).focus()
@@ -133,7 +140,7 @@ class SurveyBrowser(Application[OpenedText]):
         return self.view.rows[min(max(place, 0), len(self.view.rows) - 1)]
 
     def list_heads(self, place: int = 0) -> None:
-        """Fills the list anew, and chooses a line of it."""
+        """Fills the list again, and chooses a line of it."""
         table, view = self.query_one(DataTable), self.view
         table.clear(columns=True)
         marked = {view.sort: " ▴" if view.ascending else " ▾"}
@@ -153,9 +160,9 @@ class SurveyBrowser(Application[OpenedText]):
         )
         self.show()
 
-    def show(self, said: str = "") -> None:
-        """Shows what is open, and says something of it; what is said stays until the next key."""
-        self.told = said
+    def show(self, message: str = "") -> None:
+        """Shows what is open, with a message in the status line until the next key."""
+        self.message = message
         wide = self.size.width >= BESIDE
         self.query_one(DataTable).display = not self.pointed and (wide or not self.opened)
         self.query_one("#points").display = self.pointed and (wide or not self.opened)
@@ -166,19 +173,19 @@ class SurveyBrowser(Application[OpenedText]):
 
     @property
     def status(self) -> str:
-        """What is seen, and what can be done with it."""
+        """The words of the status line: a message, or what is shown and which keys do something there."""
         view = self.view
-        if self.told:
-            return printable(f" {self.told}")
+        if self.message:
+            return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
-            return " Enter opens the text in this head, every cell; Tab goes on to the numbers, Esc back to the heads"
+            return " Enter opens the text; Tab goes to the numbers, Esc back to the heads"
         if self.pointed:
-            return f" {view.axes[0]} across, {view.axes[1]} up; a asks for others, arrows choose a head"
+            return f" {view.axes[0]} across, {view.axes[1]} up; a changes them, arrows choose a head"
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
-        return f" {order}; Enter shows what the head does, and the texts that show it"
+        return f" {order}; Enter shows the head's numbers and example texts"
 
     def draw(self) -> None:
-        """Draws the card and the points for the room that there is."""
+        """Draws the card and the points in the size of their widgets."""
         row = self.row
         if self.query_one("#points").display:
             size = self.query_one("#points").size
@@ -197,7 +204,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.list_texts(row, width)
 
     def written(self, lines: list[Line]) -> Text:
-        """Lines as textual takes them; nothing in them is markup."""
+        """Returns lines as textual draws them, so that nothing in a token is markup."""
         text = Text(no_wrap=True)
         for line in lines:
             for span in line:
@@ -208,45 +215,45 @@ class SurveyBrowser(Application[OpenedText]):
         return text
 
     def list_texts(self, row: HeadRow, width: int) -> None:
-        """Lists the texts that show the head, unless they are listed."""
+        """Lists the example texts of a head, unless they are listed already."""
         listed, examples = self.query_one(OptionList), self.view.examples(row)
         if examples == self.examples and listed.option_count:
             return
         self.examples = examples
         listed.clear_options()
-        listed.add_options([Option(Text(self.said(each, width), no_wrap=True)) for each in examples])
+        listed.add_options([Option(Text(self.example_line(each, width), no_wrap=True)) for each in examples])
         if examples:
             listed.highlighted = 0
 
-    def said(self, example: ChosenExample, width: int) -> str:
-        """A line of a text: why it is there, the number, the token that looks, the text from near it."""
+    def example_line(self, example: ChosenExample, width: int) -> str:
+        """Returns the line of an example: why it was chosen, its number, its query, and the start of its text."""
         tokens = self.view.survey.examples.texts[example.id].tokens
         label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
         before = f"{example.said:<8} {example.value:6.2f}  {label}  "
         return printable(before + start_of(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(before))))
 
     def on_data_table_row_highlighted(self) -> None:
-        """Another head was chosen."""
+        """Draws the card of the newly chosen head."""
         self.draw()
 
     def on_data_table_row_selected(self) -> None:
-        """Enter, or a click on the chosen head."""
+        """Opens the card after Enter, or after a click on the chosen head."""
         self.action_open()
 
     def on_descendant_focus(self) -> None:
-        """Says what can be done where the keys go now."""
+        """Updates the status line when another widget takes the keys."""
         self.query_one("#status", Static).update(self.status)
 
     def on_key(self) -> None:
-        """What was said has been read."""
-        self.told = ""
+        """Removes the message: the user has read it."""
+        self.message = ""
 
     def on_resize(self) -> None:
-        """Lays out for the new size."""
+        """Lays out the screen for the new size."""
         self.show()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Has the model run over the text, in a thread, and opens what it gave."""
+        """Runs the model over the chosen text, in a thread, and opens the recording."""
         example, head = self.examples[event.option_index], self.row.name
         text = self.view.survey.examples.texts[example.id].tokens.text
         at = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
@@ -254,7 +261,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.run_worker(lambda: self.run_model(text, at), thread=True, exclusive=True)
 
     def run_model(self, text: str, at: str) -> None:
-        """Runs the model over a text, and ends with what it gave; says why where it cannot be run."""
+        """Runs the model over a text and ends the application with the recording, or shows why it cannot run."""
         try:
             recording = self.record(text)
         except AttnvizError as error:
@@ -270,7 +277,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(OptionList).focus()
 
     def action_heads(self) -> None:
-        """Back to the heads; out of a filter where nothing is open."""
+        """Closes the card; if none is open, removes the filter."""
         if not self.opened and self.view.filter:
             self.view = replace(self.view, filter="")
             self.list_heads()
@@ -279,30 +286,35 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(DataTable).focus()
 
     def action_sort(self, step: int) -> None:
-        """Sorts by the next number."""
+        """Sorts heads by the next metric, or by the previous one."""
         self.look_at(self.view.sorted_by_next(step), first=True)
 
     def action_reverse(self) -> None:
-        """The other end of the order first."""
+        """Reverses the order of heads."""
         self.look_at(replace(self.view, ascending=not self.view.ascending), first=True)
 
     def action_points(self) -> None:
-        """Points instead of the list, and back."""
+        """Switches between points and list."""
         self.pointed = not self.pointed
         self.show()
 
     def action_move(self, axis: int, step: int) -> None:
-        """Where points are seen, to the next head along an axis: 0 across, 1 up."""
+        """Moves to the next head among the points, along an axis: 0 across, 1 up."""
         table, values = self.query_one(DataTable), self.view.points
-        known = np.flatnonzero(~np.isnan(values).any(axis=1))
-        if not self.pointed or not known.size:
+        drawn = np.flatnonzero(~np.isnan(values).any(axis=1))
+        if not self.pointed or not drawn.size:
             return
-        along = known[np.lexsort((values[known, 1 - axis], values[known, axis]))].tolist()
+        along = drawn[np.lexsort((values[drawn, 1 - axis], values[drawn, axis]))].tolist()
         place = along.index(table.cursor_row) + step if table.cursor_row in along else 0
         table.move_cursor(row=along[min(max(place, 0), len(along) - 1)])
 
     def look_at(self, view: SurveyView, first: bool = False) -> None:
-        """Lists the heads as the view has them, the chosen one or the first chosen; what it cannot have is said."""
+        """Lists the heads of a view, or shows why the view is refused.
+
+        Args:
+            view: the view.
+            first: choose the first head, not the one that is chosen now.
+        """
         name = self.row.name
         try:
             names = [row.name for row in view.rows]
@@ -314,7 +326,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.list_heads(0 if first or name not in names else names.index(name))
 
     def action_ask(self, what: str) -> None:
-        """Has something typed: a filter, the axes of the points, or where a picture is saved."""
+        """Opens the prompt for a filter, the axes of the points, or the file of a picture."""
         self.asked = what
         if what == "save":
             typed = "heads.svg" if self.pointed else f"head-{self.row.name}.svg"
@@ -322,12 +334,16 @@ class SurveyBrowser(Application[OpenedText]):
             typed = self.view.filter if what == "filter" else ",".join(self.view.axes)
         field = self.query_one(Input)
         field.display, field.value = True, typed
-        hints = {"filter": "filter, as previous>0.5 layer:3-5", "axes": "axes, as previous,sink", "save": "save as"}
+        hints = {
+            "filter": "filter heads, such as previous>0.5 layer:3-5",
+            "axes": "two metrics, such as previous,sink",
+            "save": "save as",
+        }
         self.show(hints[what])
         field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Does what was asked for."""
+        """Answers Enter in the prompt: filters, draws points over other axes, or saves."""
         event.input.display = False
         self.query_one(DataTable).focus()
         if self.asked == "save":
@@ -339,7 +355,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.look_at(replace(self.view, asked=event.value.strip()))
 
     def save_as(self, path: Path) -> None:
-        """Writes the points, or the card of the chosen head, as a picture."""
+        """Saves the points, or the card of the chosen head, as a picture."""
         try:
             save_report(self.view.picture(None if self.pointed else self.row, self.look), path)
             self.show(f"saved {path}")
@@ -347,7 +363,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.show(error.worded(flag))
 
     def action_copy(self) -> None:
-        """Has the terminal copy the command that draws what is seen (OSC 52)."""
+        """Copies the command that draws the screen to the terminal's clipboard (OSC 52)."""
         command = self.view.command(self.file, None if self.pointed else self.row)
         self.copy_to_clipboard(command)
         self.show(f"copied {command}")

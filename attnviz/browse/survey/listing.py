@@ -1,4 +1,4 @@
-"""What the inspector of a survey shows: which heads in which order, the axes of their points, a head's texts."""
+"""Decides what the inspector of a survey shows: heads and their order, the axes of points, a head's examples."""
 
 import shlex
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ FIRST_NUMBERS = ("previous", "sink", "induction", "special", "self", "next", "du
 
 @dataclass(frozen=True, eq=False)
 class SurveyView:
-    """A survey as it is looked at.
+    """A survey with the order and filter of its heads.
 
     Attributes:
         survey: the survey.
-        selection: the heads that are looked at.
-        sort: the metric that heads are in the order of; ``None`` for the order of layers.
-        ascending: the least of it first.
-        filter: what each head that is listed holds, as `attnviz.metrics.head_filter` reads it; "" for all.
-        asked: the names of the numbers across and up, as the command line has them; "" for the first two.
+        selection: the heads to show.
+        sort: the metric that heads are sorted by; ``None`` for the order of layers.
+        ascending: sort the smallest number first.
+        filter: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them; "" for all.
+        asked: the names of the metrics across and up, as ``--axes`` takes them; "" for the first two.
     """
 
     survey: Survey
@@ -44,10 +44,10 @@ class SurveyView:
 
     @cached_property
     def table(self) -> HeadFrame:
-        """The numbers of the heads in their order.
+        """The numbers of the listed heads, in their order.
 
         Raises:
-            AttnvizError: for a metric that no head has, or a filter that leaves none.
+            AttnvizError: if no head has the metric, or the filter leaves no head.
         """
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
         frame = survey_frame(self.survey, chosen_places(self.survey, self.selection))
@@ -55,62 +55,60 @@ class SurveyView:
 
     @property
     def rows(self) -> tuple[HeadRow, ...]:
-        """The heads in their order."""
+        """The listed heads, in their order."""
         return self.table.rows
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
-        """The metrics that some head has, those that tell most first."""
+        """The metrics that some head has, those that say most about a head first."""
         counts = self.survey.tallies.count.sum(axis=0)
-        known = [metric.name for metric, texts in zip(self.survey.metrics, counts, strict=True) if texts]
-        return tuple(dict.fromkeys((*(name for name in FIRST_NUMBERS if name in known), *known)))
+        names = [metric.name for metric, texts in zip(self.survey.metrics, counts, strict=True) if texts]
+        return tuple(dict.fromkeys((*(name for name in FIRST_NUMBERS if name in names), *names)))
 
     @cached_property
     def axes(self) -> tuple[str, str]:
-        """The names of the numbers across and up.
+        """The names of the metrics across and up.
 
         Raises:
-            AttnvizError: for what is no number of the survey.
+            AttnvizError: if there are not two, or the survey lacks one.
         """
         axes = chosen_axes(self.survey, self.asked or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
-            raise AttnvizError(
-                f"two numbers are drawn here, across and up; '{self.numbers[0]},{self.numbers[1]}' works"
-            )
+            raise AttnvizError(f"points need two metrics, across and up; give '{self.numbers[0]},{self.numbers[1]}'")
         return axes[0], axes[1]
 
     @cached_property
     def points(self) -> Float64Array:
-        """The numbers across and up of the listed heads, ``(heads, 2)``."""
+        """The numbers of the listed heads across and up, ``(heads, 2)``."""
         return self.table.select(self.axes).values
 
     def cells(self, row: HeadRow) -> list[str]:
-        """What a line of the list says of a head: its name, what it does, and its numbers."""
+        """Returns the cells of a line of the list: the head's name, pattern and numbers."""
         units = {metric.name: metric.unit for metric in self.survey.metrics}
         values = self.table.numbers_of(self.rows.index(row))
         return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.numbers)]
 
     def sorted_by_next(self, step: int) -> "SurveyView":
-        """Sorted by the next metric, the order of layers among them."""
+        """Returns the view sorted by the next metric; the order of layers is one of them."""
         names: Sequence[str | None] = (None, *self.numbers)
         return replace(self, sort=names[(names.index(self.sort) + step) % len(names)])
 
     def place(self, row: HeadRow) -> int:
-        """Where a head stands in the survey."""
+        """Returns the index of a head in the survey."""
         return next(place for place, head in enumerate(self.survey.heads) if head.name == row.name)
 
     def examples(self, row: HeadRow) -> list[ChosenExample]:
-        """The texts that show a head: those with its largest number, then those near its deciles."""
+        """Returns the examples of a head: texts with its largest number, then texts near its deciles."""
         place = self.place(row)
         names = [metric.name for metric in self.survey.metrics]
         return chosen_examples(self.survey, place, names.index(self.shown_by(row)))
 
     def shown_by(self, row: HeadRow) -> str:
-        """The metric that a head's examples are chosen by."""
+        """Returns the metric by which a head's examples are chosen."""
         return self.sort or telling_metric(self.survey, self.place(row))
 
     def command(self, file: str, row: HeadRow | None) -> str:
-        """The line that draws a head's card, or without a head the points, as a figure."""
+        """Returns the command that draws a head's card, or the points if ``row`` is ``None``, as a figure."""
         words = ["attnviz", "show", file]
         if row is not None:
             words += [flag("heads"), row.name, *([flag("sort"), self.sort] if self.sort else [])]
@@ -119,7 +117,7 @@ class SurveyView:
         return f"{shlex.join(words)} -o figure.svg"
 
     def picture(self, row: HeadRow | None, look: Look) -> Report:
-        """A head's card, or without a head the points of those that are listed, as a report for a picture."""
+        """Returns a head's card, or the points of the listed heads if ``row`` is ``None``, as a report."""
         options = ReportOptions(
             selection=self.selection if row is None else _only(row),
             sort=self.sort,
@@ -131,7 +129,7 @@ class SurveyView:
         return survey_card_report(self.survey, options)
 
     def card(self, row: HeadRow, look: Look) -> HeadCards:
-        """The tables of a head."""
+        """Returns the card of a head, for the terminal."""
         options = ReportOptions(
             selection=_only(row),
             sort=self.sort,

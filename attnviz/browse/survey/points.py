@@ -1,4 +1,4 @@
-"""Heads of a survey as points of two numbers, in characters."""
+"""Draws the heads of a survey as points over two metrics, in characters."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,62 +8,64 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.render.terminal.lines import Line, Span, fit, right
 
-LABEL_COLUMNS = 6  # of the numbers beside the points
-MANY = ((1, "•"), (2, "●"), (4, "█"))  # from so many heads in one place, its character
+LABEL_COLUMNS = 6  # columns of the numbers beside the points
+MANY = ((1, "•"), (2, "●"), (4, "█"))  # least number of heads in a place, and its character
 CHOSEN = "◆"
 
 
 def points_lines(
     values: Float64Array, names: Sequence[str], axes: tuple[str, str], chosen: int | None, size: tuple[int, int]
 ) -> list[Line]:
-    """The points between their axes.
+    """Returns the lines of the points and their axes.
 
     Args:
-        values: ``(heads, 2)``, across and up; NaN for a head that has no point.
-        names: of the heads.
-        axes: the names of both numbers.
-        chosen: the place of the head that is told from the others.
+        values: the numbers across and up, ``(heads, 2)``; NaN for a head without a point.
+        names: the names of the heads.
+        axes: the names of the metrics across and up.
+        chosen: the index of the chosen head, which has a mark of its own; ``None`` for none.
         size: columns and lines, at least 20 x 6.
     """
     width, height = size[0] - LABEL_COLUMNS - 1, size[1] - 3
-    known = np.flatnonzero(~np.isnan(values).any(axis=1))
-    if not known.size:
+    drawn = np.flatnonzero(~np.isnan(values).any(axis=1))
+    if not drawn.size:
         return [[Span(f"no head has both {axes[0]} and {axes[1]}", style="dim")]]
-    low, high = values[known].min(axis=0), values[known].max(axis=0)
-    shares = (values[known] - low) / np.where(high > low, high - low, 1.0)
+    low, high = values[drawn].min(axis=0), values[drawn].max(axis=0)
+    shares = (values[drawn] - low) / np.where(high > low, high - low, 1.0)
     columns = np.rint(shares[:, 0] * (width - 1)).astype(int).tolist()
     rows = np.rint((1 - shares[:, 1]) * (height - 1)).astype(int).tolist()
-    places = dict(zip(known.tolist(), zip(rows, columns, strict=True), strict=True))
+    places = dict(zip(drawn.tolist(), zip(rows, columns, strict=True), strict=True))
     grid = _characters(places, height, width)
-    _name(grid, places, names, chosen, known[np.argsort(-np.abs(shares - shares.mean(axis=0)).sum(axis=1))].tolist())
+    _write_names(
+        grid, places, names, chosen, drawn[np.argsort(-np.abs(shares - shares.mean(axis=0)).sum(axis=1))].tolist()
+    )
     labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
     lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
     for row, characters in enumerate(grid):
         edge = Span(right(labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
         lines.append([edge, *_spans(characters, places.get(chosen) if chosen is not None else None, row)])
     across = f"{low[0]:.2f}", f"{axes[0]} →", f"{high[0]:.2f}"
-    room = max(1, width - len(across[0]) - len(across[2]))
+    middle = max(1, width - len(across[0]) - len(across[2]))
     lines.append([Span(" " * LABEL_COLUMNS + "└" + "─" * width, style="dim")])
-    lines.append([Span(" " * (LABEL_COLUMNS + 1) + across[0] + across[1].center(room) + across[2], style="dim")])
+    lines.append([Span(" " * (LABEL_COLUMNS + 1) + across[0] + across[1].center(middle) + across[2], style="dim")])
     return lines
 
 
 def _characters(places: dict[int, tuple[int, int]], height: int, width: int) -> list[list[str]]:
-    """The grid with a character where heads are, by how many are there."""
+    """Returns a grid of characters, each by the number of heads at its place."""
     grid = [[" "] * width for _ in range(height)]
     for (row, column), count in Counter(places.values()).items():
         grid[row][column] = [character for least, character in MANY if count >= least][-1]
     return grid
 
 
-def _name(
+def _write_names(
     grid: list[list[str]],
     places: dict[int, tuple[int, int]],
     names: Sequence[str],
     chosen: int | None,
     outermost: Sequence[int],
 ) -> None:
-    """Writes the name of the chosen head, then of those that lie most apart, where nothing stands."""
+    """Writes names into free places of the grid: that of the chosen head, then of the outermost ones."""
     first = [chosen] if chosen in places else []
     for head in dict.fromkeys((*first, *outermost)):
         row, column = places[head]
@@ -77,7 +79,7 @@ def _name(
 
 
 def _spans(characters: list[str], chosen: tuple[int, int] | None, row: int) -> Line:
-    """A line of the grid, the chosen head's point told from the others."""
+    """Returns a line of the grid, with a mark of its own for the chosen head."""
     if chosen is None or chosen[0] != row:
         return [Span("".join(characters))]
     column = chosen[1]

@@ -1,1 +1,1 @@
-"""What is on the screen, decided from state and session: one frozen value."""
+"""Decides what is on the screen, from state and session, as one frozen value."""

@@ -1,4 +1,4 @@
-"""What is on the screen, decided and in cells: words, bars and cells of maps, beside and below each other."""
+"""Defines the parts of a decided screen: words, bars and cells of maps, beside and below each other."""
 
 from typing import NamedTuple
 
@@ -7,17 +7,17 @@ from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Size, Theme
 from attnviz.report.picture.colors import ColorScale
 
-Piece = tuple[int | None, str]  # of which token, and what is written
+Piece = tuple[int | None, str]  # the token, None for none, and its text
 
 
 class Words(NamedTuple):
     """A run of text.
 
     Attributes:
-        text: as it is written.
-        width: columns that it fills, cut where it is longer; ``None`` for as many as it takes.
-        style: as rich names styles.
-        right: at the right of its columns.
+        text: the text.
+        width: columns that the text fills or is cut to; ``None`` for the columns that it needs.
+        style: rich's name of the style.
+        right: align to the right.
     """
 
     text: str
@@ -27,12 +27,12 @@ class Words(NamedTuple):
 
 
 class Wrapped(NamedTuple):
-    """A text in lines of so many columns, each after a space, broken between words.
+    """A text wrapped between words, with a space before each line.
 
     Attributes:
-        text: as it is written.
+        text: the text.
         width: columns of a line.
-        style: as rich names styles.
+        style: rich's name of the style.
     """
 
     text: str
@@ -44,10 +44,10 @@ class ShareBar(NamedTuple):
     """A bar in eighths of a column.
 
     Attributes:
-        value: its length.
+        value: the value that the bar shows.
         most: the value that fills all columns.
         width: columns.
-        style: as rich names styles.
+        style: rich's name of the style.
     """
 
     value: float
@@ -57,13 +57,13 @@ class ShareBar(NamedTuple):
 
 
 class PictureArea(NamedTuple):
-    """Where a picture is drawn.
+    """The size of a picture in pixels.
 
     Attributes:
-        lines: of the screen.
-        columns: of the screen.
+        lines: lines of the screen.
+        columns: columns of the screen.
         character: width and height of a character in pixels.
-        cells: rows and columns of cells over one character; ``None`` stretches the cells to the area.
+        cells: rows and columns of cells per character; ``None`` stretches the cells to the area.
     """
 
     lines: int
@@ -73,17 +73,17 @@ class PictureArea(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Values in their colours.
+    """The coloured cells of a map.
 
     Attributes:
-        block: the values, and which of them are visible.
-        scale: their colours.
+        block: the values and their visibility.
+        scale: the colour scale.
         cell: columns of a cell.
-        rows_a_line: 2 draws two rows on a line.
-        cursor: the row and the column of the cell under the cursor.
-        texts: what is written in each cell, where its number is.
-        bright: of a small map the cells that are on the screen, ``(rows, columns)``; the others are darkened.
-        area: where it is drawn in pixels; ``None`` draws characters.
+        rows_a_line: rows of cells per line, 1 or 2.
+        cursor: the row and the column of the cell under the cursor; ``None`` for no cursor.
+        texts: the text of each cell, such as its number; ``None`` for no text.
+        bright: the cells of a minimap that are on the screen, ``(rows, columns)``; the others are darkened.
+        area: the size in pixels; ``None`` draws characters.
     """
 
     block: CellBlock
@@ -97,13 +97,13 @@ class Cells(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """A row as running text, each token on the colour of its value.
+    """A row of a map as running text, each token on the colour of its value.
 
     Attributes:
-        lines: the pieces of each.
-        values: of every token.
-        visible: which tokens are seen.
-        scale: the colours of the values.
+        lines: the pieces of each line.
+        values: the value of each token, ``(tokens,)``.
+        visible: False for masked tokens, ``(tokens,)``.
+        scale: the colour scale.
         cursor: the token under the cursor.
     """
 
@@ -115,24 +115,24 @@ class Paragraph(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Parts from left to right."""
+    """Boxes from left to right."""
 
     boxes: "tuple[Box, ...]"
 
 
 class Below(NamedTuple):
-    """Parts from top to bottom."""
+    """Boxes from top to bottom."""
 
     boxes: "tuple[Box, ...]"
 
 
 class Sized(NamedTuple):
-    """A box in so many columns or lines: filled with blanks, and cut after its last line.
+    """A box of a fixed size: filled with blanks to its width and height, and cut below its height.
 
     Attributes:
         box: the box.
-        width: columns; ``None`` for its own.
-        height: lines; ``None`` for its own.
+        width: columns; ``None`` for those of the box.
+        height: lines; ``None`` for those of the box.
     """
 
     box: "Box"
@@ -144,12 +144,12 @@ Box = Words | Wrapped | ShareBar | Cells | Paragraph | Beside | Below | Sized
 
 
 class Body(NamedTuple):
-    """What stands between the title and the keys.
+    """The screen without its title line and hints.
 
     Attributes:
-        title: what it shows, in words.
-        box: the box.
-        status: the line below it.
+        title: the words of the title line.
+        box: the box between the title and the status.
+        status: the line below the box.
     """
 
     title: str
@@ -158,13 +158,13 @@ class Body(NamedTuple):
 
 
 class ScreenView(NamedTuple):
-    """The screen, decided: drawing it asks nothing else.
+    """A decided screen, all that drawing needs.
 
     Attributes:
-        boxes: from top to bottom.
-        size: of the terminal.
-        colors: how many it has.
-        theme: light, dark, or the terminal's own.
+        boxes: the boxes from top to bottom.
+        size: the size of the terminal.
+        colors: the number of colours of the terminal.
+        theme: light, dark, or the terminal's own colours.
     """
 
     boxes: tuple[Box, ...]

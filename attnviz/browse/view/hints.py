@@ -1,4 +1,4 @@
-"""The last line: which keys do what here, as buttons, or what is being typed."""
+"""Composes the last line: hints for keys, which are buttons too, or the prompt."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -6,7 +6,7 @@ from functools import cache
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.finding import metrics_meant
+from attnviz.browse.moves.finding import matching_metrics
 from attnviz.browse.moves.keys import BINDINGS, Place
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Beside, Box, Words
@@ -14,12 +14,12 @@ from attnviz.browse.view.boxes import Beside, Box, Words
 
 @dataclass(frozen=True)
 class Hint:
-    """A key of the last line.
+    """A key in the last line, a button for the mouse.
 
     Attributes:
-        key: as textual names it.
-        shown: as it is written.
-        does: in a word or two.
+        key: textual's name of the key.
+        shown: the key as it is written.
+        does: what the key does, in a word or two.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Hint:
 
     @property
     def width(self) -> int:
-        """Columns that it takes."""
+        """The columns of the hint, spaces included."""
         return len(self.shown) + len(self.does) + 3
 
 
@@ -50,7 +50,7 @@ WRITTEN = {
 
 
 def written(key: str) -> str:
-    """A key as the last line and the palette write it."""
+    """Returns a key as the last line and the palette write it."""
     return WRITTEN.get(key, key)
 
 
@@ -58,7 +58,7 @@ def _hint(key: str, does: str) -> Hint:
     return Hint(key, written(key), does)
 
 
-HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quits"), _hint("escape", "back")
+HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quit"), _hint("escape", "back")
 COPY_HINTS = (
     *(_hint("c", "cell"), _hint("r", "row"), _hint("t", "table")),
     *(_hint("l", "command line"), _hint("p", "place"), BACK),
@@ -67,7 +67,7 @@ COPY_HINTS = (
 
 @cache
 def hints_of(place: Place) -> tuple[Hint, ...]:
-    """The hints that the keys have for a place, in their order."""
+    """Returns the hints of a place, by rank."""
     ranked = [
         (hint.rank, _hint(hint.key or binding.keys[0], hint.does))
         for binding in BINDINGS
@@ -78,19 +78,19 @@ def hints_of(place: Place) -> tuple[Hint, ...]:
 
 
 def hints(state: State, width: int) -> tuple[Hint, ...]:
-    """Those for which there is room, the help and how to leave always among them."""
+    """Returns the hints that fit the width; help and quit are always among them."""
     if state.prompt == "copy":
         return COPY_HINTS
     marked = len(state.marked) > 1 and not state.beside
-    kept = list(hints_of("marked" if marked else "head" if state.opened else "lens" if state.lens else "heads"))
+    fitting = list(hints_of("marked" if marked else "head" if state.opened else "lens" if state.lens else "heads"))
     last = (HELP, QUIT)
-    while kept and sum(hint.width for hint in (*kept, *last)) > width:
-        kept.pop(-2 if kept[-1] == BACK and len(kept) > 1 else -1)
-    return (*kept, *last)
+    while fitting and sum(hint.width for hint in (*fitting, *last)) > width:
+        fitting.pop(-2 if fitting[-1] == BACK and len(fitting) > 1 else -1)
+    return (*fitting, *last)
 
 
 def hint_at(shown: tuple[Hint, ...], column: int) -> Hint | None:
-    """The button under a column of the line."""
+    """Returns the button under a column of the line; ``None`` if there is none."""
     for hint in shown:
         if 0 < column + 1 <= hint.width:
             return hint
@@ -99,32 +99,32 @@ def hint_at(shown: tuple[Hint, ...], column: int) -> Hint | None:
 
 
 def last_line(screen: Screen, state: State) -> Box:
-    """The keys, or what is being typed and what may be."""
+    """Returns the last line: hints, or the prompt with suggestions."""
     if state.prompt is None:
         return Beside(tuple(_hint_words(hints(state, screen.size.width))))
     if state.prompt == "copy":
         return Beside((Words(" copy:", style="bold"), *_hint_words(COPY_HINTS)))
-    asked = PROMPTS[state.prompt]
-    room = screen.size.width - len(asked) - 5
-    typed = state.typed if cell_len(state.typed) <= room else "…" + state.typed[-room + 1 :]
-    line = Words(f" {asked}: ", style="bold"), Words(typed, style="reverse" if state.offered else "")
+    name = PROMPTS[state.prompt]
+    free = screen.size.width - len(name) - 5
+    typed = state.typed if cell_len(state.typed) <= free else "…" + state.typed[-free + 1 :]
+    line = Words(f" {name}: ", style="bold"), Words(typed, style="reverse" if state.offered else "")
     return Beside((*line, Words(" ", style="reverse"), _offered(screen, state)))
 
 
 def _hint_words(shown: tuple[Hint, ...]) -> list[Words]:
-    """Each key and what it does: buttons for the mouse."""
+    """Returns the words of each hint, as wide as its button."""
     return [Words(f" {hint.shown} {hint.does} ", style="dim") for hint in shown]
 
 
 def _offered(screen: Screen, state: State) -> Words:
-    """What may be typed."""
-    room = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
+    """Returns suggestions for the prompt."""
+    free = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
-        text = "" if state.typed else "  previous>0.5 layer:3-5   sink<.2 -uniform   nothing: all"
+        text = "" if state.typed else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
     elif state.prompt != "query" or state.opened or state.lens:
         text = ""
     else:
-        names = metrics_meant(state.typed, screen.session.ranking.names)
-        text = "" if state.typed else f"  a token; {screen.session.names[0]}; or what to sort by: "
+        names = matching_metrics(state.typed, screen.session.ranking.names)
+        text = "" if state.typed else f"  token, head ({screen.session.names[0]}) or metric: "
         text += ("  " if state.typed and names else "") + " ".join(names)
-    return Words(text, max(0, min(cell_len(text), room)), "dim")
+    return Words(text, max(0, min(cell_len(text), free)), "dim")

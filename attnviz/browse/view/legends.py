@@ -1,4 +1,4 @@
-"""What several views say in the same way: the colours with their ends, a number of a list, how much is refined."""
+"""Composes what several views share: the legend of colours, numbers in lists, the progress of a preview."""
 
 import math
 
@@ -11,7 +11,13 @@ from attnviz.report.picture.panels import Quantity
 
 
 def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[Words, Box, Words]:
-    """The colours from the least to the most, with both written beside them."""
+    """Returns the legend: the colours in so many columns, between the lowest and the highest value.
+
+    Args:
+        quantity: the quantity of the values.
+        scale: the colour scale.
+        columns: columns of the colours.
+    """
     (_, low), *_, (_, high) = quantity.ticks(scale)
     values = scale.value(np.linspace(0, 1, columns))
     cells = Cells(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), scale)
@@ -19,7 +25,7 @@ def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[Words, 
 
 
 def quantity_text(quantity: Quantity, value: float) -> str:
-    """A value of a list: weights with a decimal of their per cent."""
+    """Returns a value as text for a list; percentages have one decimal."""
     if math.isnan(value):
         return "NaN"
     if quantity.unit == "%":
@@ -28,7 +34,7 @@ def quantity_text(quantity: Quantity, value: float) -> str:
 
 
 def preview(wanted: list[RefinedBlock]) -> str:
-    """How much of what is wanted is still of a few queries; empty where all of it is whole."""
+    """Returns how much of the preview is refined, "" if nothing is left to refine."""
     if not wanted:
         return ""
     share = sum(block.share for block in wanted) / len(wanted)

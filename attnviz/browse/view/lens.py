@@ -1,4 +1,4 @@
-"""The token lens: one token's row in every head, exactly, the layers' means below, and the text."""
+"""Composes the token lens: one token's exact row in every head, the means of layers, and the text."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,16 +22,16 @@ from attnviz.text.units import Units
 
 @dataclass(frozen=True, eq=False)
 class LaidOutLens:
-    """The lens on the screen.
+    """The lens with its layout and numbers.
 
     Attributes:
         screen: the recording and the terminal.
-        state: its token, and where its cursor is.
-        heads: the heads in their order.
-        rows: the token in each head that it is computed of.
-        units: what the lens's token is one of, and what the columns stand for.
-        quantity: what the numbers are.
-        pane: where things stand.
+        state: the state, with the lens's token and cursor.
+        heads: the listed heads, in their order.
+        rows: by head, the token's row, as far as computed.
+        units: the units of the lens's token, and those of the columns.
+        quantity: the quantity of the numbers.
+        pane: the layout.
     """
 
     screen: Screen
@@ -49,7 +49,7 @@ class LaidOutLens:
 
     @cached_property
     def scale(self) -> ColorScale:
-        """One for all rows, to the largest of those that are computed."""
+        """The colour scale of all rows, up to the largest value that is computed."""
         session, view = self.screen.session, self.state.view
         found = list(self.rows.values())
         if view.scores or view.difference:
@@ -60,23 +60,23 @@ class LaidOutLens:
         return replace(usual, high=high, low=high * LOG_RANGE * (view.steps == "log"))
 
     def row(self, head: int) -> TokenRow | None:
-        """The token in a head, if it is computed."""
+        """Returns the token's row in a head; ``None`` if it is not computed yet."""
         return self.rows.get(head)
 
     def mean(self, heads: list[int]) -> TokenRow | None:
-        """The mean over heads, if all are computed."""
+        """Returns the mean row of some heads, over visible cells; ``None`` if not all are computed yet."""
         rows = [self.row(head) for head in heads]
-        known = [row for row in rows if row is not None]
-        if len(known) < len(rows):
+        computed = [row for row in rows if row is not None]
+        if len(computed) < len(rows):
             return None
-        visible = np.any([row.visible for row in known], axis=0)
-        seen = np.sum([row.visible for row in known], axis=0)
-        total = np.sum([np.where(row.visible, row.values, 0) for row in known], axis=0)
-        return TokenRow((total / np.maximum(seen, 1)).astype(np.float32), visible)
+        visible = np.any([row.visible for row in computed], axis=0)
+        counts = np.sum([row.visible for row in computed], axis=0)
+        total = np.sum([np.where(row.visible, row.values, 0) for row in computed], axis=0)
+        return TokenRow((total / np.maximum(counts, 1)).astype(np.float32), visible)
 
     @property
     def text(self) -> ShadedTokens:
-        """The tokens, each on the colour of the chosen head's row."""
+        """The tokens, shaded by the chosen head's row."""
         row = self.row(self.state.head)
         units = self.units[1]
         if row is None:
@@ -86,7 +86,7 @@ class LaidOutLens:
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
-    """The lens of the state's token."""
+    """Returns the lens of the state's token, with its layout and numbers."""
     session = screen.session
     heads = lens_heads(session, state)
     if state.head not in heads:
@@ -107,7 +107,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
 
 
 def lens_body(screen: Screen, state: State) -> Body:
-    """A line for each head, below them the layers' means, then the text."""
+    """Composes the lens: a line per head, the means of layers, then the text."""
     lens, size = lay_out_lens(screen, state), screen.size
     state = lens.state
     heads = Below(tuple(_head_line(lens, head) for head in lens.shown))
@@ -115,33 +115,40 @@ def lens_body(screen: Screen, state: State) -> Body:
     if lens.pane.layers:
         lines.append(Words("─" * size.width, style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
-    title, status = said_of(state, lens), lens_status(lens)
+    title, status = lens_title(state, lens), lens_status(lens)
     text = text_pane(lens.text, size.width, text_lines(size))
     return Body(title, Below((*lines, text)), status)
 
 
 def lens_status(lens: LaidOutLens) -> Words:
-    """The chosen head and the pair under its cursor, with their number."""
+    """Composes the status: the chosen head, and the pair under the cursor with its number."""
     state, session = lens.state, lens.screen.session
     pattern = session.ranking.pattern(state.head)
     words = _named(lens, 0, state.token), _named(lens, 1, state.other_token)
     pair = " → ".join(words if state.direction == "to" else words[::-1])
     row = lens.row(state.head)
     number = "…" if row is None else _number(lens, row, state.other_token)
-    unread = len(lens.heads) - len(lens.rows)
-    waiting = f"; {unread} heads to come" if unread else ""
+    missing = len(lens.heads) - len(lens.rows)
+    waiting = f"; {missing} heads to come" if missing else ""
     return Words(f" head {session.names[state.head]}{f': {pattern}' if pattern else ''}; {pair} {number}{waiting}")
 
 
-def said_of(state: State, lens: LaidOutLens) -> str:
-    """What the lens shows, in words."""
+def lens_title(state: State, lens: LaidOutLens) -> str:
+    """Returns what the lens shows, in words."""
     token, place = lens.units[0].labels[state.token], lens.units[0].starts[state.token]
     to = f"what “{token}” ({place}) attends to"
     return to if state.direction == "to" else f"what attends to “{token}” ({place})"
 
 
 def clicked_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, bool]:
-    """The state with the cursor on what was clicked, and whether that was the chosen head's name."""
+    """Returns the state with the cursor where the click was, and True if that was the chosen head's name.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the click.
+        x: the column of the screen.
+        y: the line below the title.
+    """
     lens, state = lay_out_lens(screen, state), replace(state, message="")
     body = screen.size.height - 3 - text_lines(screen.size)
     if y >= body:
@@ -157,18 +164,18 @@ def clicked_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State
 
 
 def _header(lens: LaidOutLens) -> Box:
-    """Over the cursor's column its token, and over the numbers what they are of."""
+    """Composes the line above the rows: the cursor's token over its column, and a title over the numbers."""
     state, columns = lens.state, lens.pane.columns
-    room = columns.strip
+    strip = columns.strip
     before = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell
     label = lens.units[1].labels[state.other_token]
-    width = min(cell_len(label), max(1, room - 2))
+    width = min(cell_len(label), max(1, strip - 2))
     name = Words(label, width, "bold")
     mark = [Words("", before), Words("▾ ", style="bold"), name]
-    if before + 2 + width > room:
+    if before + 2 + width > strip:
         mark = [Words("", max(0, before - width - 1)), name, Words(" ▾", style="bold")]
     what = "strongest" if state.second is None else "sorted by this"
-    return Beside((Words("", columns.before), Sized(Beside((*mark,)), room), Words(f" {what}", columns.number, "dim")))
+    return Beside((Words("", columns.before), Sized(Beside((*mark,)), strip), Words(f" {what}", columns.number, "dim")))
 
 
 def _head_line(lens: LaidOutLens, head: int) -> Box:
@@ -190,7 +197,7 @@ def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
 
 
 def _strip(lens: LaidOutLens, of: TokenRow | None, here: bool) -> tuple[Box, ...]:
-    """A row of numbers as cells, and its strongest token, or the second token, with its number."""
+    """Composes a row of cells, and its strongest token, or the token that sorts the lens, with its number."""
     columns, axis = lens.pane.columns, lens.pane.axis
     if of is None:
         return (Words("…", columns.strip, "dim"),)
@@ -199,13 +206,13 @@ def _strip(lens: LaidOutLens, of: TokenRow | None, here: bool) -> tuple[Box, ...
     cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell, cursor=cursor)
     place = of.strongest if lens.state.second is None else lens.state.second
     number = f"{_number(lens, of, place):>6}"
-    room = max(1, columns.number - len(number) - 2)
+    width = max(1, columns.number - len(number) - 2)
     rest = Words("", columns.strip - axis.cells * lens.pane.cell)
-    return cells, rest, Words(f" {number} "), Words(_named(lens, 1, place), room)
+    return cells, rest, Words(f" {number} "), Words(_named(lens, 1, place), width)
 
 
 def _named(lens: LaidOutLens, axis: int, place: int) -> str:
-    """A token of the lens's own axis, 0, or of the other, 1, told apart from others of its text."""
+    """Returns a token of the lens's axis, 0, or of the other, 1; its number too if another token has the same text."""
     return told_apart(lens.units[axis], place)
 
 

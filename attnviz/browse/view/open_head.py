@@ -1,4 +1,4 @@
-"""An open head: its map, what the cursor's query sees beside it, and that row as text below."""
+"""Composes an open head: its map, the numbers of the cursor beside it, and the row as text below."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ _GAP = Words(" ", style="dim")
 
 
 def head_body(screen: Screen, state: State) -> Body:
-    """The map and what stands beside it, then the row as text."""
+    """Composes the map, the pane beside it, and the row as text."""
     head = lay_out(screen, state)
     size = screen.size
     cells, title, status = Below(_map_lines(head)), _title(head), _status(head)
@@ -44,17 +44,17 @@ def head_body(screen: Screen, state: State) -> Body:
 
 
 def _title(head: OpenHead) -> str:
-    """The open heads by their names, and what a single one does."""
+    """Returns the names of the open heads, with the pattern of a single one."""
     session, state = head.screen.session, head.state
     if state.beside:
         return "heads " + ", ".join(session.names[number] for number in head.heads)
     pattern = session.ranking.pattern(state.head)
-    made = state.head >= session.recorded
-    return f"{'' if made else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
+    combined = state.head >= session.recorded
+    return f"{'' if combined else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
 
 
 def _status(head: OpenHead) -> Box:
-    """How much of the map is refined, what a cell is, and how much of the map is seen."""
+    """Composes the status: the progress of a preview, the size of a cell, and the part of the map on the screen."""
     spans = head.pane.queries.span, head.pane.keys.span
     on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
     place = Words(place_status(head))
@@ -62,7 +62,7 @@ def _status(head: OpenHead) -> Box:
 
 
 def place_status(head: OpenHead) -> str:
-    """What the cursor is on, and how much of the map is seen."""
+    """Returns the part of the map that is on the screen, and how many tokens a cell stands for."""
     shown, parts = head.pane, list[str]()
     blocks = tokens_of(head.screen.session.heads[head.state.head][0]).block
     if head.scrolled:
@@ -72,12 +72,19 @@ def place_status(head: OpenHead) -> str:
         sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (shown.queries, shown.keys))
         parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if blocks == (1, 1) else "blocks"))
     if not parts and blocks != (1, 1):
-        parts.append("every cell is a block of {} x {} tokens, as it was captured".format(*blocks))
+        parts.append("every cell is a block of {} x {} tokens, as captured".format(*blocks))
     return f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}"
 
 
 def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
-    """The state with the cursor on what was clicked: a cell, a listed head or key, the minimap, a token of the text."""
+    """Returns the state after a click on a cell, a listed head or key, the minimap, or a token of the text.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the click.
+        x: the column of the screen.
+        y: the line below the title.
+    """
     head, state = lay_out(screen, state), replace(state, message="")
     size = screen.size
     if y >= map_lines(size):
@@ -90,7 +97,14 @@ def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
 
 
 def cell_under(screen: Screen, state: State, x: int, y: int) -> tuple[int, int, int] | None:
-    """The head, the query and the key under a place of the body, if a cell is there."""
+    """Returns the head, the query and the key of the cell under a position; ``None`` if there is none.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state.
+        x: the column of the screen.
+        y: the line below the title.
+    """
     head = lay_out(screen, state)
     across = x - map_column(screen.size)
     cell = head.pane.cell_at(across, y) if across >= 0 and y < map_lines(screen.size) else None
@@ -113,7 +127,7 @@ def _clicked_beside(head: OpenHead, state: State, x: int, y: int) -> State:
 
 
 def _map_lines(head: OpenHead) -> tuple[Box, ...]:
-    """The keys above the map, and its rows with their labels."""
+    """Composes the labels of the keys, and the rows of the map with their labels."""
     shown, state = head.pane, head.state
     at = shown.queries.cell_of(state.query), shown.keys.cell_of(state.key)
     maps = [_cells(head, panel, at) for panel in head.panels]
@@ -129,14 +143,14 @@ def _map_lines(head: OpenHead) -> tuple[Box, ...]:
 
 
 def _row_label(head: OpenHead, query: int, here: bool) -> str:
-    """The query's text; where a row stands for several, its number too as far as there is room."""
+    """Returns the query's text, with its number if a row stands for several queries and the label has space."""
     label, width = head.queries.labels[query], head.pane.labels
     numbered = f"{label} {head.queries.starts[query]}"
     return numbered if head.pane.queries.pooled and not here and cell_len(numbered) <= width else label
 
 
 def _cells(head: OpenHead, panel: Panel, at: tuple[int, int]) -> Cells:
-    """One map: in pixels where the terminal draws them, as half blocks, or a row a line."""
+    """Composes the cells of one map: in pixels, as half blocks, or one row per line."""
     form, character = head.pane.form, head.screen.size.character
     block = CellBlock(panel.values, panel.visible)
     if form.cell == 1 and character is not None:
@@ -148,23 +162,23 @@ def _cells(head: OpenHead, panel: Panel, at: tuple[int, int]) -> Cells:
 
 
 def _numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
-    """The number of every cell that is visible."""
+    """Returns the number of every cell, and a dot in masked ones."""
     pairs = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
     return tuple(
-        tuple(_number(value, panel) if seen else "  · " for value, seen in zip(values, visible, strict=True))
+        tuple(_number(value, panel) if shown else "  · " for value, shown in zip(values, visible, strict=True))
         for values, visible in pairs
     )
 
 
 def _number(value: float, panel: Panel) -> str:
-    """The value in a cell of four columns, the last a gap where it fits."""
+    """Returns a value in four columns; the last one stays blank if the number is short enough."""
     text = panel.cell(value)
     short = text if len(text) <= 4 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
     return f"{short:>3} "[:4] if len(short) <= 3 else short[:4]
 
 
 def _header(head: OpenHead, at: int) -> list[Box]:
-    """The cursor's key over its column, or the heads' names; then the keys' labels where cells are wide."""
+    """Composes the lines above the map: the cursor's key, or the heads' names, then key labels if cells are wide."""
     shown = head.pane
     margin = Words("", shown.labels + 1)
     lines: list[Box] = [Beside((margin, *(_names(head, at) if head.state.beside else _pointer(head, at))))]
@@ -176,7 +190,7 @@ def _header(head: OpenHead, at: int) -> list[Box]:
 
 
 def _pointer(head: OpenHead, at: int) -> tuple[Box, ...]:
-    """A mark over the cursor's column, and its key on the side where there is room."""
+    """Composes a mark over the cursor's column, with the key's text to its right, or to its left near the edge."""
     width = head.pane.width - head.pane.labels - 1
     key, before = head.keys.labels[head.state.key], head.pane.column_of(at)
     columns = min(cell_len(key), width - 2)
@@ -187,7 +201,7 @@ def _pointer(head: OpenHead, at: int) -> tuple[Box, ...]:
 
 
 def _names(head: OpenHead, at: int) -> list[Box]:
-    """Over each map its head, and where its column of the cursor is."""
+    """Composes the names of heads side by side, each with a mark over the cursor's column."""
     width, before = head.pane.map_width, head.pane.column_of(at)
     line: list[Box] = []
     for place, number in enumerate(head.heads):
@@ -202,7 +216,7 @@ def _names(head: OpenHead, at: int) -> list[Box]:
 
 
 def _labels(head: OpenHead, panel: Panel) -> list[list[Words]]:
-    """The lines of key labels over one map."""
+    """Returns the lines of key labels over one map."""
     form, labels = head.pane.form, panel.columns.labels
     if form.cell >= NUMBER_CELL:
         return [[box for label in labels for box in (Words(label, form.cell - 1, "dim", right=True), _GAP)]]
@@ -212,6 +226,6 @@ def _labels(head: OpenHead, panel: Panel) -> list[list[Words]]:
 
 
 def _stacked(label: str, depth: int) -> list[str]:
-    """The label's characters downwards, at the bottom of ``depth`` lines."""
+    """Returns a label's characters from top to bottom, aligned to the last of ``depth`` lines."""
     characters = list(label[:depth]) if len(label) <= depth else [*label[: depth - 1], "…"]
     return [""] * (depth - len(characters)) + characters

@@ -1,4 +1,4 @@
-"""An open head laid out on the screen: what its panes are drawn from, and what a click asks."""
+"""Lays out an open head, for its panes and for clicks."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,17 +15,17 @@ from attnviz.text.units import Units
 
 @dataclass(frozen=True, eq=False)
 class OpenHead:
-    """An open head, or several side by side.
+    """An open head, or several side by side, with layout and numbers.
 
     Attributes:
         screen: the recording and the terminal.
-        state: which head, and where its cursor is.
-        queries: what the rows stand for.
-        keys: what the columns stand for.
-        pane: where the map's cells are.
-        whole: where they are before the map is zoomed.
-        row: what the cursor's query looks at.
-        strongest: its keys, the strongest first.
+        state: the state, with the head and its cursor.
+        queries: the units of the rows.
+        keys: the units of the columns.
+        pane: the layout of the map.
+        whole: the layout of the map before it is zoomed.
+        row: the numbers of the cursor's query.
+        strongest: the visible keys of the cursor's query, the strongest first.
     """
 
     screen: Screen
@@ -39,12 +39,12 @@ class OpenHead:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The open head, and those beside it."""
+        """The open head, and the heads beside it."""
         return self.state.head, *self.state.beside
 
     @cached_property
     def panels(self) -> list[Panel]:
-        """The numbers of each map as it is pooled, all of one scale."""
+        """The cells of each map on the screen, all with one colour scale."""
         pane, session, view = self.pane, self.screen.session, self.state.view
         spans = pane.queries.span, pane.keys.span
         panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
@@ -54,33 +54,33 @@ class OpenHead:
 
     @property
     def panel(self) -> Panel:
-        """That of the open head."""
+        """The cells of the open head."""
         return self.panels[0]
 
     @property
     def scale(self) -> ColorScale:
-        """The colours of all maps."""
+        """The colour scale of all maps."""
         return self.panel.scale
 
     @property
     def side_width(self) -> int:
-        """Columns of the side pane."""
+        """The columns of the side pane."""
         return side_width(self.screen.size)
 
     @property
     def scrolled(self) -> bool:
-        """Whether a part of the map is not on the screen."""
+        """True if a part of the map is not on the screen."""
         axes = (self.pane.queries, self.queries), (self.pane.keys, self.keys)
         return any(axis.stop - axis.start < len(units) for axis, units in axes)
 
     @property
     def text(self) -> ShadedTokens:
-        """The keys, each on the colour of the cursor's row."""
+        """The keys, shaded by the cursor's row."""
         return ShadedTokens(self.keys, self.row.shown(self.state.view), self.row.visible, self.scale, self.state.key)
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
-    """The head that is open."""
+    """Returns the open head with its layout and numbers."""
     session, size = screen.session, screen.size
     view = session.view_of(state.head, state.view)
     state = replace(state, view=view)

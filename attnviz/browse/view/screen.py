@@ -1,6 +1,6 @@
-"""The inspector's screen, decided: the title, what is open, the status and the keys.
+"""Composes the inspector's screen: title, body, status and hints.
 
-What the first screen does not show is imported when it is shown.
+Bodies that the first screen does not show are imported when they are shown.
 """
 
 from rich.cells import cell_len
@@ -16,10 +16,10 @@ from attnviz.report.words.captions import model_name, text_title
 
 
 def compose(screen: Screen, state: State) -> ScreenView:
-    """All that is on the screen, from the recording, the state and the size of the terminal."""
+    """Composes the whole screen."""
     if not screen.size.enough:
-        wanted = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits"
-        boxes: tuple[Box, ...] = (Words(wanted),)
+        refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits"
+        boxes: tuple[Box, ...] = (Words(refusal),)
     elif state.help:
         boxes = _help_lines(screen, state.help)
     else:
@@ -28,7 +28,7 @@ def compose(screen: Screen, state: State) -> ScreenView:
 
 
 def _body(screen: Screen, state: State) -> Body:
-    """What is open: a head, one token in all heads, or all heads."""
+    """Composes what is open: a head, one token in all heads, or the overview."""
     if state.opened:
         from attnviz.browse.view.open_head import head_body
 
@@ -41,28 +41,28 @@ def _body(screen: Screen, state: State) -> Body:
 
 
 def _framed(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
-    """The body between the title and the last two lines: the status, or a message that may take both."""
-    size, said = screen.size, state.message
-    status: Box = Words(f" {said}", style="bold") if said else body.status
+    """Composes title, body, status and hints; a message replaces the status, and the hints too if it is long."""
+    size, message = screen.size, state.message
+    status: Box = Words(f" {message}", style="bold") if message else body.status
     ends: tuple[Box, ...] = (status, last_line(screen, state))
-    if said and state.prompt is None and cell_len(said) > size.width - 1:
-        ends = (Sized(Wrapped(said, size.width - 2, "bold"), height=2),)
+    if message and state.prompt is None and cell_len(message) > size.width - 1:
+        ends = (Sized(Wrapped(message, size.width - 2, "bold"), height=2),)
     return _title(screen, state, body.title), Sized(body.box, height=size.height - FIXED_LINES), *ends
 
 
 def _title(screen: Screen, state: State, what: str) -> Box:
-    """What is shown and how, and at the right of what."""
+    """Composes the title line: what is shown and its toggles, and at the right the model and the text."""
     recording = screen.session.recording
     left = f" {what}  {described(screen, state)} "
     right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
-    room = screen.size.width - cell_len(left)
-    width = min(room, cell_len(right)) if room > 12 else 0
-    gap = Words(" " * max(0, room - width), style="reverse")
+    free = screen.size.width - cell_len(left)
+    width = min(free, cell_len(right)) if free > 12 else 0
+    gap = Words(" " * max(0, free - width), style="reverse")
     return Beside((Words(left, style="reverse bold"), gap, Words(right if width else "", width, "reverse")))
 
 
 def described(screen: Screen, state: State) -> str:
-    """The toggles in words."""
+    """Returns the toggles in words."""
     view = state.view
     named = "weights" if "weight" in screen.session.weights.name else "contributions"
     if state.opened:
@@ -83,20 +83,20 @@ def described(screen: Screen, state: State) -> str:
 
 
 def _help_lines(screen: Screen, page: int) -> tuple[Box, ...]:
-    """The keys, in as many columns as are legible, a screen of them."""
-    room, across = max(1, screen.size.height - 2), help_columns(screen.size)
+    """Composes one screen of the help, in as many columns as fit."""
+    lines, across = max(1, screen.size.height - 2), help_columns(screen.size)
     pages = help_pages(screen.size, len(BINDINGS))
-    first = (min(page, pages) - 1) * room * across
-    shown = BINDINGS[first : first + room * across]
+    first = (min(page, pages) - 1) * lines * across
+    shown = BINDINGS[first : first + lines * across]
     more = " keys; ? shows more, any other key returns" if page < pages else " keys; any key returns"
     width = screen.size.width // across - 11
     columns = [
         Below(
             tuple(
                 Beside((Words(f" {binding.shown:>9} ", style="bold"), Words(f" {binding.does}", width)))
-                for binding in shown[start : start + room]
+                for binding in shown[start : start + lines]
             )
         )
-        for start in range(0, len(shown), room)
+        for start in range(0, len(shown), lines)
     ]
     return Words(more, style="dim"), Words(""), Beside((*columns,))

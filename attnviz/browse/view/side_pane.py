@@ -1,4 +1,4 @@
-"""What stands beside an open head: the other heads, the cursor in numbers, its strongest keys, and the map small."""
+"""Composes the pane beside an open head: the list of heads, the cursor's numbers and strongest keys, the minimap."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from attnviz.report.picture.panels import PERCENT
 
 BAR_WIDTH = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8
-MIN_LISTED_KEYS = 4  # beside a minimap
+MIN_LISTED_KEYS = 4  # the minimap is left out rather than list fewer
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class SideLine:
     """A line of the side pane.
 
     Attributes:
-        line: what it shows.
-        key: the key that it lists.
-        query: in the minimap, the query of its upper pixels.
+        line: the box that draws it.
+        key: the key that it lists; ``None`` for none.
+        query: the query of the upper pixels of a line of the minimap; ``None`` elsewhere.
     """
 
     line: Box
@@ -40,17 +40,17 @@ EMPTY = SideLine(Words(""))
 
 
 def side_lines(head: OpenHead) -> list[SideLine]:
-    """The heads where there is room, the cursor in words and numbers, its strongest keys, the minimap, the colours."""
+    """Returns the lines of the pane: heads on a wide screen, the cursor and its strongest keys, minimap, legend."""
     above = _head_lines(head)
-    room = map_lines(head.screen.size) - 1 - len(above)
-    lines = _cursor_pane(head, room) if not head.state.why else [SideLine(line) for line in why_lines(head, room)]
+    count = map_lines(head.screen.size) - 1 - len(above)
+    lines = _cursor_pane(head, count) if not head.state.why else [SideLine(line) for line in why_lines(head, count)]
     colors = legend(head.panel.quantity, head.scale, max(4, head.side_width - 16))
-    rest = [EMPTY] * (room - len(lines))
-    return [*above, *lines[:room], *rest, SideLine(Beside((Words("", 1), *colors)))]
+    rest = [EMPTY] * (count - len(lines))
+    return [*above, *lines[:count], *rest, SideLine(Beside((Words("", 1), *colors)))]
 
 
 def listed_heads(head: OpenHead) -> list[int]:
-    """The heads of the list, those about the open one where not all fit; the rest of its lines is empty."""
+    """Returns the heads of the list, around the open one if not all fit."""
     listed = head.screen.session.ranking.order(head.state.view)
     most = max(0, listed_lines(head.screen.size) - 1)
     here = listed.index(head.state.head) if head.state.head in listed else 0
@@ -59,7 +59,7 @@ def listed_heads(head: OpenHead) -> list[int]:
 
 
 def _head_lines(head: OpenHead) -> list[SideLine]:
-    """The list of heads, each with its mark and what it does."""
+    """Returns the lines of the list of heads, each with its mark and its pattern."""
     lines = listed_lines(head.screen.size)
     if not lines:
         return []
@@ -79,15 +79,16 @@ def _listed_line(head: OpenHead, number: int) -> Words:
     return Words(text, head.side_width, "reverse bold" if here else "")
 
 
-def _cursor_pane(head: OpenHead, room: int) -> list[SideLine]:
+def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
+    """Returns ``count`` lines: the cursor's numbers, its strongest keys, and a minimap if lines are left for it."""
     minimap = _minimap(head) if head.scrolled else []
     above = _cursor_lines(head)
-    keys = _key_lines(head, max(room - len(above) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, room)))
-    shown = [*above, *keys]
-    left = room - len(shown)
-    if len(minimap) >= left:
-        return shown[:room]
-    return [*shown, *[EMPTY] * (left - len(minimap)), *minimap]
+    most = max(count - len(above) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, count))
+    shown = [*above, *_key_lines(head, most)]
+    free = count - len(shown)
+    if len(minimap) >= free:
+        return shown[:count]
+    return [*shown, *[EMPTY] * (free - len(minimap)), *minimap]
 
 
 def _cursor_lines(head: OpenHead) -> list[SideLine]:
@@ -106,7 +107,7 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
 
 
 def _side_by_side(head: OpenHead) -> list[str]:
-    """The cursor's number in each of the heads."""
+    """Returns the cursor's number in each of the heads side by side."""
     session, state = head.screen.session, head.state
     rows = [session.row(number, state.view, state.query) for number in head.heads]
     shown = [
@@ -122,15 +123,21 @@ def _cursor_numbers(head: OpenHead) -> list[str]:
     row, key, view = head.row, head.state.key, head.state.view
     score = f" score  {row.scores[key]:.4f}"
     if np.isnan(row.scores[key]):
-        made = head.state.head >= head.screen.session.recorded
-        score = " a word has no score" if view.words else "" if made else " score  NaN"
+        combined = head.state.head >= head.screen.session.recorded
+        score = " a word has no score" if view.words else "" if combined else " score  NaN"
     if not row.visible[key]:
-        return [" masked: may not look", score]
+        return [" masked: cannot be seen", score]
     return [weight_text(head, row, key), score]
 
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
-    """The weight of a key, or what stands in its place, and its change."""
+    """Returns the weight or the contribution of a key, and its change.
+
+    Args:
+        head: the open head.
+        row: the numbers of the cursor's query.
+        key: the key, in units.
+    """
     quantity = head.screen.session.weights
     if quantity is not PERCENT:
         return f" {quantity.name.split(' ')[0]} {row.weights[key]:.4f}"
@@ -138,36 +145,37 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
     return text if row.change is None else f"{text} {row.change[key]:+.2%}"
 
 
-def _key_lines(head: OpenHead, room: int) -> list[SideLine]:
-    """As many of the strongest keys as there is room for, each with its number and a bar."""
+def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
+    """Returns up to ``count`` lines of the strongest keys, each with its number and a bar."""
     if not head.strongest:
-        return [SideLine(Words(" none is visible", style="dim"))]
-    listed = head.strongest[: max(0, room)]
+        return [SideLine(Words(" every key is masked", style="dim"))]
+    listed = head.strongest[: max(0, count)]
     shown = np.abs(head.row.shown(head.state.view)[listed])
     most = 1.0 if head.panel.quantity is PERCENT else float(shown[np.isfinite(shown)].max(initial=0)) or 1.0
     return [SideLine(_key_line(head, key, most), key=key) for key in listed]
 
 
 def _key_line(head: OpenHead, key: int, most: float) -> Box:
-    """The label stands last: a terminal may take more columns for it than are counted."""
+    """Composes the line of a key; its label comes last, since a terminal may draw it wider than it is counted."""
     value = float(head.row.shown(head.state.view)[key])
     number = f"{quantity_text(head.panel.quantity, value):>6}"
-    room = head.side_width - BAR_WIDTH - len(number) - 3
+    width = head.side_width - BAR_WIDTH - len(number) - 3
     here = key == head.state.key
     return Beside(
         (
             Words(f"{'▸' if here else ' '}{number} ", style="bold" if here else ""),
             ShareBar(value, most, BAR_WIDTH, "" if here else "dim"),
-            Words(f" {told_apart(head.keys, key)}", 1 + room, "bold" if here else ""),
+            Words(f" {told_apart(head.keys, key)}", 1 + width, "bold" if here else ""),
         )
     )
 
 
 def _minimap(head: OpenHead) -> list[SideLine]:
-    """The whole head small, what is not on the screen darkened: two rows a line."""
+    """Returns the lines of the minimap: the whole head, with the part off the screen darkened."""
     rows, columns = (slice(0, len(each)) for each in (head.queries, head.keys))
     size = MINIMAP_LINES * 2, head.side_width - 2
-    finest = map(max, (head.whole.queries.cells, head.whole.keys.cells), size)  # as the map is before it is zoomed
+    # as many cells as the map has before it is zoomed, since these are often in the cache
+    finest = map(max, (head.whole.queries.cells, head.whole.keys.cells), size)
     whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *finest)
     block = pool(whole, *size, mean=means(head.state.view))
     bright, height = _on_screen(head, block.values.shape), len(block.values)
@@ -181,7 +189,7 @@ def _minimap(head: OpenHead) -> list[SideLine]:
 
 
 def _on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
-    """Which pixels of the minimap are on the screen, ``(rows, columns)``."""
+    """Returns True for each pixel of the minimap that is on the screen, ``(rows, columns)``."""
     marks = []
     axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
     for axis, pixels, count in axes:

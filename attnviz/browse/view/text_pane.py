@@ -1,4 +1,4 @@
-"""A row as running text: each token on the colour of its value, the part about the cursor where not all fits."""
+"""Composes a row of a map as running text with shaded tokens, around the cursor if not all fits."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from attnviz.text.units import Units
 
 @dataclass(frozen=True, eq=False)
 class ShadedTokens:
-    """Tokens, and the colours that they stand on.
+    """Tokens with the values that shade them.
 
     Attributes:
-        units: the tokens.
-        values: one each.
-        visible: which of them are seen.
-        scale: the colours of the values.
-        cursor: the token under the cursor.
+        units: the tokens or groups of them.
+        values: the value of each unit, ``(units,)``.
+        visible: False for masked units, ``(units,)``.
+        scale: the colour scale.
+        cursor: the unit under the cursor.
     """
 
     units: Units
@@ -34,7 +34,13 @@ class ShadedTokens:
 
 
 def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
-    """The tokens as at most so many lines."""
+    """Composes the tokens as a paragraph.
+
+    Args:
+        tokens: the tokens.
+        width: columns of the pane.
+        most: the most lines.
+    """
     match tokens.units.tokens.canvas:
         case Text():
             lines = tuple(map(tuple, wrapped(tokens, width, most)))
@@ -44,14 +50,28 @@ def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
 
 
 def token_at(tokens: ShadedTokens, width: int, most: int, x: int, y: int) -> int | None:
-    """The token under a place of the pane, if there is one."""
+    """Returns the token under a position of the pane; ``None`` if there is none.
+
+    Args:
+        tokens: the tokens.
+        width: columns of the pane.
+        most: the most lines.
+        x: the column of the pane.
+        y: the line of the pane.
+    """
     lines = wrapped(tokens, width, most)
     places = [place for place, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
     return places[x] if x < len(places) else None
 
 
 def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
-    """The tokens in lines of text, those about the cursor where not all fit."""
+    """Returns the tokens in lines, those around the cursor if not all fit.
+
+    Args:
+        tokens: the tokens.
+        columns: columns of the pane.
+        most: the most lines.
+    """
     units, cursor, width = tokens.units, tokens.cursor, columns - 2
     start = max(0, cursor - width * most // 2) if len(units) > width * most else 0
     lines: list[list[Piece]] = [[(None, " ")]]
@@ -75,7 +95,7 @@ def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
 
 
 def told_apart(units: Units, place: int) -> str:
-    """A token's text, with its number where other tokens have the same."""
+    """Returns a token's text, with its number if another token has the same text."""
     label = units.labels[place]
     return f"{label} {units.starts[place]}" if label in _repeated(units) else label
 

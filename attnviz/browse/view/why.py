@@ -1,4 +1,4 @@
-"""Why a weight: of the cursor's pair the features of query and key, and how their products sum to the score."""
+"""Explains the weight under the cursor: query and key features and their products, which sum to the score."""
 
 from textwrap import wrap
 
@@ -9,46 +9,44 @@ from attnviz.browse.view.boxes import Beside, Box, ShareBar, Words
 from attnviz.browse.view.opened import OpenHead
 
 BAR_WIDTH = 4  # columns
-NO_FACTORS = (
-    "The recording holds weights, no queries and keys: those of long texts do, and of others what --factored records."
-)
-MADE = "This is made of several heads; Esc goes back to one."
+NO_FACTORS = "This recording holds weights, but no queries and keys; record it with --factored to keep them."
+COMBINED_HEAD = "This map combines several heads; Esc goes back to one."
 
 
-def why_lines(head: OpenHead, room: int) -> list[Box]:
-    """q, k and q·k of the features with the largest shares of the score, the others summed up, and the score."""
+def why_lines(head: OpenHead, count: int) -> list[Box]:
+    """Returns up to ``count`` lines: q, k and q·k of the features with the largest terms, the rest, and the score."""
     session, state = head.screen.session, head.state
     maps, number = session.heads[state.head]
     names = head.queries.labels[state.query], head.keys.labels[state.key]
     title = Words(" why “{}” → “{}”".format(*names), style="bold")
     factors = maps.cell_factors()
     if factors is None:
-        told = MADE if state.head >= session.recorded else NO_FACTORS
-        return [title, *(Words(f" {line}") for line in wrap(told, head.side_width - 2, break_on_hyphens=False))]
+        reason = COMBINED_HEAD if state.head >= session.recorded else NO_FACTORS
+        return [title, *(Words(f" {line}") for line in wrap(reason, head.side_width - 2, break_on_hyphens=False))]
     place = maps.positions((number,))[0]
     query, key = (int(units.starts[at]) for units, at in ((head.queries, state.query), (head.keys, state.key)))
     q = np.asarray(factors.queries[place, slice(query, query + 1)], dtype=np.float64)[0]
     k = np.asarray(factors.keys[factors.key_heads[place], slice(key, key + 1)], dtype=np.float64)[0]
-    return [title, *_feature_lines(q, k, factors.scale, room), *_sum_lines(q, k, factors.scale, head)]
+    return [title, *_feature_lines(q, k, factors.scale, count), *_sum_lines(q, k, factors.scale, head)]
 
 
-def _feature_lines(q: Float64Array, k: Float64Array, scale: float, room: int) -> list[Box]:
-    """A line for each of as many features as there is room for, and one for the others."""
-    shares = q * k * scale
-    order = np.argsort(-np.abs(shares), kind="stable")
-    listed, rest = order[: max(1, room - 5)], order[max(1, room - 5) :]
-    most = float(np.abs(shares).max(initial=0))
-    lines: list[Box] = [Words(" feature      q      k  share", style="dim")]
+def _feature_lines(q: Float64Array, k: Float64Array, scale: float, count: int) -> list[Box]:
+    """Returns a line per feature and one for the rest; with title, sum and score they fit into ``count`` lines."""
+    terms = q * k * scale
+    order = np.argsort(-np.abs(terms), kind="stable")
+    listed, rest = order[: max(1, count - 5)], order[max(1, count - 5) :]
+    most = float(np.abs(terms).max(initial=0))
+    lines: list[Box] = [Words(" feature      q      k   term", style="dim")]
     for feature in listed.tolist():
-        numbers = f" {feature:>7} {q[feature]:>6.2f} {k[feature]:>6.2f} {shares[feature]:>6.2f} "
-        lines.append(Beside((Words(numbers), ShareBar(float(shares[feature]), most, BAR_WIDTH, "dim"))))
+        numbers = f" {feature:>7} {q[feature]:>6.2f} {k[feature]:>6.2f} {terms[feature]:>6.2f} "
+        lines.append(Beside((Words(numbers), ShareBar(float(terms[feature]), most, BAR_WIDTH, "dim"))))
     if len(rest):
-        lines.append(Words(f" {len(rest)} more".ljust(22) + f" {shares[rest].sum():>6.2f}"))
+        lines.append(Words(f" {len(rest)} more".ljust(22) + f" {terms[rest].sum():>6.2f}"))
     return lines
 
 
 def _sum_lines(q: Float64Array, k: Float64Array, scale: float, head: OpenHead) -> list[Box]:
-    """The sum of all features, and the score where bias and cap make it another."""
+    """Returns the sum of all terms, and the score if a bias or a soft cap changes it."""
     total = (q * k * scale).sum()
     score = float(head.row.scores[head.state.key])
     lines: list[Box] = [Words(" q·k · scale".ljust(22) + f" {total:>6.2f}", style="bold")]

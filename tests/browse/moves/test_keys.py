@@ -6,7 +6,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen, first_state, settle, strongest_keys
-from attnviz.browse.moves.finding import filter_heads, find, metrics_meant
+from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
 from attnviz.browse.moves.keys import BINDINGS, press
 from attnviz.browse.moves.layout import levels, map_of, tiles
 from attnviz.browse.session.session import Session
@@ -253,7 +253,7 @@ def test_beginning_of_a_metric_sorts_by_it(recording: Recording) -> None:
     screen = screen_of(recording)
     assert find(screen, State(), "ind").view.order == "induction"
     assert "no head, metric or token" in find(screen, State(), "s").message  # self, sink, special, spread, stripe
-    assert metrics_meant("", METRICS)[:2] == ["induction", "previous"]
+    assert matching_metrics("", METRICS)[:2] == ["induction", "previous"]
 
 
 def test_terminal_without_room_answers_no_key(recording: Recording) -> None:
@@ -272,8 +272,8 @@ def test_words_have_no_scores(recording: Recording) -> None:
 def test_sorting_in_a_head_acts_on_tab_and_says_so(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "enter", "o")
-    assert "Tab goes through heads by entropy, the most first" in state.message
-    assert "the least first" in after(screen, "r", state=state).message
+    assert "Tab opens heads by entropy, the largest first" in state.message
+    assert "the smallest first" in after(screen, "r", state=state).message
     assert "order of layers" in after(screen, "O", state=state).message
 
 

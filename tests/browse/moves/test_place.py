@@ -54,7 +54,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
     screen, shows = screen_of(recording), example["shows"]
     for address in (example["written"], *example["also"]):
         state = read_place(screen, State(), address)
-        how, sources = screen.session.made_of(state.head)
+        how, sources = screen.session.combination_of(state.head)
         heads = [screen.session.names[head] for head in (*sources, *state.beside)] if state.opened else []
         assert heads == shows["heads"]
         assert (how or "side") == shows.get("together", "side")
@@ -88,8 +88,8 @@ def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("nonsense", "is no place; 'head=3.4&query=it' works"),
-        ("head=7.7", r"no head '7.7'; 0.0 to 1.2 work"),
+        ("nonsense", "is not a place; use 'head=3.4&query=it' or"),
+        ("head=7.7", r"no head '7.7'; choose 0.0 to 1.2"),
         ("query=zebra", "no query 'zebra' among the tokens"),
         ("filter=previous>", "is no test of a head"),
         ("filter=layer:9", "leaves none of 6 heads"),

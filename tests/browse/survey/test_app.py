@@ -178,7 +178,7 @@ def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path)
         browser.action_points()
         browser.save_as(tmp_path / "points.svg")
         browser.save_as(tmp_path / "points.svg")
-        assert "exists; another name works" in said(browser)
+        assert "exists; choose another name" in said(browser)
 
     played(survey, play)
     assert (tmp_path / "head.svg").read_bytes() != (tmp_path / "points.svg").read_bytes()

@@ -1,6 +1,6 @@
 import pytest
 
-from attnviz.browse.clicks import clicked, said_under
+from attnviz.browse.clicks import clicked, described_under
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import ACTIONS, BINDINGS, Binding, press
@@ -40,7 +40,7 @@ def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
         state = press(screen, state, key)
     for x in (0, 3, 60, 119):
         assert clicked(screen, state, x, 0, again=False) == ("", state)
-        assert said_under(screen, state, x, 0) == ""
+        assert described_under(screen, state, x, 0) == ""
 
 
 def test_palette_has_every_key_that_acts() -> None:

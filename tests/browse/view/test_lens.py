@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.clicks import clicked, said_under
+from attnviz.browse.clicks import clicked, described_under
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find
@@ -149,7 +149,7 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     key, moved = clicked(screen, state, x, 4, again=False)
     assert (key, moved.head, moved.key) == ("", 2, 3)
     assert clicked(screen, moved, 1, 4, again=False)[0] == "enter"
-    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in said_under(screen, state, x, 4)
+    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in described_under(screen, state, x, 4)
 
 
 @pytest.mark.parametrize("turned", [False, True])

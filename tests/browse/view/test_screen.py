@@ -27,7 +27,7 @@ OVERVIEW = """\
 .....@@. @.......
 
  head 0.4: previous token 1.00  0% ..---++###@@ 100%
- Enter opens  / finds  o sorts  f filters  ? keys  q quits"""
+ Enter open  / find  o sort  f filter  ? keys  q quit"""
 
 HEAD = """\
  head 0.4: previous token 1.00  weights              a test
@@ -43,7 +43,7 @@ HEAD = """\
 
 
  queries 0-6 of 8, keys 0-7 of 8
- + zooms  / finds  Esc back  ? keys  q quits"""
+ + zoom  / find  a in all heads  Esc back  ? keys  q quit"""
 
 SORTED = """\
  4 heads  weights · by previous                      a test
@@ -81,7 +81,7 @@ def test_head_shows_its_map_the_row_of_the_cursor_and_the_text(screen: Screen) -
 
 def test_sorted_heads_have_their_number_beside_their_name(screen: Screen) -> None:
     state = press(screen, first_state(screen), "slash")
-    assert "or what to sort by: induction" in text(draw_screen(screen, state))
+    assert "or metric: induction" in text(draw_screen(screen, state))
     state = replace(state, prompt=None, view=replace(state.view, order="previous"))
     assert text(draw_screen(screen, state)).startswith(SORTED)
 

@@ -99,7 +99,7 @@ def test_every_number_follows_from_those_before_and_is_the_models_own(name: str,
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("Gemma2", "soft cap, 2"), ("Bloom", "position bias"), ("Llama", "4 heads share 2 sets of keys")],
+    [("Gemma2", "soft cap, 2"), ("Bloom", "position bias"), ("Llama", "4 query heads share 2 key/value heads")],
 )
 def test_what_a_model_does_besides_is_said(name: str, said: str) -> None:
     steps = explain(computed(model_of(name, "eager")), 1).steps
@@ -112,9 +112,9 @@ def test_steps_are_those_that_were_observed_and_others_are_refused() -> None:
     told = explain(found, 3)
     names = "tokens heads scores scaling mask softmax sum join output contributions"
     assert [step.name for step in told.steps] == names.split()
-    assert "tiny, taken from its own forward pass" in told.remarks[0]
+    assert "the forward pass of tiny" in told.remarks[0]
     for step in ("embedding", "projections", "dropout", "ablation"):
-        with pytest.raises(AttnvizError, match=f"step='{step}' is not told of a run that was observed"):
+        with pytest.raises(AttnvizError, match=f"step='{step}' needs numbers that are not captured from a model"):
             explain(found, 3, step)
 
 
