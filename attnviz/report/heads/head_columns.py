@@ -32,7 +32,7 @@ class Column(Generic[Item]):
     Attributes:
         header: over it.
         cell: what it says of an item.
-        bar: how long the bar beside that is, 0 to 1, ``None`` for none; ``None`` for a column without bars.
+        bar: length of the bar beside that, -1 to 1, ``None`` for none; ``None`` for a column without bars.
         align: ``<`` or ``>``.
     """
 
@@ -53,9 +53,9 @@ def listed(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
 
 
 def share_of(numbers: Sequence[float]) -> Callable[[float], float]:
-    """What gives the length of a number's bar, of which the largest of all is 1."""
+    """Returns a function that gives a number's bar: its share, with its sign, of the largest number's size."""
     most = max(map(abs, numbers), default=0.0) or 1.0
-    return lambda number: abs(number) / most
+    return lambda number: number / most
 
 
 def interval(margin: float) -> str:

@@ -14,6 +14,7 @@ from attnviz.report.picture.panels import EFFECT, Panel
 from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
+IS_WORSE = {"loss": 1, "accuracy": -1}  # the sign of a change for the worse; other metrics have neither
 UNIT_WORDS = {"nats": " in nats", "share": ", a share of 1"}
 NOT_A_CAUSE_ALONE = (
     "An ablation is an intervention: it says what this model does without a head here, and a head without effect may "
@@ -83,15 +84,22 @@ def _summary(effects: Effects) -> Summary:
 
 
 def _caption(effects: Effects) -> str:
-    most = effects.sorted()[0]
+    most = effects.rows[-1] if effects.greedy else effects.sorted()[0]
     over = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
-    what = "heads" if len(most.heads) > 1 else "head"
-    said = (
-        f"in all, without {what} {effects.rows[-1].name}, it becomes {effects.baseline + effects.rows[-1].mean:.4f}"
-        if effects.greedy
-        else f"most changes without {what} {most.name}: {effects.baseline + most.mean:.4f}"
-    )
-    return f"What {effects.model} loses without heads: {effects.metric} {effects.baseline:.4f} with all{over}; {said}."
+    heads = f"{'heads' if len(most.heads) > 1 else 'head'} {most.name}"
+    without = f"without all of {heads}" if effects.greedy and len(most.heads) > 1 else f"without {heads}"
+    direction = f"{without} it {_moves(effects, most.mean)}" + ("" if effects.greedy else ", the largest change")
+    with_all = f"{effects.metric} {effects.baseline:.4f} with all{over}"
+    return f"What {effects.model} loses without heads: {with_all}; {direction}."
+
+
+def _moves(effects: Effects, change: float) -> str:
+    """The direction of a change, the number that it leads to, and if that is better or worse."""
+    if not change:
+        return f"stays {effects.baseline:.4f}"
+    verdict = change * IS_WORSE.get(effects.metric, 0)
+    which_is = f" ({'worse' if verdict > 0 else 'better'})" if verdict else ""
+    return f"{'rises' if change > 0 else 'falls'} to {effects.baseline + change:.4f}{which_is}"
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_ea
     assert isinstance(report, HeadList)
     assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
     assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
-    assert "most changes without heads 0.1+1.0: 3.6000" in report.caption
+    assert "without heads 0.1+1.0 it rises to 3.6000 (worse), the largest change" in report.caption
     assert any("An ablation is an intervention" in remark for remark in report.remarks)
 
 
