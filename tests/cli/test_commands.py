@@ -287,3 +287,8 @@ def test_an_existing_file_is_refused_before_any_work(
 def test_text_of_a_file_that_ends_like_a_recording_is_text(attnviz: Streams, in_folder: Path) -> None:
     (in_folder / "notes.txt").write_text("I saved run.safetensors", encoding="utf-8")
     assert "run.safetensors" in attnviz.run("show", "--file", "notes.txt")
+
+
+def test_a_text_of_one_token_says_that_its_weight_must_be_one(attnviz: Streams) -> None:
+    assert "Every query sees one key" in attnviz.run("show", "a")
+    assert "Every query sees one key" not in attnviz.run("show", "a b", "--causal")
