@@ -1,7 +1,7 @@
 """What a command found of heads to a Report: a list of it, or layers by heads as a picture."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
@@ -11,6 +11,7 @@ from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadAtlas, HeadList, Heatmaps, Results, Summary
 from attnviz.report.picture.scales import share_scales
 
+MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
 FoundReport = HeadList | Heatmaps | HeadAtlas
 OF_PICTURE = ("Rows are layers, columns heads.",)
 OF_CHANGES = ("Rows are layers, columns heads; colours are after less before.",)
@@ -59,4 +60,8 @@ class Found:
             raise AttnvizError(self.refusal)
         panels = share_scales(self.panels(), look)
         said |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
-        return HeadAtlas(**said, results=self.results) if isinstance(self.results, HeadFrame) else Heatmaps(**said)
+        if isinstance(self.results, HeadFrame):
+            return HeadAtlas(**said, results=self.results)
+        if len(panels) == 1 and panels[0].values.size <= MAX_NUMBERED:
+            said["look"] = replace(look, annotate=True)
+        return Heatmaps(**said)

@@ -1,5 +1,6 @@
 """The layout of pages of maps: titles are whole, and colour bars and their letters keep their places."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_le
     layout = layout_of(size="column")
     assert len(layout.bars) > 1
     assert max(bar.box.y + bar.box.height for bar in layout.bars) < min(place.box.y for place in layout.places)
-    for left, right in zip(layout.bars, layout.bars[1:], strict=False):
+    for left, right in pairwise(layout.bars):
         assert left.box.x + left.box.width < right.box.x
     assert all(bar.points <= layout.labels for bar in layout.bars)
 
@@ -67,7 +68,7 @@ def test_names_of_axes_are_no_larger_than_titles_or_labels(layout_of: Any) -> No
 @pytest.mark.parametrize("chosen", [{}, {"all": True}, {"size": "16:9"}])
 def test_colour_bars_beside_the_panels_leave_space_for_their_names(chosen: dict[str, Any]) -> None:
     bars = atlas(**chosen).bars
-    for upper, lower in zip(bars, bars[1:], strict=False):
+    for upper, lower in pairwise(bars):
         name = len(lower.name) * lower.points * 1.3 / 72
         assert upper.box.y - upper.points / 144 > lower.box.y + lower.box.height + name
 

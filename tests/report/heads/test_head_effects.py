@@ -1,5 +1,6 @@
 """Effects of heads as a list and as a picture."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,3 +69,10 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
         effects_report(EFFECTS, options(".html"))
     with pytest.raises(AttnvizError, match="shows what is lost without single heads"):
         effects_report(replace(EFFECTS, rows=ROWS[2:]), options(".svg"))
+
+
+def test_a_small_picture_shows_its_numbers() -> None:
+    report = effects_report(EFFECTS, options(".svg"))
+    assert isinstance(report, Heatmaps)
+    assert report.look.annotate
+    assert re.search(r">\+0\.60+<", draw(report, ".svg").decode())
