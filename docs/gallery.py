@@ -93,7 +93,7 @@ SHOWN = (
         "heads",
         'heads "the cat sat. the cat sat" --model trained',
         "Which head does what, in words, with the numbers behind them.",
-        (r"0\.0 +previous token 1\.00", r"1\.1 +induction 1\.00", "Sink: on the key that receives most"),
+        (r"0\.0 +previous token 1\.00", r"1\.1 +induction 1\.00", "Sink: weight on the key that receives most"),
     ),
     Shown(
         "compare",
@@ -166,7 +166,7 @@ SHOWN = (
         f'heads "{SENTENCE}" --model ./minilm',
         "Eight metrics of every head, layer by layer: one bright cell at 0.2 under previous, and sinks in the "
         "later layers.",
-        ("What 72 heads do",),
+        ("Metrics of 72 heads",),
         ".png",
     ),
     Shown(

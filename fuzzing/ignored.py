@@ -1,14 +1,24 @@
 """Looks for options that a command takes and ignores: ``python -m fuzzing.ignored``.
 
-Each option of each command is added to a line that is valid without it. If the answer stays the same and standard
-error says nothing about it, the option was dropped: it should be refused, or said to change nothing.
+Each option of each command is typed beside a line that works without it. The same answer, and no word on the standard
+error stream, is an option that was dropped: it should have been refused, or said to change nothing.
+
+``python -m fuzzing.ignored pairs --minutes 60`` types every two options of a command together, in an order drawn from
+``--seed``: a traceback, and an option that changes a line alone but not beside the other, are printed.
 """
 
+import argparse
 import os
+import random
 import shlex
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import typer.main
@@ -30,6 +40,16 @@ explain 'a b a b'
 explain 'a b a b' --model trained
 ablate 'a b a b' --model trained
 """
+PAIRED = (
+    LINES
+    + """\
+explain 'a b a b' -o - --format md
+ablate --model trained
+show 'a b a b' -o - --format html
+heads 'a b a b' -o - --format svg
+battery --model trained --json
+"""
+)
 VALUES = """\
 attention=encoder axes=previous,sink batch=two.txt by=mean cmap=magma color-scale=log context=c dpi=50 dropout=0.3
 effects=effects.json embed-dim=8 file=two.txt font-size=20 format=json generate=2 init=uniform keys=0:2 limits=0:0.3
@@ -58,33 +78,108 @@ def answered(line: str, folder: Path) -> tuple[int, bytes]:
         return code, said.read()
 
 
-def dropped(folder: Path) -> list[str]:
-    """Returns the command lines with an option that silently changes nothing."""
+def typed_options(line: str) -> dict[str, str]:
+    """Returns the options that can be added to a line, by name, as they are typed."""
     values = dict(word.split("=", 1) for word in VALUES.split())
-    commands, found = typer.main.get_command(app).commands, []  # type: ignore[attr-defined]
+    commands: Any = typer.main.get_command(app)
+    options = {}
+    for parameter in commands.commands[line.split(maxsplit=1)[0]].params:
+        name, is_flag = parameter.opts[0].removeprefix("--"), getattr(parameter, "is_flag", False)
+        if name not in SAME and f"--{name}" not in line and (is_flag or name in values):
+            options[name] = f"--{name}" + ("" if is_flag else f" {shlex.quote(values[name])}")
+    return options
+
+
+def dropped(folder: Path) -> list[str]:
+    """Returns the lines with an option that changes nothing, and of which nothing is said."""
+    found = []
     for line in LINES.splitlines():
         without = answered(line, folder)
         assert without[0] == 0, (line, without)
-        for parameter in commands[line.split()[0]].params:
-            name, is_flag = parameter.opts[0].removeprefix("--"), getattr(parameter, "is_flag", False)
-            if name in SAME or f"--{name}" in line or not (is_flag or name in values):
-                continue
-            typed = f"{line} --{name}" + ("" if is_flag else f" {shlex.quote(values[name])}")
-            if answered(typed, folder) == without:
-                found.append(typed)
+        for option in typed_options(line).values():
+            if answered(f"{line} {option}", folder) == without:
+                found.append(f"{line} {option}")
     return found
 
 
-if __name__ == "__main__":
+def pairs(seed: int) -> list[tuple[str, str, str]]:
+    """Returns every line with every two of its options, in an order that the seed draws."""
+    found = [
+        (line, first, second)
+        for line in PAIRED.splitlines()
+        for first, second in combinations(typed_options(line).values(), 2)
+    ]
+    random.Random(seed).shuffle(found)
+    return found
+
+
+Answers = dict[str, tuple[int, bytes]]
+
+
+def trouble(line: str, first: str, second: str, folder: Path, known: Answers) -> str | None:
+    """Returns what is wrong with a line that has two options: a traceback, or an option that is lost beside the other.
+
+    An answer that takes both is unlike that to each alone; where one of both is refused or changes nothing alone, or
+    both together are refused, nothing is lost. ``known`` keeps the answers to lines with one option, or none.
+    """
+    both = f"{line} {first} {second}"
+    try:
+        together = answered(both, folder)
+        if together[0] != 0:
+            return None
+        alone = (line, f"{line} {first}", f"{line} {second}")
+        known |= {each: answered(each, folder) for each in alone if each not in known}
+        without, one, other = (known[each] for each in alone)
+    except Exception as error:
+        return f"{both}: {type(error).__name__}: {error}"
+    if any(each[0] != 0 or each == without for each in (one, other)):
+        return None
+    lost = [option for option, other_alone in ((second, one), (first, other)) if other_alone == together]
+    return f"{both}: {lost[0]} is lost" if lost else None
+
+
+def troubles(seconds: float, seed: int, folder: Path) -> tuple[int, list[str]]:
+    """Returns how many pairs were tried within the time, and what was wrong with them."""
+    end, tried, found, known = time.monotonic() + seconds, 0, list[str](), Answers()
+    for line, first, second in pairs(seed):
+        if time.monotonic() > end:
+            break
+        tried += 1
+        if (said := trouble(line, first, second, folder, known)) is not None:
+            found.append(said)
+    return tried, found
+
+
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """Within, the working folder is one with the files that the lines name, and nothing is piped."""
+    before = Path.cwd()
     with tempfile.TemporaryDirectory() as name, patch("attnviz.cli.input.is_piped", lambda: False):
         os.chdir(name)
-        Path("two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")
-        for line in (
-            "record 'Life is short' -o run.safetensors",
-            "survey two.txt --model trained -o survey.safetensors",
-            "ablate 'a b a b' --model trained -o effects.json",
-        ):
-            assert main(shlex.split(line)) == 0
-        lines = dropped(Path(name))
-        print("\n".join(lines) or "every option is seen, refused or said")
-        sys.exit(bool(lines))
+        try:
+            Path("two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")
+            for line in (
+                "record 'Life is short' -o run.safetensors",
+                "survey two.txt --model trained -o survey.safetensors",
+                "ablate 'a b a b' --model trained -o effects.json",
+            ):
+                assert main(shlex.split(line)) == 0
+            yield Path(name)
+        finally:
+            os.chdir(before)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m fuzzing.ignored", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("pairs",), help="every two options, and not each alone")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for the pairs")
+    parser.add_argument("--seed", type=int, default=0, help="of their order")
+    chosen = parser.parse_args()
+    with workplace() as place:
+        if chosen.what == "pairs":
+            count, lines = troubles(chosen.minutes * 60, chosen.seed, place)
+            print("\n".join(lines) or "nothing is lost", f"({count} pairs)")
+        else:
+            lines = dropped(place)
+            print("\n".join(lines) or "every option is seen, refused or said")
+    sys.exit(bool(lines))

@@ -19,7 +19,7 @@ from attnviz.base.files import atomic_file
 from attnviz.metrics.metrics import measure
 from attnviz.models.attention_stack import AttentionStack
 from attnviz.models.stack_maps import dense_maps
-from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, seen_before
+from attnviz.models.trained import MODEL_FILE, START_TOKEN, TRAINED_TOKENS, build_model, causal_cells
 from attnviz.models.trained_repeats import HELD_OUT_TEXTS, HELD_OUT_TOKENS, held_out_repeats
 from attnviz.text.tokens import Tokens
 
@@ -110,7 +110,7 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
     with torch.no_grad():
         logits, runs = model.outputs(ids)
     right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]
-    names, visible, tokens = ("previous", "induction"), seen_before(ids.shape[1]), [numbered(each) for each in ids]
+    names, visible, tokens = ("previous", "induction"), causal_cells(ids.shape[1]), [numbered(each) for each in ids]
     numbers = [
         [measure(dense_maps(run, each, each, visible, item=text), names) for text, each in enumerate(tokens)]
         for run in runs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.options import declared_options, refuse_alone
 from attnviz.maps.recording import Recording
-from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_unseen
+from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_ineffective
 from attnviz.render.formats import draw as draw_report
 from attnviz.render.terminal.console import on_terminal
 from attnviz.report.picture.look import Look, LookOptions
@@ -153,4 +153,4 @@ def _refuse_ignored(options: DrawOptions, suffix: str) -> None:
     """Raises AttnvizError if an option has no effect beside the other options, or in files of this suffix."""
     declared = declared_options(Rank) | declared_options(Reduction)
     refuse_alone(options, declared, {name for name, value in options.items() if value is not None})
-    refuse_unseen(options, suffix)
+    refuse_ineffective(options, suffix)

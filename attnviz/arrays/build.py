@@ -48,6 +48,12 @@ def from_arrays(
 
     Raises:
         AttnvizError: for a shape that is none of these, NaN, rows that do not sum to 1, or labels of another number.
+
+    Example:
+        >>> import attnviz, numpy
+        >>> recording = attnviz.from_arrays(weights=numpy.full((2, 3, 3), 1 / 3), tokens=["a", "b", "c"])
+        >>> recording.maps[0].heads, recording.maps[0].key_tokens.labels
+        ((0, 1), ('a', 'b', 'c'))
     """
     if (queries is None) != (keys is None):
         raise AttnvizError("queries and keys belong together; give both, or weights or scores instead")

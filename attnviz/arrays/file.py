@@ -1,6 +1,5 @@
 """Reads the attention that other programs wrote as .npz, .npy or .safetensors, and the numbers that attnviz wrote."""
 
-import json
 import re
 import zipfile
 from pathlib import Path
@@ -12,12 +11,13 @@ from numpy.typing import NDArray
 from attnviz.arrays.build import from_arrays
 from attnviz.base.errors import AttnvizError, known_names
 from attnviz.base.machine import refuse_without_room
-from attnviz.base.reading import read_text
+from attnviz.base.reading import open_file, parse_json, read_lines
 from attnviz.maps.recording import Recording
 
 FIELDS = ("weights", "scores", "queries", "keys")  # after the name of a layer, as in ``12.weights``, or alone
 LABELS = ("tokens", "query_tokens")
 MAX_ARRAYS = 100_000  # of one file
+MAX_LABEL_BYTES = 100_000_000
 MAX_LISTED = 5  # names of arrays in a refusal
 ABOUT = "about"
 Arrays = dict[str, NDArray[Any]]
@@ -36,7 +36,7 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
         AttnvizError: if a file cannot be read, needs pickle, or has no attention in it.
     """
     arrays, about = _load(path)
-    labels = None if tokens is None else read_text(tokens).removesuffix("\n").split("\n")
+    labels = None if tokens is None else read_lines(tokens, MAX_LABEL_BYTES, "a file of labels")
     if isinstance(about.get("heads"), list):
         from attnviz.arrays.numbers import recording_of_numbers
 
@@ -51,14 +51,10 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Returns the arrays by name, and what the file says about them."""
     readers = {".npy": _load_npy, ".npz": _load_npz, ".safetensors": _load_safetensors}
-    if path.is_dir() or (path.exists() and not path.is_file()):
-        raise AttnvizError(f"{str(path)!r} is not a file; give one that ends in {known_names(readers)}")
+    with open_file(path, f"one that ends in {known_names(readers)}"):  # refuses what is no regular file
+        refuse_without_room(path.stat().st_size, repr(str(path)), "give fewer heads")
     try:
         arrays, about = readers[path.suffix.lower()](path)
-    except FileNotFoundError:
-        raise AttnvizError(f"cannot read {str(path)!r}: there is no such file") from None
-    except MemoryError:
-        raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
         if isinstance(error, AttnvizError):
             raise
@@ -71,7 +67,6 @@ def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _load_npy(path: Path) -> tuple[Arrays, Any]:
-    refuse_without_room(path.stat().st_size, repr(str(path)), "give fewer heads")
     return {"weights": np.load(path, allow_pickle=False)}, {}
 
 
@@ -79,18 +74,17 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
     with zipfile.ZipFile(path) as archive:  # whose directory says how long each array is, and none is read further
         members = archive.infolist()
     if len(members) > MAX_ARRAYS:
-        raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays, and at most {MAX_ARRAYS} are read")
+        raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays; give at most {MAX_ARRAYS}")
     refuse_without_room(sum(member.file_size for member in members), repr(str(path)), "give fewer heads")
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     about = arrays.pop(ABOUT, None)
-    return arrays, {} if about is None else json.loads(str(about))
+    return arrays, {} if about is None else parse_json(str(about), f"{ABOUT!r} of {str(path)!r}")
 
 
 def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
     from safetensors import SafetensorError, safe_open
 
-    refuse_without_room(path.stat().st_size, repr(str(path)), "give fewer heads")
     try:
         with safe_open(str(path), framework="numpy") as file:
             about = dict(file.metadata() or {})
@@ -102,7 +96,7 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
     if half:
         arrays = {name: tensor.float().numpy() for name, tensor in arrays.items()}
     if "tokens" in about:
-        arrays["tokens"] = np.array(json.loads(about["tokens"]))
+        arrays["tokens"] = np.array(parse_json(about["tokens"], f"the tokens of {str(path)!r}"))
     return arrays, about
 
 

@@ -12,7 +12,7 @@ KERNEL_AXES = 4  # batch, heads, tokens, features
 EXACT_DTYPES = (torch.float32, torch.float64)  # in narrower dtypes the kernel sums exponentials that are rounded
 
 
-def has_kernel(device: torch.device) -> bool:
+def has_logsumexp_kernel(device: torch.device) -> bool:
     """True if torch has a kernel for this device that returns the log-sum-exp for every dtype."""
     return device.type == "cpu"
 
@@ -49,7 +49,7 @@ def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device)
         device: where attention is computed.
     """
     if device.type != "cuda":
-        return has_kernel(device)
+        return has_logsumexp_kernel(device)
     probe = torch.empty(1, 1, 8, features, dtype=dtype, device=device)
     parameters = _kernel_parameters(probe, probe)
     return can_use_flash_attention(parameters) or can_use_efficient_attention(parameters)
@@ -113,7 +113,8 @@ def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
     """True if torch itself would call the flash kernel of the CPU, so that calling it directly changes no bit."""
     tensors = [arguments[name] for name in ("query", "key", "value")]
     plain = all(
-        type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_kernel(tensor.device) for tensor in tensors
+        type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_logsumexp_kernel(tensor.device)
+        for tensor in tensors
     )
     plain = plain and arguments["query"].dtype in EXACT_DTYPES
     if not plain or arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):

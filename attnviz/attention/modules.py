@@ -24,7 +24,7 @@ from attnviz.attention.softmax import combine_masks, masked_softmax
 from attnviz.base.errors import AttnvizError, overflow
 
 
-class Attended(NamedTuple):
+class AttentionOutput(NamedTuple):
     """The output of an attention module, with every intermediate step.
 
     Attributes:
@@ -158,7 +158,7 @@ class MultiHeadAttention(nn.Module):
         context: Tensor | None = None,
         value_tokens: Tensor | None = None,
         padding: Tensor | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends from every token to every visible one, and returns every step.
 
         Args:
@@ -189,7 +189,7 @@ class MultiHeadAttention(nn.Module):
         mixed = dropped @ values  # (batch, heads, queries, value features of a head)
         output = self.output(self.join_heads(mixed))  # (batch, queries, features)
         output = output if self.batch_first else output.transpose(0, 1)  # (queries, batch, features)
-        return Attended(output, scores, weights, dropped, queries, keys, values, mixed)
+        return AttentionOutput(output, scores, weights, dropped, queries, keys, values, mixed)
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
@@ -317,11 +317,11 @@ class SeparateHeads(nn.Module):
         context: Tensor | None = None,
         value_tokens: Tensor | None = None,
         padding: Tensor | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends in every head, and returns every step; arguments and errors as in ``MultiHeadAttention.forward``."""
         calls = [
             head(tokens, visible, context=context, value_tokens=value_tokens, padding=padding) for head in self.heads
         ]
         output = self.output(torch.cat([call.output for call in calls], dim=-1))  # (batch, queries, features)
         steps = [torch.cat(parts, dim=1) for parts in zip(*(call[1:] for call in calls), strict=True)]
-        return Attended(output, *steps)  # each step: (batch, 1, ...) of one head -> (batch, heads, ...)
+        return AttentionOutput(output, *steps)  # each step: (batch, 1, ...) of one head -> (batch, heads, ...)

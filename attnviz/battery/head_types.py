@@ -9,8 +9,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.progress import track
-from attnviz.battery.needle import Retrieved, retrieved
-from attnviz.battery.probed_model import HeadName, ProbedModel
+from attnviz.battery.few_texts import with_few_texts
+from attnviz.battery.needle import RetrievalScores, retrieval_scores
+from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
 from attnviz.battery.random_tokens import detected, random_probes, segment_of
 from attnviz.battery.templates import delimiter_probes, template_probes
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
@@ -45,8 +46,8 @@ TYPES = {
         _type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
         _type("induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"),
         _type("successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"),
-        _type("delimiter", "on punctuation, in three samples", UNIFORM, "Clark et al. 2019"),
-        _type("first token", "on the first token, in the same samples", UNIFORM, "Xiao et al. 2024"),
+        _type("delimiter", "on punctuation, in paragraphs of a story", UNIFORM, "Clark et al. 2019"),
+        _type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),
         _type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
         _type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
         _type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
@@ -66,7 +67,7 @@ class HeadTypes:
         detected: the scores of ``detect_head`` of TransformerLens on some of the random texts, by type and head.
         texts: the token ids of these texts.
         remarks: notes about the tests for the reader.
-        written: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
+        predicted: ``(length, depth, share)`` per haystack: the share of the answer that the model itself predicts.
     """
 
     model: str
@@ -75,7 +76,7 @@ class HeadTypes:
     detected: Mapping[str, Scores]
     texts: Sequence[Sequence[int]]
     remarks: tuple[str, ...] = ()
-    written: tuple[tuple[int, float, float], ...] = ()
+    predicted: tuple[tuple[int, float, float], ...] = ()
 
     @cached_property
     def types(self) -> tuple[HeadType, ...]:
@@ -101,11 +102,11 @@ class HeadTypes:
         """Returns the means over texts of a number that is computed from scores and controls."""
         pairs = [self.tested[each.name] for each in self.types]
         found = [{head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs]
-        return frame_of_samples(self.types, found)
+        return with_few_texts(frame_of_samples(self.types, found))
 
     def is_clear(self, name: str) -> BoolArray:
-        """True for each head whose score is surely above its control, ``(heads,)``."""
-        return self.excess.column(name) > np.nan_to_num(self.excess.column(name, "margins"))
+        """True for each head whose score is surely above its control, ``(heads,)``; of one text none is."""
+        return self.excess.column(name) > self.excess.column(name, "margins")
 
     def as_rows(self) -> list[list[Any]]:
         """Returns a header and a row per type and head, with unrounded numbers."""
@@ -131,7 +132,7 @@ class HeadTypes:
             "left_out": dict(self.skipped),
             "heads": [row | {name: known_number(row[name]) for name in numbers} for row in self._rows()],
             "needles_written": [
-                {"length": length, "depth": depth, "share": share} for length, depth, share in self.written
+                {"length": length, "depth": depth, "share": share} for length, depth, share in self.predicted
             ],
             "detect_head": {"texts": [list(text) for text in self.texts], "scores": detections},
         }
@@ -171,11 +172,11 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in templates and name in WITHOUT}
         tests |= templates
     for name, (probes, controls) in track(list(tests.items()), "testing heads"):
-        found[name] = model.scores(probes)[0], model.scores(controls)[0]
+        found[name] = scores_by_text(model, probes, controls)
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
             found[name] = model.scores(probes)  # the control is what uniform attention gives
-    needles, remarks = retrieved(model, seed), list[str]()
+    needles, remarks = retrieval_scores(model, seed), list[str]()
     if needles is None or not needles.haystacks:
         skipped["retrieval"] = (
             "the model predicts no next token" if needles is None else "the model reads no text long enough"
@@ -190,13 +191,31 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         detected={name: detected(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
         remarks=(f"Random texts repeat {segment_of(model)} different tokens once.", *remarks),
-        written=()
+        predicted=()
         if needles is None
         else tuple(
             (each.length, each.depth, float(share))
             for each, share in zip(needles.haystacks, needles.written, strict=True)
         ),
     )
+
+
+def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
+    """Returns the scores of each different text, and the means of its controls.
+
+    Args:
+        model: the model.
+        probes: the texts, one a control; a text that has several controls stands there as often.
+        controls: the controls.
+    """
+    places = {probe: place for place, probe in enumerate(dict.fromkeys(probes))}
+    texts = np.array([places[probe] for probe in probes])
+    scores, held_against = model.scores(list(places))[0], model.scores(controls)[0]
+    means = {
+        head: np.array([numbers[texts == place].mean() for place in places.values()])
+        for head, numbers in held_against.items()
+    }
+    return scores, means
 
 
 TEMPLATES = ("successor", "delimiter", "first token", "name mover", "S-inhibition")
@@ -208,7 +227,7 @@ WITHOUT = {
 }
 
 
-def _needle_remark(found: Retrieved) -> str:
+def _needle_remark(found: RetrievalScores) -> str:
     lengths = sorted({each.length for each in found.haystacks})
     return (
         f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "

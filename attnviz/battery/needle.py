@@ -40,7 +40,7 @@ class Haystack:
 
 
 @dataclass(frozen=True, eq=False)
-class Retrieved:
+class RetrievalScores:
     """The retrieval scores of the heads.
 
     Attributes:
@@ -56,7 +56,7 @@ class Retrieved:
     haystacks: list[Haystack]
 
 
-def retrieved(model: ProbedModel, seed: int) -> Retrieved | None:
+def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     """Returns how much of the needles each head retrieves; ``None`` if the model predicts no next token.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
@@ -93,7 +93,7 @@ def retrieved(model: ProbedModel, seed: int) -> Retrieved | None:
             same = each.ids[keys] == target
             for found, counted in ((scores, inside & same & writes), (controls, inside & ~same)):
                 found.setdefault(head, np.zeros(len(hay)))[number] = counted.mean()
-    return Retrieved(dict(sorted(scores.items())), controls, written, hay)
+    return RetrievalScores(dict(sorted(scores.items())), controls, written, hay)
 
 
 def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:

@@ -17,7 +17,7 @@ from attnviz.capture.options import CaptureOptions
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import kind_of, open_reader
+from attnviz.models.sources import open_reader, reader_class
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -85,7 +85,9 @@ class ProbedModel:
 
         def hand_on(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
             if site.kind == "cross" or first:
-                raise AttnvizError("the battery needs a model with self-attention only, whose heads see one whole text")
+                raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
+            if call.shape[0] != len(ids):
+                raise AttnvizError("the battery takes models that attend over all texts of a batch at once")
             receive(site, heads, call)
 
         listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
@@ -141,14 +143,14 @@ def open_probed(settings: ModelSettings) -> ProbedModel:
     Raises:
         AttnvizError: if there is no such model, its weights are random, or it does not read a single text.
     """
-    if not kind_of(settings.model).has_learned:
+    if not reader_class(settings.model).is_trained:
         raise AttnvizError(
             f"the battery needs a trained model; use {option('model', './my-llama')} or {option('model', 'trained')}"
         )
-    return probed(open_reader(settings, "predictions"))
+    return probed_model(open_reader(settings, "predictions"))
 
 
-def probed(reader: Reader) -> ProbedModel:
+def probed_model(reader: Reader) -> ProbedModel:
     """Returns the model of a reader.
 
     Raises:

@@ -21,8 +21,9 @@ ORDERS = (
     "first second third fourth fifth sixth seventh eighth ninth tenth",
     "1 2 3 4 5 6 7 8 9 10",
 )
-SHUFFLES = 4  # controls per order
-DELIMITED = ("life", "pronoun", "garden-path")  # names of sample texts
+SHUFFLES = 4  # of each order
+STARTED = ("life", "pronoun", "garden-path")  # samples of this package
+STORY_SAMPLE = "long"  # whose paragraphs have marks that later tokens can see
 DELIMITERS = ".,;:!?"
 
 
@@ -35,25 +36,32 @@ def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
-    """Returns texts with the cells of their delimiters, and with the cells of their first token.
-
-    They have no control texts: the control is uniform attention.
-    """
-    delimiters, starts = list[Probe](), list[Probe]()
-    for name in DELIMITED:
-        tokens = _read(model, read_sample(name))
-        count = len(tokens)
-        marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
-        keys = np.array([bool(mark) and all(one in DELIMITERS for one in mark) for mark in marks])
-        visible = (
-            np.tril(np.ones((count, count), dtype=bool), -1)
-            if not _looks_ahead(model)
-            else np.ones((count, count), bool)
-        )
-        queries = ~tokens.special[:, None] & (np.arange(count) > 0)[:, None]
-        delimiters.append(Probe(tokens.ids, keys & visible & queries))
-        starts.append(Probe(tokens.ids, (np.arange(count) == 0) & queries))
+    """Returns paragraphs with the cells of their delimiters, and samples with those of their first token."""
+    _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
+    looks_ahead = _looks_ahead(model)
+    delimiters = [_on_delimiters(_read(model, text), looks_ahead) for text in paragraphs]
+    starts = [_on_first(_read(model, read_sample(name))) for name in STARTED]
     return {"delimiter": [each for each in delimiters if each.cells.any()], "first token": starts}
+
+
+def _on_delimiters(tokens: Tokens, looks_ahead: bool) -> Probe:
+    """Returns the cells from each token to the delimiters that it may see."""
+    count = len(tokens)
+    marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
+    keys = np.array([bool(mark) and all(one in DELIMITERS for one in mark) for mark in marks])
+    visible: BoolArray = np.ones((count, count), dtype=bool)
+    return Probe(tokens.ids, keys & (visible if looks_ahead else np.tril(visible, -1)) & _queries(tokens))
+
+
+def _on_first(tokens: Tokens) -> Probe:
+    """Returns the cells from each token to the first one."""
+    return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _queries(tokens))
+
+
+def _queries(tokens: Tokens) -> BoolArray:
+    """Returns the tokens whose rows count, ``(tokens, 1)``: no special ones, and not the first."""
+    found: BoolArray = ~tokens.special[:, None] & (np.arange(len(tokens)) > 0)[:, None]
+    return found
 
 
 def _read(model: ProbedModel, text: str) -> Tokens:

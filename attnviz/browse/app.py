@@ -21,7 +21,7 @@ from attnviz.browse.drawing.draw import draw_screen, padded
 from attnviz.browse.drawing.graphics import (
     SIXEL_ATTRIBUTE,
     Protocol,
-    cleared,
+    clear_escape,
     escapes,
     known_protocol,
     terminal_character,
@@ -29,7 +29,7 @@ from attnviz.browse.drawing.graphics import (
 from attnviz.browse.drawing.pixels import COLORS, style_of
 from attnviz.browse.drawing.themes import on_paper
 from attnviz.browse.moves.cursor import Screen, settle
-from attnviz.browse.moves.history import remembered
+from attnviz.browse.moves.history import with_history
 from attnviz.browse.moves.keys import ACTIONS, press
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.moves.place import start_state
@@ -37,7 +37,7 @@ from attnviz.browse.process.application import Application
 from attnviz.browse.prompt import PromptLine, Save
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.hints import written
+from attnviz.browse.view.hints import key_label
 from attnviz.render.terminal.lines import Line, Span
 
 NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a control segment unchanged
@@ -105,7 +105,7 @@ class Canvas(Widget):
         """Draws a state, and sends the lines that changed to the terminal."""
         screen = self.here
         self.state = settle(screen, state) if screen.size.enough else state
-        self.session.wanted = []
+        self.session.unfinished = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
         character, anew = screen.size.character, set(changed)
@@ -124,7 +124,7 @@ class Canvas(Widget):
             character: width and height of a character in pixels; ``None`` draws no pixels.
         """
         strip = strip_of(line)
-        before = cleared(y) if self.protocol == "kitty" else ""
+        before = clear_escape(y) if self.protocol == "kitty" else ""
         after = escapes(line, y, character, self.protocol) if character and self.protocol else ""
         if not before and not after:
             return strip
@@ -169,7 +169,7 @@ class Canvas(Widget):
         if not self.here.size.enough or not self.lines:
             return
         key, state = clicked(self.here, self.state, event.x, event.y, event.chain > 1)
-        self.go(remembered(self.state, state))
+        self.go(with_history(self.state, state))
         if key and state.prompt == "copy":
             self.prompt.copy(key) if key != "escape" else self.go(replace(state, prompt=None))
         elif key in ("q", "ctrl+c"):
@@ -216,7 +216,7 @@ class Browser(Application[int]):
     def get_system_commands(self, screen: TextualScreen[object]) -> Iterable[SystemCommand]:
         """Yields the entries of the palette: every action, with its key."""
         for title, key in ACTIONS:
-            yield SystemCommand(title, f"key {written(key)}", partial(self.canvas.press, key))
+            yield SystemCommand(title, f"key {key_label(key)}", partial(self.canvas.press, key))
         yield SystemCommand("quit", "key q", partial(self.exit, 0))
 
     def compose(self) -> ComposeResult:

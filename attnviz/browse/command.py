@@ -26,9 +26,9 @@ def _source(session: Session) -> tuple[str, str]:
     if session.file:
         return f"attnviz show {shlex.quote(session.file)}", ""
     from attnviz.report.picture.numbers import origin
-    from attnviz.report.words.reproducing import shown_again
+    from attnviz.report.words.reproducing import reproducing_command
 
-    shown = shown_again({"recording": origin(session.recording)})
+    shown = reproducing_command({"recording": origin(session.recording)})
     return shown["input"], shown["remark"]
 
 
@@ -82,7 +82,7 @@ def _look_words(session: Session, view: View) -> list[str]:
         _joining(session.by) if view.words else "",
         "" if view.special else "--no-special",
         "" if view.scores else f"--color-scale {view.steps}",
-        "--limits head" if view.own else "" if view.scores or of else "--limits 0:1",
+        "--limits head" if view.own_scale else "" if view.scores or of else "--limits 0:1",
     ]
 
 

@@ -113,7 +113,7 @@ class Computing:
             self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
         elif (group := self.stage.session.ranking.unnamed(self.stage.state.view)) is not None:
             self.background.start("measure", partial(self.stage.session.ranking.name, group), self.named)
-        if self.stage.session.wanted:
+        if self.stage.session.unfinished:
             self.background.start("refine", self.refine, self.stage.redraw)
 
     def named(self) -> None:
@@ -142,7 +142,7 @@ class Computing:
     def refine(self) -> None:
         """Refines the maps on the screen, in a thread, and pauses after each key."""
         drawn = time.monotonic()
-        while block := next((each for each in self.stage.session.wanted if not each.finished), None):
+        while block := next((each for each in self.stage.session.unfinished if not each.finished), None):
             if time.monotonic() < self.stage.pressed + SECONDS_BEFORE_REFINING:
                 time.sleep(SECONDS_BEFORE_REFINING / 5)
                 continue

@@ -8,15 +8,15 @@ from attnviz.browse.moves.cursor import Screen, strongest_keys
 from attnviz.browse.moves.place import written_place
 from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
+from attnviz.browse.view.head_layout import lay_out
 from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
-from attnviz.browse.view.opened import lay_out
 
 MAX_COPIED = 74_000  # bytes, 100,000 in base64: many terminals ignore a longer OSC 52 without a message
 COPIED_PARTS = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
 Table = list[list[str]]
 
 
-def copied(screen: Screen, state: State, key: str) -> tuple[str, str]:
+def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
     """Returns the text that a key copies, and a message about it.
 
     Args:

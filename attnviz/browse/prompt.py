@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.browse.copying import copied
+from attnviz.browse.copying import clipboard_text
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import filter_heads, find
-from attnviz.browse.moves.history import remembered
+from attnviz.browse.moves.history import with_history
 from attnviz.browse.session.state import State
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class PromptLine:
         """Copies the part of the screen that a key stands for to the terminal's clipboard (OSC 52)."""
         state = replace(self.stage.state, prompt=None)
         try:
-            text, message = copied(self.stage.here, state, what)
+            text, message = clipboard_text(self.stage.here, state, what)
         except AttnvizError as error:
             text, message = "", str(error)
         if text:
@@ -90,10 +90,10 @@ class PromptLine:
         """Answers Enter: finds, filters, or saves in a thread, so that keys need not wait."""
         state = self.stage.state
         if state.prompt in ("query", "key"):
-            self.stage.go(remembered(state, find(self.stage.here, state, state.typed)))
+            self.stage.go(with_history(state, find(self.stage.here, state, state.typed)))
             return
         if state.prompt == "filter":
-            self.stage.go(remembered(state, filter_heads(self.stage.here, state, state.typed)))
+            self.stage.go(with_history(state, filter_heads(self.stage.here, state, state.typed)))
             return
         path = Path(os.path.expanduser(state.typed))
         self.stage.go(replace(state, prompt=None, typed="", message=f"saving {path} …"))

@@ -58,7 +58,7 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
         panels = tuple(_panel(screen, state, head, cells) for head in heads)
     return Heatmaps(
         title=look.title or text_title(recording),
-        panels=panels if state.view.own else _shared(panels),
+        panels=panels if state.view.own_scale else _shared(panels),
         caption=_caption(screen, state, panels),
         remarks=(*_remarks(panels, state.view, session.by), *recording_remarks(recording)),
         look=look,
@@ -122,7 +122,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
         ),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
         (view.steps == "log", "Colours are logarithmic."),
-        (view.own and len(panels) > 1, "Each head has a colour scale of its own."),
+        (view.own_scale and len(panels) > 1, "Each head has a colour scale of its own."),
     )
     masked = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
     return *(sentence for holds, sentence in sentences if holds), *masked

@@ -1,14 +1,18 @@
 """Capture: what one thread's forward pass gives to a recording, kept call by call."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from threading import RLock
+from traceback import walk_tb
 
 import torch
 from torch import nn
 
+from attnviz.base.errors import AttnvizError
+from attnviz.base.machine import lacks_memory
 from attnviz.capture.assembly.captured_call import CapturedCall, capture_call
 from attnviz.capture.assembly.contributions import MovedValues
 from attnviz.capture.assembly.texts import TextCollector
@@ -19,13 +23,17 @@ from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, 
 from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
 from attnviz.capture.hooks.chunks import Chunks
+from attnviz.capture.hooks.compiled import refuse_merged
 from attnviz.capture.hooks.torch_functions import Observer, SeenCall, StopForward
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
+from attnviz.capture.text_loops import TextLoops
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart
 
 MAX_MAP_SHAPES = 2  # a module that makes softmaxes of more shapes than this in one run computes no queries x keys map
+NO_SOFTMAX = "numbers that are no softmax of scores of its queries and keys"
+MANY_SHAPES = f"softmaxes of more than {MAX_MAP_SHAPES} shapes in one run, such as"
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # on which torch may lower the precision of what is computed
 
@@ -52,8 +60,9 @@ class Capture:
         self.texts = TextCollector()
         self.head_counts: dict[CallSite, int] = {}
         self.calls: list[CapturedCall] = []
-        self.map_shapes: dict[str, set[tuple[int, ...]]] = {}
-        self.others: dict[tuple[str, bool], OtherCall] = {}
+        self.map_shapes: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+        self.loops = TextLoops(self.runs)
+        self.others: dict[tuple[object, ...], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
         self.waits_for_chunk = False
@@ -70,8 +79,11 @@ class Capture:
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
             called = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
-            other = OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called)
-            self.others.setdefault((caller.name, is_attention), other)
+            self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called))
+
+    def _keep_other(self, other: OtherCall) -> None:
+        """Keeps the first of each reason and shape: a softmax kept aside must not hide another of its module."""
+        self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
 
     def on_further_product(self) -> None:
         """Ends the forward pass after all maps that the chosen heads enter, where it waited for them alone."""
@@ -122,9 +134,12 @@ class Capture:
     def _begin(self, seen: SeenCall) -> None:
         """Numbers a call, and keeps it, or waits for the further chunks of its queries."""
         site = self.numbering.number(seen.caller, seen.single, seen.queries.depth)
-        self.head_counts.setdefault(site, 0)
+        if site.call:
+            refuse_merged(self.modules.modules, site.module)
         chosen, pieces = self.options.is_chosen(site.layer), seen.queries.pieces
         call = seen.build() if chosen or seen.may_be_step or any(piece.is_first for piece in pieces) else None
+        site = site if call is None else self.loops.placed(site, pieces, call.shape)
+        self.head_counts.setdefault(site, 0)
         waits = self.moved is None  # else its projection would be over when all chunks are known
         self.chunks = Chunks.begun(site, call, seen) if call is not None and waits else None
         if self.chunks is None:
@@ -158,25 +173,20 @@ class Capture:
         """Hands on what still waits for further chunks of its queries, where calls are received and not kept.
 
         Raises:
-            Exception: what went wrong while a call was looked at.
+            AttnvizError: if a call could not be looked at.
+            Exception: if that is the machine's or the user's fault.
         """
-        with apart_from_the_run():
-            self._end_chunks()
-        if self.failure is not None:
-            raise self.failure
+        self._conclude(lambda: None)
 
     def recording(self) -> Recording:
         """All that was kept.
 
         Raises:
-            AttnvizError: if that is nothing, or not what was chosen.
-            Exception: what went wrong while a call was looked at, which the forward pass was kept from.
+            AttnvizError: if that is nothing, or not what was chosen, or a call could not be looked at.
+            Exception: if that is the machine's or the user's fault.
         """
-        if self.failure is not None:
-            raise self.failure
+        self._conclude(lambda: self.texts.add(self.calls))
         with apart_from_the_run():
-            self._end_chunks()
-            self.texts.add(self.calls)
             return ForwardPass(
                 self.model,
                 self.modules.modules,
@@ -189,6 +199,20 @@ class Capture:
                 self.unreadable,
             ).recording()
 
+    def _conclude(self, step: Callable[[], None]) -> None:
+        """Ends the chunks and takes the last step, where nothing went wrong; raises what did as the user is told it."""
+        try:
+            if self.failure is not None:
+                raise self.failure
+            with apart_from_the_run():
+                self._end_chunks()
+                step()
+        except Exception as error:
+            told = _told(error, type(self.model).__name__)
+            if told is error:
+                raise
+            raise told from error
+
     def _begin_pass(self) -> None:
         """Puts away the calls of a forward pass where another begins, unless that may bring more of its queries."""
         with apart_from_the_run():
@@ -197,6 +221,7 @@ class Capture:
             if not self.waits_for_chunk:
                 self._put_away()
         self.numbering, self.observer.places = LayerNumbering(self.modules), TokenPlaces()
+        self.loops = TextLoops(self.runs)
 
     def _put_away(self) -> None:
         """Hands on the calls of a forward pass that is over."""
@@ -207,7 +232,8 @@ class Capture:
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
         if call is None or self._has_many_shapes(site, call):
-            self.others[site.module, True] = OtherCall(site.layer, site.module, tuple(shape))
+            reason = NO_SOFTMAX if call is None else MANY_SHAPES
+            self._keep_other(OtherCall(site.layer, site.module, tuple(shape), reason))
             return
         first = self._first_head(site)
         end = self.head_counts[site] = first + call.shape[1]
@@ -230,14 +256,14 @@ class Capture:
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
         """Whether the module has computed maps of so many shapes that none of them is all of its attention."""
-        shapes = self.map_shapes.setdefault(site.module, set())
+        shapes = self.map_shapes.setdefault((site.module, site.run), set())
         shapes.add(call.shape[2:])
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
         """Ends the forward pass where all chosen layers have been recorded."""
         chosen = self.options.selection.chosen_layers
-        if not self.options.stop or not self.can_stop or not chosen:
+        if not self.options.stop or not self.can_stop or not chosen or self.loops.go_on(site.module):
             return
         complete = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
         if complete and set(chosen) <= {recorded.layer for recorded in self.head_counts}:
@@ -245,6 +271,18 @@ class Capture:
                 self.observer.ends_after_search = True
                 return
             raise StopForward(self)
+
+
+def _told(error: Exception, model: str) -> Exception:
+    """Returns a refusal in place of an error of ours; others, such as a lack of memory, as they are."""
+    if isinstance(error, AttnvizError) or lacks_memory(error):
+        return error
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    said = (str(error).splitlines() or [""])[0]
+    return AttnvizError(
+        f"the attention of {model} could not be read, by a fault of attnviz: {type(error).__name__}: {said} "
+        f"({Path(frame.f_code.co_filename).name}:{line}); the model itself ran as always: please report this"
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import nn
 
@@ -12,6 +13,7 @@ from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.compiled import anything_compiled, unheard
+from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
 from attnviz.maps.layer_maps import LayerMaps
@@ -41,6 +43,12 @@ class OtherCall:
     reason: str = ""
     is_attention: bool = True
     is_called_attention: bool = False
+
+    def is_beside(self, call: CapturedCall) -> bool:
+        """True if it may be the weights of a call that its module kept aside, which multiply nothing."""
+        queries, keys = self.shape[-2:]
+        fits = keys == call.shape[3] and queries <= call.shape[2]  # fewer where it was computed chunk by chunk
+        return self.module == call.site.module and self.reason == UNUSED and fits
 
     @property
     def place(self) -> str:
@@ -86,7 +94,7 @@ class ForwardPass:
         Raises:
             AttnvizError: if there is none, or not what was chosen.
         """
-        calls = self._calls_of_maps()
+        calls = self.calls
         self._refuse_other_softmaxes(calls)
         self._refuse_no_call()
         self._refuse_absent()
@@ -117,10 +125,20 @@ class ForwardPass:
     def _layers(self) -> tuple[int, ...]:
         return tuple(sorted({site.layer for site in self.head_counts}))
 
-    def _calls_of_maps(self) -> list[CapturedCall]:
+    @cached_property
+    def calls(self) -> list[CapturedCall]:
         """The calls, without those of modules that also compute other softmaxes."""
         others = {other.module for other in self._other_attention}
-        return [call for call in self.texts.calls() if call.site.module not in others]
+        return [call for call in self._all_calls if call.site.module not in others]
+
+    @cached_property
+    def _all_calls(self) -> list[CapturedCall]:
+        return self.texts.calls()
+
+    @cached_property
+    def _beside(self) -> list[OtherCall]:
+        """The softmaxes that multiply nothing beside a call of their module with as many queries and keys."""
+        return [other for other in self.others if any(map(other.is_beside, self._all_calls))]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
         """The maps of each text of the batch."""
@@ -141,9 +159,9 @@ class ForwardPass:
             "layers with full attention work"
         )
 
-    @property
+    @cached_property
     def _other_attention(self) -> list[OtherCall]:
-        return [other for other in self.others if other.is_attention]
+        return [other for other in self.others if other.is_attention and other not in self._beside]
 
     def _refuse_no_call(self) -> None:
         if self.head_counts:
@@ -191,7 +209,7 @@ class ForwardPass:
 
     def _left_out(self) -> tuple[str, ...]:
         """Sentences where attention that cannot be read, or softmaxes of other shapes, are not in the recording."""
-        return (*self._unreadable(), *self._compiled(), *self._other_softmaxes())
+        return (*self._unreadable(), *self._compiled(), *self._other_softmaxes(), *self._unused_softmaxes())
 
     def _unreadable(self) -> tuple[str, ...]:
         if not self.unreadable:
@@ -217,7 +235,7 @@ class ForwardPass:
         others = [
             other
             for other in self.others
-            if other.is_attention or (other.is_called_attention and other.module not in recorded)
+            if other in self._other_attention or (other.is_called_attention and other.module not in recorded)
         ]
         if not others:
             return ()
@@ -226,6 +244,15 @@ class ForwardPass:
         first = others[0]
         name = first.module or "the model itself"
         return (f"Left out: {count} no softmax over queries x keys, such as {name} with {first.computes}.",)
+
+    def _unused_softmaxes(self) -> tuple[str, ...]:
+        modules = list(dict.fromkeys(other.module for other in self._beside if other not in self._other_attention))
+        if not modules:
+            return ()
+        count = len(modules) - 1
+        others = f" and {count} other module{'s' if count > 1 else ''}" if count else ""
+        place = f"the attention of {modules[0] or 'the model itself'}{others}"
+        return (f"Not shown: a softmax beside {place}, which multiplies no values that were seen.",)
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LOGIT = "logit:"
 
 
-def removed_heads(
+def ablation_effects(
     input: Input,
     settings: "ModelSettings",
     selection: Selection,
@@ -45,11 +45,11 @@ def removed_heads(
         AttnvizError: for a saved recording, or for what `ablate` refuses.
     """
     from attnviz.models.reading.example import Example
-    from attnviz.models.sources import open_reader, refuse_unlearned
+    from attnviz.models.sources import open_reader, refuse_untrained
 
     reader = open_reader(settings, "predictions")
     texts = _texts(input, settings, batch)
-    refuse_unlearned(settings.model)
+    refuse_untrained(settings.model)
 
     def prepared(text: str) -> "Prepared":
         return reader.read(Example.of(text, settings))
@@ -81,10 +81,10 @@ def removed_heads(
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[str | None]:
     """Returns the texts; without any, ``[None]`` for the example that some models bring."""
-    from attnviz.models.sources import kind_of
+    from attnviz.models.sources import reader_class
 
     none_given = input.text is None and not input.file and input.sample is None and batch is None
-    if none_given and kind_of(settings.model).has_example and not is_piped():
+    if none_given and reader_class(settings.model).has_example and not is_piped():
         return [None]
     texts: list[str | None] = []
     for each in read_texts(input, settings.tokenizer, batch):

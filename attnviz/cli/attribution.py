@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 
-def attributed(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
+def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selection, label: str) -> "LogitParts":
     """Returns the parts of a token's logit after the last of the selected queries.
 
     Args:
@@ -30,10 +30,10 @@ def attributed(subject: Subject, settings: "ModelSettings", selection: Selection
     refusal = f"{option('logits')} runs the model on a text, and a recording holds no model; give a text"
     text = subject.text_for(refusal)
     from attnviz.models.reading.example import Example
-    from attnviz.models.sources import open_reader, refuse_unlearned
+    from attnviz.models.sources import open_reader, refuse_untrained
 
     reader = open_reader(settings, "predictions")
-    refuse_unlearned(settings.model)
+    refuse_untrained(settings.model)
     prepared = reader.read(Example.of(text, settings))
     from attnviz.effects.logit_attribution import logit_attribution
 

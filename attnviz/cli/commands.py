@@ -14,8 +14,10 @@ import typer
 from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import declared_options
 from attnviz.cli.defaults import read_defaults, with_origin
-from attnviz.cli.help import Brief, Command, Program
+from attnviz.cli.help import Command, Program, ShortHelp
 from attnviz.cli.options import (
+    AblateTop,
+    AllSteps,
     At,
     Batch,
     By,
@@ -23,23 +25,21 @@ from attnviz.cli.options import (
     Corpus,
     Drawn,
     EffectsFile,
-    Half,
     Head,
     Input,
     Metric,
-    MostNeeded,
     Other,
     Output,
     Pair,
     Pairs,
     Resume,
+    SaveHalf,
     Second,
     Sets,
     Step,
     TokenClass,
     TokenLimit,
     Values,
-    Whole,
     Window,
     WithModel,
     expand_options,
@@ -47,16 +47,16 @@ from attnviz.cli.options import (
 from attnviz.cli.output import (
     deliver,
     deliver_file,
-    explained_suffix,
+    explanation_suffix,
     medium,
     print_path,
     reads_all,
     recording_path,
     refuse_output,
-    remark,
-    say_next,
+    suggest_next,
     write,
 )
+from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look, refuse_uninspected
 from attnviz.report.picture.options import CONTRIBUTIONS, All, Of, Rank, Reduction, ReportOptions, refuse_axes
@@ -74,6 +74,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command = partial(app.command, cls=Command)
+PAGE = ".html"  # which has the texts of a survey shaded by its model
 OF_SINGLE_HEADS = (
     "per_slide",
     "style",
@@ -136,14 +137,14 @@ def _show_logits(
     batch: Path | None,
 ) -> None:
     """Draws the parts of a token's logit."""
-    from attnviz.cli.attribution import attributed, refuse_beside_logits
+    from attnviz.cli.attribution import logit_parts, refuse_beside_logits
     from attnviz.cli.input import read_input
 
     refuse_beside_logits(options, batch)
-    parts = attributed(read_input(input, settings.tokenizer), settings, options.selection, token)
+    parts = logit_parts(read_input(input, settings.tokenizer), settings, options.selection, token)
     from attnviz.report.heads.logit_report import logit_report
 
-    deliver(logit_report(parts, drawn_on(options, output)), output)
+    deliver(logit_report(parts, fit_options(options, output)), output)
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
@@ -152,7 +153,9 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     from attnviz.report.survey.survey_heads import refuse_of_texts
 
     refuse_of_texts(options)
-    deliver(survey_card_report(survey, drawn_on(options, output)), output)
+    if medium(output) == PAGE and (folder := survey.model_folder) is not None:
+        remark(f"the survey names the model in {folder!r}, which shades its texts")
+    deliver(survey_card_report(survey, fit_options(options, output)), output)
 
 
 def _show_maps(recording: "Recording", options: ReportOptions, output: Output, sampled: bool) -> None:
@@ -160,9 +163,9 @@ def _show_maps(recording: "Recording", options: ReportOptions, output: Output, s
     from attnviz.report.build import build_report
 
     remarks = [recording.untrained, sampled]  # lines before and after the picture
-    deliver(build_report(recording, drawn_on(options, output, sum(remarks))), output)
+    deliver(build_report(recording, fit_options(options, output, sum(remarks))), output)
     if recording.untrained and output.suffix is None:
-        say_next("for trained heads: attnviz show --sample repeat --model trained")
+        suggest_next("for trained heads: attnviz show --sample repeat --model trained")
 
 
 @command()
@@ -186,7 +189,7 @@ def heads(
 
     refuse_output(output, "atlas")
     texts, values = read_texts(input, settings.tokenizer, batch), of == CONTRIBUTIONS
-    options = drawn_on(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
+    options = fit_options(ReportOptions(**vars(rank), selection=selection, all=all, of=of, look=look), output)
     if (survey := read_survey(texts)) is not None:
         from attnviz.report.survey.survey_heads import survey_heads_report
 
@@ -230,7 +233,7 @@ def compare(
     of: Of = "weights",
 ) -> None:
     """Draw what changes with --causal, another text, model or recording."""
-    from attnviz.cli.input import read_beside, read_effects_pair, read_input, read_surveys
+    from attnviz.cli.input import read_comparison, read_effects_pair, read_input, read_surveys
     from attnviz.cli.recordings import record_both, record_models, refuse_unchanged
 
     refuse_output(output)
@@ -240,9 +243,9 @@ def compare(
 
         if with_model is not None or settings != ModelSettings():
             raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
-        deliver(effects_comparison_report(*tables, drawn_on(options, output)), output)
+        deliver(effects_comparison_report(*tables, fit_options(options, output)), output)
         return
-    beside = read_beside(other, second)
+    beside = read_comparison(other, second)
     if input == Input() and beside is None and with_model is None:
         refuse_unchanged(settings)
     text = read_input(input, settings.tokenizer)
@@ -251,7 +254,7 @@ def compare(
         from attnviz.report.survey.survey_heads import refuse_of_texts
 
         refuse_of_texts(options)
-        deliver(survey_comparison_report(*surveys, drawn_on(options, output)), output)
+        deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
     if with_model is None:
         before, after, change = record_both(text, beside, settings, selection, reads_all(output), of == CONTRIBUTIONS)
@@ -259,7 +262,7 @@ def compare(
         before, after, change = record_models(text, beside, settings, with_model, selection, of == CONTRIBUTIONS)
     from attnviz.report.maps.comparison import comparison_report
 
-    deliver(comparison_report(before, after, change, drawn_on(options, output, input == Input())), output)
+    deliver(comparison_report(before, after, change, fit_options(options, output, input == Input())), output)
 
 
 @command("record")
@@ -269,7 +272,7 @@ def record_command(
     settings: ModelSettings,
     selection: Selection,
     output: Output,
-    half: Half = False,
+    half: SaveHalf = False,
     values: Values = False,
 ) -> None:
     """Save the attention over a text, to show it later without the model."""
@@ -301,27 +304,27 @@ def explain(
     head: Head = "0",
     step: Step = None,
     pair: Pair = None,
-    all: Whole = False,
+    all: AllSteps = False,
     look: Annotated[Look, ("title", "ascii")],
 ) -> None:
     """Walk through the computation of one head, step by step."""
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import compute, parse_head
 
-    suffix = explained_suffix(output)
+    suffix = explanation_suffix(output)
     layer, number = parse_head(head)
     numbers = compute(read_input(input, settings.tokenizer), settings, layer)
     from attnviz.explain.explain import explain as tell
-    from attnviz.explain.formats import room
+    from attnviz.explain.formats import line_width
     from attnviz.explain.formats import write as write_explanation
     from attnviz.render.terminal.console import on_terminal
 
     look = on_terminal(look, 1 + (input == Input())) if output.suffix is None else look
     look = replace(look, height=None if all else look.height, for_command_line=True)
-    explanation = tell(numbers, number, step, room(suffix, look), look, pair)
+    explanation = tell(numbers, number, step, line_width(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
-        say_next("for one step: --step softmax; for all in full: --all or -o notes.html")
+        suggest_next("for one step: --step softmax; for all in full: --all or -o notes.html")
 
 
 @command()
@@ -337,17 +340,17 @@ def ablate(
     by: By = "zero",
     pairs: Pairs = False,
     sets: Sets = None,
-    top: MostNeeded = None,
+    top: AblateTop = None,
     batch: Batch = None,
 ) -> None:
     """Remove each head and measure what the output loses."""
-    from attnviz.cli.ablation import removed_heads
+    from attnviz.cli.ablation import ablation_effects
 
     refuse_output(output, "atlas")
-    effects = removed_heads(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
+    effects = ablation_effects(input, settings, selection, batch, metric=metric, by=by, pairs=pairs, sets=sets, top=top)
     from attnviz.report.heads.head_effects import effects_report
 
-    deliver(effects_report(effects, drawn_on(ReportOptions(look=look), output)), output)
+    deliver(effects_report(effects, fit_options(ReportOptions(look=look), output)), output)
 
 
 @command()
@@ -372,12 +375,12 @@ def browse(
     refuse_uninspected(look)
     subject, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
     if subject.path is not None and subject.is_survey:
-        from attnviz.cli.surveys import look_through
+        from attnviz.cli.surveys import browse_survey_file
 
         if other is not None or at is not None or look.effects is not None or values or grouping != Grouping():
             names = "--with, --at, --effects, --of and --by"
             raise AttnvizError(f"{names} do not apply to a survey, which has no maps; leave them out")
-        raise typer.Exit(look_through(subject.path, selection, look))
+        raise typer.Exit(browse_survey_file(subject.path, selection, look))
     recording = record(subject, settings, selection, values=values)
     compared = None if other is None else record(Subject.of(other).shown(), settings, selection, values=values)
     if values:
@@ -428,7 +431,7 @@ def battery_command(
     from attnviz.report.heads.battery_report import battery_report
 
     types = head_types(open_probed(settings))
-    deliver(battery_report(types, drawn_on(ReportOptions(look=look), output)), output)
+    deliver(battery_report(types, fit_options(ReportOptions(look=look), output)), output)
 
 
 @command()
@@ -441,7 +444,7 @@ def samples() -> None:
         words = read_sample(name).split()
         start = " ".join(words)
         write(f"{name:12} {len(words):5} words  {start if len(start) <= 48 else start[:47] + '…'}\n".encode())
-    say_next("attnviz show --sample pronoun draws one of them")
+    suggest_next("attnviz show --sample pronoun draws one of them")
 
 
 @command()
@@ -463,7 +466,7 @@ def config() -> None:
     write(describe().encode(errors="surrogateescape"))
 
 
-def drawn_on(options: ReportOptions, output: Output, remarks: int = 0) -> ReportOptions:
+def fit_options(options: ReportOptions, output: Output, remarks: int = 0) -> ReportOptions:
     """Returns the options fitted to the medium of the output, with the size and colours of the terminal if it is one.
 
     Args:
@@ -491,7 +494,7 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=show_version, is_eager=True)
     ] = False,
-    brief: Brief = False,
+    brief: ShortHelp = False,
 ) -> None:
     """See exactly what a transformer attends to, in the terminal or a figure."""
     if context.invoked_subcommand is None:
@@ -529,7 +532,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remark(with_origin(error.worded(flag), words))
         return 1
     except typer.TyperException as error:
-        from attnviz.cli.meant import usage_line
+        from attnviz.cli.suggestions import usage_line
 
         remark(usage_line(error, typer.main.get_command(app)))
         return error.exit_code

@@ -9,7 +9,8 @@ import typer
 from attnviz.base.errors import AttnvizError
 from attnviz.base.options import Option
 
-ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # typer derives this name from the program's
+ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # which typer names after the program
+PLAIN = "/._-+,@" + ("\\:" if os.name == "nt" else "")  # what a name that is completed has beside letters and digits
 Completer = Callable[[typer.Context, str], list[str]]
 
 
@@ -37,19 +38,22 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
 
     stem = incomplete.removesuffix(Path(incomplete).suffix)
     files = (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL)
-    return [*_folders(incomplete), *starting(incomplete, files)]
+    return list(filter(_is_plain, (*_folders(incomplete), *starting(incomplete, files))))
+
+
+def _is_plain(name: str) -> bool:
+    """True if no shell makes anything of the name: zsh evaluates what typer hands it, bash inserts it unquoted."""
+    return all(character.isalnum() or character in PLAIN for character in name.removeprefix("~/"))
 
 
 def _folders(incomplete: str) -> list[str]:
-    """Returns the folders that begin with the typed path, without names that hold control characters."""
-    from attnviz.base.printable import is_printable
-
+    """Returns the folders whose path begins so."""
     before, name = os.path.split(incomplete)
     try:
         found = [each.name for each in os.scandir(before or ".") if each.name.startswith(name) and each.is_dir()]
     except OSError:
         return []
-    return [os.path.join(before, each, "") for each in sorted(found) if is_printable(each)] if incomplete else []
+    return [os.path.join(before, each, "") for each in sorted(found)] if incomplete else []
 
 
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:

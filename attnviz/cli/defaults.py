@@ -1,6 +1,8 @@
 """Reads a user's defaults from ATTNVIZ_ variables, attnviz.toml, pyproject.toml and the user's configuration folder."""
 
 import os
+import stat
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,22 +14,15 @@ import typer
 from attnviz.base.errors import AttnvizError, flag, known_names, nearest
 from attnviz.base.options import Declared, declared_options
 from attnviz.base.printable import printable
+from attnviz.base.reading import read_toml
+from attnviz.cli.remarks import remark
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-OF_ONE_TEXT = (
-    "title",
-    "query",
-    "context",
-    "pair",
-    "generate",
-    "notes",
-    "effects",
-)  # a default would be wrong for the next text
-PATHS = ("model", "tokenizer")  # relative to the folder of the file that sets them
-MAX_FILE_BYTES = 1_000_000
+OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes", "effects")  # which would be wrong for the next
+PATHS = ("model", "tokenizer")  # in a file, relative to its folder
 PLACES = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
 pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
@@ -58,7 +53,7 @@ def read_defaults() -> dict[str, Default]:
     return {**_of_file(user_file()), **_of_folders(), **_of_environment(os.environ)}
 
 
-def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
+def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
     """Returns the values of a command's options without the user's defaults that the chosen model does not use.
 
     Args:
@@ -75,13 +70,18 @@ def without_unused(context: typer.Context, values: dict[str, Any]) -> dict[str, 
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError if a file of the working folder, which a stranger may have written, would fetch a model."""
+    """Raises AttnvizError where a file in a folder, which a stranger may have written, has a model fetched.
+
+    Says which file chooses the model, where it is in a folder above.
+    """
     source = context.get_parameter_source("model")
     if source is None or source.name != "DEFAULT_MAP":
         return
     origin = read_defaults()["model"].source
     if origin.startswith(PREFIX) or origin == str(user_file()):
         return
+    if Path(origin).parent not in list(_folders())[:1]:
+        remark(f"{flag('model', model)} is set in {origin}")
     from attnviz.models.sources import BUILT_IN
 
     if model in (row.name for row in BUILT_IN):
@@ -141,9 +141,23 @@ def _written(name: str) -> str:
 def _of_folders() -> dict[str, Default]:
     """Returns the defaults of the nearest folder that has any, from the working folder upwards."""
     for folder in _folders():
-        if found := {**_of_file(folder / PROJECT, ("tool", "attnviz")), **_of_file(folder / FILE)}:
-            return found
+        files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
+        found = [_of_file(path, tables) for path, tables in files if _is_ours(path)]
+        if any(found):
+            return dict(ChainMap(*reversed(found)))
     return {}
+
+
+def _is_ours(path: Path) -> bool:
+    """True if the user, or who runs the machine, wrote the file: anybody may put one in a folder such as /tmp.
+
+    Who runs the machine trusts the owner of a folder that nobody else can write to.
+    """
+    try:
+        found, folder, user = path.stat(), path.parent.stat(), os.geteuid()
+    except (OSError, AttributeError):  # not there, or a system without such users
+        return not hasattr(os, "geteuid")
+    return found.st_uid in (user, 0) or (user == 0 and not folder.st_mode & stat.S_IWOTH)
 
 
 def _folders() -> Iterator[Path]:
@@ -155,7 +169,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
-    table: Any = _read(path)
+    table: Any = read_toml(path, b"attnviz" if path.name == PROJECT else b"")
     for name in tables:
         table = table.get(name, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
@@ -163,28 +177,6 @@ def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
             f"{str(path)!r}: {'.'.join(tables)} is not a table; write lines such as theme = 'dark' below it"
         )
     return {(name := key.replace("-", "_")): _checked(name, value, path) for key, value in table.items()}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if not path.is_file():  # missing, or a pipe, whose read would block
-            return {}
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError:
-        return {}
-    if path.name == PROJECT and b"attnviz" not in content:
-        return {}
-    if len(content) > MAX_FILE_BYTES:
-        raise AttnvizError(
-            f"{str(path)!r} is longer than {MAX_FILE_BYTES // 10**6} MB, the most that attnviz reads; shorten it"
-        )
-    import tomllib
-
-    try:
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise AttnvizError(f"{str(path)!r} is not valid TOML: {error}") from error
 
 
 def _checked(name: str, value: Any, path: Path) -> Default:

@@ -1,5 +1,6 @@
 """Writes the help: ``-h`` has the most used options on one screen, ``--help`` all of them; examples come first."""
 
+import os
 from collections.abc import Mapping
 from itertools import chain
 from typing import Annotated, Any, NamedTuple
@@ -74,10 +75,18 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments; raises AttnvizError if an option is given twice."""
-        from attnviz.cli.meant import refuse_repeated
+        from attnviz.cli.suggestions import refuse_repeated
 
         refuse_repeated(self, args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; a reader of standard output that has gone is no error, which typer would make of it."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(0) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes the whole help: every option, and the names that options take."""
@@ -110,7 +119,7 @@ class HelpEntry(NamedTuple):
     brief: str = ""
 
 
-def show_brief(context: typer.Context, wanted: bool) -> None:
+def show_short_help(context: typer.Context, wanted: bool) -> None:
     """Prints the help that fits a screen, and exits."""
     if wanted:
         formatter = context.make_formatter()
@@ -119,12 +128,12 @@ def show_brief(context: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-Brief = Annotated[
+ShortHelp = Annotated[
     bool,
     typer.Option(
         "-h",
         help="Show the most used options.",
-        callback=show_brief,
+        callback=show_short_help,
         is_eager=True,
         expose_value=False,
         show_default=False,

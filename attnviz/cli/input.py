@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.options import Input
-from attnviz.cli.output import remark
+from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Kind, Subject
 
 if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
 
-GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # as a message writes each option
+MAX_BATCH_TEXTS = 10_000
+GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample"}  # by the name of its option
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
@@ -111,10 +112,15 @@ def read_batch(path: Path, input: Input) -> list[str]:
     texts = [line for line in read_text(path).splitlines() if line.strip()]
     if not texts:
         raise AttnvizError(f"no texts in {str(path)!r}; write one text per line")
+    if len(texts) > MAX_BATCH_TEXTS:
+        raise AttnvizError(
+            f"{str(path)!r} holds {len(texts)} texts, and at most {MAX_BATCH_TEXTS} are run; attnviz survey reads any "
+            "number"
+        )
     return texts
 
 
-def read_beside(other: str | None, second: str | None) -> Subject | None:
+def read_comparison(other: str | None, second: str | None) -> Subject | None:
     """Returns the input to compare with: the text or recording after --with, the second argument, or ``None``."""
     if second is None:
         return None if other is None else Subject.of(other).shown(beside=True)

@@ -15,8 +15,8 @@ from typer import Option as TyperOption
 from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import Declared, Option, declared_options, refuse_alone, within
 from attnviz.cli.completion import completer
-from attnviz.cli.defaults import refuse_to_fetch, without_unused
-from attnviz.cli.help import Brief
+from attnviz.cli.defaults import refuse_to_fetch, used_defaults
+from attnviz.cli.help import ShortHelp
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import All, Axes, Of, Rank, Reduction, ReportOptions, Table
@@ -110,7 +110,9 @@ At = Annotated[
     str | None,
     Option("Open this place: head=3.4&query=it, or the end of a page's link.", panel="Select"),
 ]
-Half = Annotated[bool, Option("Save the factors of a long text in bfloat16, at about half the size.", panel="Output")]
+SaveHalf = Annotated[
+    bool, Option("Save the factors of a long text in bfloat16, at about half the size.", panel="Output")
+]
 Values = Annotated[bool, Option("Save what each key contributes too, for --of contributions.", panel="Output")]
 By = Annotated[
     str,
@@ -146,7 +148,7 @@ Sets = Annotated[
     str | None,
     Option("Remove these heads together: 1.0+1.1, or whole layers as 0; separate sets by commas.", panel="Select"),
 ]
-MostNeeded = Annotated[
+AblateTop = Annotated[
     int | None,
     Option("Remove this many heads one after another, each time the head that matters most.", panel="Select"),
 ]
@@ -162,7 +164,7 @@ Step = Annotated[
     str | None,
     Option("Show only this step, as scores.", panel="Select", brief="Show only this step, as scores.", names=_steps),
 ]
-Whole = Annotated[
+AllSteps = Annotated[
     bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
 ]
 Corpus = Annotated[
@@ -270,10 +272,13 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
-        values = without_unused(parsed, values)
-        typed = given_names(parsed, values)
-        refuse_ignored(typed, declared, values)
-        TYPED.set(tuple(typed))
+        values = used_defaults(parsed, values)
+        given = typed_names(parsed, values)
+        for name, each in singles.items():
+            if each.option.check is not None and values.get(name) is not None:
+                each.option.check(name, values[name])
+        refuse_ignored(given, declared, values)
+        TYPED.set(tuple(given))
         if "model" in values and _recording_alone(values) is None:
             refuse_to_fetch(parsed, values["model"])
         built = {
@@ -283,7 +288,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         command(**values, **built)
 
     parameters.append(inspect.Parameter("parsed", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
-    parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Brief))
+    parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=ShortHelp))
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -292,7 +297,7 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return expanded
 
 
-def given_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
+def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
     """Returns the names of the options that were typed, in contrast to defaults."""
     return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
 
@@ -314,9 +319,9 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, Declared], values: M
                 "leave it out, or record again with it"
             )
     if "output" in values:
-        from attnviz.render.formats import TERMINAL, refuse_unseen
+        from attnviz.render.formats import TERMINAL, refuse_ineffective
 
-        refuse_unseen(
+        refuse_ineffective(
             [name for name in typed if declared[name].option.media],
             Output(**{each: values[each] for each in declared_options(Output) if each in values}).suffix or TERMINAL,
         )

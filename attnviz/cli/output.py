@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import IO, TYPE_CHECKING
 from attnviz.base.errors import AttnvizError, flag
 from attnviz.base.printable import printable
 from attnviz.cli.options import STANDARD_OUTPUT, Output
+from attnviz.cli.remarks import remark
 
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
@@ -29,7 +29,7 @@ def refuse_output(output: Output, writes: str = "picture") -> None:
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
     if output.file is not None and output.format is None:
-        from attnviz.cli.meant import refuse_suffix
+        from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
     medium(output)
@@ -50,7 +50,7 @@ def reads_all(output: Output) -> bool:
     return FORMATS[medium(output)].kind == "data"
 
 
-def explained_suffix(output: Output) -> str:
+def explanation_suffix(output: Output) -> str:
     """Returns the suffix of the format of an explanation.
 
     Raises:
@@ -62,7 +62,7 @@ def explained_suffix(output: Output) -> str:
     if output.json:
         raise AttnvizError("explain prints no JSON; attnviz show --json prints the scores and weights")
     if output.file is not None and output.format is None:
-        from attnviz.cli.meant import refuse_suffix
+        from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, list(FORMATS), "notes")
     suffix = format_of(_suffix(output) or TERMINAL).suffix
@@ -127,10 +127,11 @@ def deliver(report: "Report", output: Output) -> None:
 def _say_unseen(report: "Report") -> None:
     """Remarks that a typed option changes colours if the picture has none."""
     from attnviz.cli.options import TYPED
-    from attnviz.render.terminal.draw import unseen_options
+    from attnviz.render.terminal.draw import ineffective_options
 
-    if unseen := [flag(name) for name in unseen_options(report) if name in TYPED.get()]:
-        remark(f"{unseen[0]} changes colours, and there are none here; use -o picture.png")
+    if unseen := [flag(name) for name in ineffective_options(report) if name in TYPED.get()]:
+        change = "change" if len(unseen) > 1 else "changes"
+        remark(f"{' and '.join(unseen)} {change} colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
@@ -170,15 +171,7 @@ def write(content: bytes) -> None:
         file.write(content)
 
 
-def remark(line: str) -> None:
-    """Prints a line to standard error, if that is open."""
-    from attnviz.base.printable import message_line
-
-    with suppress(OSError):
-        print(f"attnviz: {message_line(line)}", file=sys.stderr)
-
-
-def say_next(line: str) -> None:
+def suggest_next(line: str) -> None:
     """Prints a suggestion for the next command, if standard error is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         remark(line)

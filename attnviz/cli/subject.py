@@ -1,5 +1,7 @@
 """Decides by one table what kind of input a command is given: a text, or a file of some kind."""
 
+import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -7,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, nearest
+from attnviz.base.reading import read_start
 
 if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
@@ -15,9 +18,15 @@ if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
+MAX_NEAR = 1000  # files of a folder whose names are compared
 OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
+PICTURES, SOUNDS = (
+    (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff"),
+    (".wav", ".mp3", ".flac", ".ogg", ".m4a"),
+)
+FILES = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".html", ".pdf", *PICTURES, *SOUNDS)
 
 
 class Kind(Enum):
@@ -30,6 +39,7 @@ class Kind(Enum):
     ARRAYS = auto()
     MODEL = auto()
     FOLDER = auto()
+    MISSING = auto()
     FILE = auto()
 
 
@@ -47,12 +57,17 @@ def is_file(argument: str) -> bool:
 
 
 def _begins_with(argument: str, mark: bytes) -> bool:
-    """True if the mark is in the first bytes of a file; no library needs to be imported to read it."""
-    try:
-        with Path(argument).open("rb") as file:
-            return mark in file.read(MAX_START_BYTES)
-    except (OSError, ValueError):
+    """True if the mark is in the first bytes of a file; no library is imported to read it."""
+    return mark in read_start(Path(argument), MAX_START_BYTES)
+
+
+def _names_a_file(argument: str) -> bool:
+    """True if an argument without spaces is written as the name of a file is: with a known suffix, or as a path."""
+    if not argument or any(character.isspace() for character in argument):
         return False
+    path = argument.startswith(("./", "../", "~/")) or (argument.startswith("/") and "/" in argument[1:])
+    suffix = Path(argument).suffix.lower()
+    return path or suffix in FILES or suffix.startswith(RECORDING[:-3])
 
 
 def _ends_with(argument: str, *suffixes: str) -> bool:
@@ -68,8 +83,21 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     (Kind.MODEL, lambda argument: is_file(argument) and (Path(argument) / "config.json").is_file()),
     (Kind.FOLDER, lambda argument: is_file(argument) and Path(argument).is_dir()),
     (Kind.FILE, is_file),
+    (Kind.MISSING, _names_a_file),
     (Kind.TEXT, lambda argument: True),
 )
+
+
+def _near(argument: str) -> str:
+    """Returns a question with the name of the nearest file here; "" if none is near."""
+    folder = Path(argument).expanduser().parent
+    try:
+        names = [str(folder / each.name) for each in os.scandir(folder)][:MAX_NEAR]
+    except OSError:
+        return ""
+    return nearest(argument, names)
+
+
 SHOWN = (Kind.TEXT, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # the kinds that most commands take
 
 
@@ -178,7 +206,14 @@ class Subject:
         source = self.source
         as_text = f"--file {source} reads it"
         recorded = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
+        medium = "picture" if _ends_with(source, *PICTURES) else "sound" if _ends_with(source, *SOUNDS) else None
+        if self.kind is Kind.FILE and medium is not None:
+            raise AttnvizError(
+                f"{source!r} is a {medium}; use attnviz.record(model) in Python for a model that reads it"
+            )
         advice = {
+            Kind.MISSING: f"there is no file {source!r}; {_near(source)}printf %s {shlex.quote(source)} | "
+            "attnviz show - draws these words",
             Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
             f"attnviz compare {source} OTHER.json",
             Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.cli.options import Output
-from attnviz.cli.output import remark
+from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Subject
 from attnviz.text.selection import Selection
 
@@ -101,7 +101,7 @@ def write_survey(
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
-    from attnviz.corpus.checkpoints import checkpoint_of
+    from attnviz.corpus.checkpoints import checkpoint_of, refuse_foreign, remove_checkpoint
     from attnviz.corpus.processes import device_of_process, open_processes
     from attnviz.corpus.saved import save_survey
     from attnviz.corpus.survey_corpus import SurveyRun
@@ -122,6 +122,7 @@ def write_survey(
         corpus=corpora.paths,
     )
     checkpoint = checkpoint_of(path)
+    refuse_foreign(checkpoint)
     with open_processes() as processes:
         if checkpoint.is_file() and not resume and processes.is_first:
             remark(f"replacing {str(checkpoint)!r} of an unfinished survey; --resume continues it instead")
@@ -131,7 +132,7 @@ def write_survey(
             return False
         save = save_survey if path.suffix.lower() == SUFFIX else save_tables
         save(survey, path, force)
-        checkpoint.unlink(missing_ok=True)
+        remove_checkpoint(checkpoint)
     if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
         remark(f"left out of the corpus: {skipped}")
     if survey.left_out:
@@ -139,7 +140,7 @@ def write_survey(
     return True
 
 
-def look_through(path: Path, selection: Selection, look: "Look") -> int:
+def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     """Shows a survey full-screen, and each of its texts that the user opens; returns the exit code.
 
     Args:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.files import output_file
+from attnviz.base.files import output_file, refuse_target
 from attnviz.corpus.saved import from_tensors, write_survey
 from attnviz.corpus.sums.survey import Survey
 
 if TYPE_CHECKING:
-    from attnviz.base.tensor_file import Entry
+    from attnviz.base.tensor_file import Entry, TensorFile
 
 ENDING = ".checkpoint"  # after the name of the file that it becomes
 
@@ -43,6 +43,39 @@ def checkpoint_of(path: Path) -> Path:
     return path.with_name(path.name + ENDING)
 
 
+def refuse_foreign(path: Path) -> None:
+    """Raises AttnvizError unless a checkpoint may stand at this path: nothing is there, or a checkpoint, and no link.
+
+    A checkpoint is replaced and deleted without being asked for, so that nothing else may have its name.
+    """
+    refuse_target(path, force=True)
+    if path.is_symlink():
+        raise AttnvizError(f"{str(path)!r} is a link, and checkpoints of the survey go there; move it away")
+    if path.exists():
+        _opened(path)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Deletes the checkpoint of a survey that is finished, where there is one."""
+    if path.is_symlink() or not path.exists():
+        return
+    _opened(path)
+    path.unlink()
+
+
+def _opened(path: Path) -> "TensorFile":
+    """Returns the file of a checkpoint; raises AttnvizError where it is anything else."""
+    from attnviz.base.tensor_file import TensorFile
+
+    try:
+        file = TensorFile(path)
+    except AttnvizError:
+        file = None
+    if file is None or "progress" not in file.header.value:
+        raise AttnvizError(f"{str(path)!r} is no checkpoint of a survey, and one goes there; move it away")
+    return file
+
+
 def write_checkpoint(path: Path, survey: Survey, progress: Progress, model: str) -> None:
     """Writes what was done so far, in place of the checkpoint before.
 
@@ -51,7 +84,11 @@ def write_checkpoint(path: Path, survey: Survey, progress: Progress, model: str)
         survey: of what was done.
         progress: how far that is.
         model: what the model is known by.
+
+    Raises:
+        AttnvizError: if it cannot be written, or something else has its name.
     """
+    refuse_foreign(path)
     with output_file(path, force=True) as file:
         write_survey(survey, file, asdict(progress) | {"model": model})
 
@@ -67,11 +104,7 @@ def read_checkpoint(path: Path, wanted: Mapping[str, Any], model: str) -> tuple[
     Raises:
         AttnvizError: if it is of another model, or was made with other settings.
     """
-    from attnviz.base.tensor_file import TensorFile
-
-    file = TensorFile(path)
-    if "progress" not in file.header.value:
-        raise AttnvizError(f"{str(path)!r} is no checkpoint of a survey; delete it and start anew")
+    file = _opened(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
     other = next((name for name in wanted if survey.settings.get(name) != wanted[name]), None)
     if other is not None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
@@ -49,6 +50,7 @@ def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[
         AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
     """
     model = _open(survey)
+    _refuse_unknown_tokens(survey, model)
     _refuse_other_model(survey, model)
     found: dict[WantedWeights, FloatArray] = {}
     by_text: dict[int, list[WantedWeights]] = {}
@@ -62,6 +64,14 @@ def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[
 def _open(survey: Survey) -> Reader:
     window = survey.settings.get("window")
     return open_texts(survey.model_settings, Selection(), window if isinstance(window, int) else None)
+
+
+def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
+    """Raises AttnvizError where a text has a token that no table of the model holds."""
+    known = max((part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)), default=0)
+    ids = np.concatenate([np.zeros(0, dtype=np.int64), *(text.tokens.ids for text in survey.examples.texts.values())])
+    if known and not ((ids >= 0) & (ids < known)).all():
+        raise AttnvizError(f"the model {survey.model!r} has other tokens than the texts of the survey")
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:

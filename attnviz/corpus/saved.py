@@ -1,5 +1,6 @@
 """Surveys as safetensors files, and the checkpoints of those that are not finished."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.files import output_file
 from attnviz.corpus.sums.bins import HISTOGRAM_BINS, offset_bins, position_bins
+from attnviz.corpus.sums.consistency import refuse_inconsistent
 from attnviz.corpus.sums.exact_sums import ExactSums
 from attnviz.corpus.sums.examples import TOP, Examples, ExampleText
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, Tensors
 
 FORMAT_VERSION = 1
+NUMBER = re.compile(r"-?[0-9]{1,18}")  # of a token, as JSON names it
 SUFFIX = ".safetensors"
 SUMS = ("sums", "squares", "weights", "scores", "entropies")
 COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
@@ -143,16 +146,18 @@ def from_tensors(file: "Tensors") -> Survey:
         version=entry.line("version"),
         left_out=tuple(name for name in names if name not in known),
     )
-    if not survey.left_out:
-        return survey
-    places = [place for place, name in enumerate(names) if name in known]
-    return replace(survey, tallies=survey.tallies.of_metrics(places), examples=survey.examples.of_metrics(places))
+    if survey.left_out:
+        places = [place for place, name in enumerate(names) if name in known]
+        tallies, examples = survey.tallies.of_metrics(places), survey.examples.of_metrics(places)
+        survey = replace(survey, tallies=tallies, examples=examples)
+    refuse_inconsistent(survey, file.what)
+    return survey
 
 
 def _numbers(entry: "Entry") -> list[str]:
     """The ids of the tokens that labels are given for."""
     numbers = list(entry.take("sink_labels", dict))
-    if not all(number.lstrip("-").isdigit() for number in numbers):
+    if not all(NUMBER.fullmatch(number) for number in numbers):
         raise entry.refusal("has 'sink_labels' of what are no ids")
     return numbers
 

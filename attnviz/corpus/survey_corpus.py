@@ -13,7 +13,7 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import Reached, track_open_end
-from attnviz.corpus.checkpoints import Progress, from_bytes, read_checkpoint, to_bytes, write_checkpoint
+from attnviz.corpus.checkpoints import Progress, from_bytes, read_checkpoint, refuse_foreign, to_bytes, write_checkpoint
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.processes import Processes
 from attnviz.corpus.sums.survey import Survey, merged
@@ -35,6 +35,9 @@ class SurveyRun:
         processes: that share the work.
         checkpoint: where what was done is kept meanwhile; ``None`` for nowhere.
         seconds: how long it takes from one checkpoint to the next; ``None`` for half a minute.
+
+    Raises:
+        AttnvizError: if something other than a checkpoint is where the checkpoint goes.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class SurveyRun:
     ) -> None:
         self.model, self.options, self.processes = model, options, processes or Processes()
         self.checkpoint, self.seconds = checkpoint, CHECKPOINT_SECONDS if seconds is None else seconds
+        if checkpoint is not None:
+            refuse_foreign(checkpoint)
         self.fingerprint = fingerprint(model.module)
         self.survey: Survey | None = None
         self.written = time.monotonic()

@@ -18,12 +18,14 @@ from attnviz.corpus.texts.own_classes import own_masks
 from attnviz.corpus.texts.read import CorpusText, GivenTexts
 from attnviz.corpus.texts.text_models import refuse_long_window
 from attnviz.models.huggingface.reader import HuggingFaceReader
-from attnviz.models.huggingface.tokens import tokens_of_ids
+from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
 IDS, MASK = "input_ids", "attention_mask"
+PROBE = "don't, e.g. well-known it's 3.5."
+OF_WORDING = ("block", "same-word", "sentence-start")  # metrics that read words and sentences
 
 
 def survey(
@@ -42,7 +44,8 @@ def survey(
 
     Args:
         model: a transformer of Hugging Face, with ``tokenizer`` and ``texts``; or any module, with ``batches``.
-        tokenizer: of the model; beside ``batches`` it names the tokens.
+        tokenizer: of the model; beside ``batches`` it names the tokens. Where it does not give a text back from the
+            ids, as WordPiece does not ("don ' t"), the metrics that read words and sentences are left out.
         texts: read one by one, so that they may be more than memory holds.
         batches: what the module is called with, one batch after another: a tensor, a tuple, or a dictionary of named
             arguments. The first tensor of whole numbers, or ``input_ids``, holds the ids, ``(texts, tokens)``;
@@ -114,7 +117,20 @@ def _of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], optio
             break
     if total is None:
         raise AttnvizError("no batch to survey; batches that hold texts work")
-    return total
+    return total if tokenizer is None or _gives_back(tokenizer) else _without_wording(total)
+
+
+def _gives_back(tokenizer: Any) -> bool:
+    """True if the ids of a text decode to the text, with its spaces where they were; of unknown words these count."""
+    ids = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+    decoded = _decoded(tokenizer, ids, skip=False).strip()
+    unknown = getattr(tokenizer, "unk_token_id", None) in ids
+    return decoded == PROBE or (unknown and decoded.count(" ") == PROBE.count(" "))
+
+
+def _without_wording(survey: Survey) -> Survey:
+    """Returns the survey without the metrics that read words and sentences."""
+    return survey.of_metrics([metric for metric in survey.metrics if metric.name not in OF_WORDING])
 
 
 @final
@@ -167,10 +183,20 @@ def _moved(value: Any, device: torch.device) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
+def _decoded(tokenizer: Any, ids: IntArray, skip: bool = True) -> str:
+    """Returns the text of ids with all its spaces, without special tokens where these are skipped."""
+    return str(tokenizer.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+
+
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
     """Tokens of ids; without a tokenizer each is named by its number."""
     if tokenizer is not None:
-        return tokens_of_ids(tokenizer, tokenizer.decode(ids, skip_special_tokens=True), ids.tolist())
+        text = _decoded(tokenizer, ids)
+        for given in (text.removeprefix(" "), text) if text.strip() and _gives_back(tokenizer) else ():
+            tokens = tokenize_text(tokenizer, given)
+            if tokens.ids.tolist() == ids.tolist():  # whose places are exact, those of spaces too
+                return tokens
+        return tokens_of_ids(tokenizer, text, ids.tolist())
     names = [f"#{number}" for number in ids]
     stops = np.cumsum([len(name) + 1 for name in names]).tolist()
     places = [(stop - len(name) - 1, stop - 1) for name, stop in zip(names, stops, strict=True)]

@@ -1,1 +1,1 @@
-"""What the output of a model loses without some of its heads."""
+"""Measures the effects of heads: by ablation, and by direct attribution of a logit."""

@@ -1,4 +1,4 @@
-"""ablate(model, inputs): what the output of any torch module loses without each of its heads."""
+"""Measures how the output of a torch module changes when heads are ablated: ``ablate(model, inputs)``."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,8 +13,8 @@ from attnviz.capture.run_model import arguments_of
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sets import chosen_sets
 from attnviz.effects.head_sites import clean_run
-from attnviz.effects.measures import MeasuredRun, find_measure, ids_of, usual_metric
-from attnviz.effects.module_calls import untouched
+from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of
+from attnviz.effects.module_calls import restored_afterwards
 from attnviz.effects.text_run import TextRun
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import AttentionPart, Selection
@@ -35,28 +35,31 @@ def ablate(
     attention: AttentionPart | None = None,
     positions: slice = slice(None),
 ) -> Effects:
-    """What the output of a model loses without each of its heads.
+    """Ablates heads of a model and measures how its output changes without each head, or without each set of heads.
 
-    The output of a head is replaced where it enters the output projection. The model's weights, buffers, hooks,
-    training flags and the random state are the same before and after; it runs in evaluation mode.
+    Ablation replaces the output of a head where it enters the output projection. The model runs in evaluation mode.
+    Its weights, buffers, hooks and training flags and the random state are the same before and after.
 
     Args:
-        model: any torch module whose attention is projected by a linear map.
-        inputs: what it is called with: a tensor, a tuple, or a mapping of names; a list of these is several texts.
-        metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` of token 7, or a function
-            from the model's output to a number; ``None`` for the loss of language models, else the cosine.
-        heads: which heads, as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
-        sets: sets of heads that are removed together, as ``["0.1+2.3"]``, or whole layers, as ``["2"]``; then no single
-            heads are, unless they are given too.
-        pairs: every two of the heads as well.
-        top: the head whose removal changes most, then the one that changes most with that removed, and so on, so many;
-            of several texts by the mean.
-        by: ``zero``, ``mean`` (over the positions of the text), or other inputs of as many tokens.
-        attention: of an encoder-decoder, its ``encoder``, ``decoder`` or ``cross`` attention.
-        positions: the tokens at which a metric of tokens is measured.
+        model: any torch module whose attention ends in a linear output projection.
+        inputs: the arguments of the model: a tensor, a tuple, or a mapping of names. A list holds several texts.
+        metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` for token 7, or a
+            function from the model's output to a number. ``None`` chooses the loss for language models, else the
+            cosine.
+        heads: the heads to ablate one by one, as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
+        sets: sets of heads to ablate together, as ``["0.1+2.3"]``, or whole layers, as ``["2"]``. Single heads are
+            then ablated only if ``heads`` names them.
+        pairs: True to ablate every pair of the heads, too.
+        top: the number of heads to ablate greedily: first the head whose ablation changes the metric most, then the
+            one that changes it most with the first ablated, and so on. With several texts the mean change decides.
+        by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
+            with as many tokens, whose outputs are then used.
+        attention: the part of an encoder-decoder whose heads are ablated: ``encoder``, ``decoder`` or ``cross``.
+        positions: the tokens at which metrics of tokens are measured.
 
     Raises:
-        AttnvizError: for a model whose projections are not found, an unknown metric or head, or too many pairs.
+        AttnvizError: for a model whose output projections are not found, an unknown metric or head, too many pairs, or
+            pairs beside ``top``.
 
     Example:
         >>> import attnviz, torch
@@ -68,19 +71,21 @@ def ablate(
     """
     texts = inputs if isinstance(inputs, list) else [inputs]
     if not texts:
-        raise AttnvizError("no inputs; one text or more works")
-    chosen = heads if heads is None or isinstance(heads, Selection) else list(heads)
-    asked = Ablation(model, metric, chosen, None if sets is None else list(sets), pairs, by, attention, positions)
-    with untouched(model):
-        found = [asked.result(each) for each in texts] if top is None else _greedily(asked, texts, top)
+        raise AttnvizError("no inputs; give at least one text")
+    if pairs and top is not None:
+        raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
+    selected = heads if heads is None or isinstance(heads, Selection) else list(heads)
+    ablation = Ablation(model, metric, selected, None if sets is None else list(sets), pairs, by, attention, positions)
+    with restored_afterwards(model):
+        results = [ablation.result(each) for each in texts] if top is None else _greedy_results(ablation, texts, top)
     return Effects(
         rows=tuple(
-            Effect(each, np.array([result.values[row] - result.baseline for result in found]))
-            for row, each in enumerate(found[0].sets)
+            Effect(each, np.array([result.values[row] - result.baseline for result in results]))
+            for row, each in enumerate(results[0].sets)
         ),
-        metric=found[0].metric,
+        metric=results[0].metric,
         by=by if isinstance(by, str) else "another text",
-        baseline=fmean(result.baseline for result in found),
+        baseline=fmean(result.baseline for result in results),
         texts=len(texts),
         model=type(model).__name__,
         pairs=pairs,
@@ -90,13 +95,13 @@ def ablate(
 
 @dataclass(frozen=True)
 class TextResult:
-    """What was found of one text.
+    """The results of ablation on one text.
 
     Attributes:
-        sets: of heads.
-        values: the metric without each.
-        baseline: with all heads.
-        metric: its name.
+        sets: the sets of heads that were ablated.
+        values: the metric without each set.
+        baseline: the metric with all heads.
+        metric: the name of the metric.
     """
 
     sets: list[HeadSet]
@@ -107,7 +112,7 @@ class TextResult:
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """What is asked of every text: the arguments of ``ablate``."""
+    """The arguments of ``ablate`` that hold for every text."""
 
     model: nn.Module
     metric: Metric | None
@@ -119,21 +124,21 @@ class Ablation:
     positions: slice
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
-        """A text, run with all heads, and the name of what is measured."""
+        """Runs the model on a text with all heads, and returns that run with the name of the metric."""
         args, kwargs = arguments_of(inputs)
         clean = clean_run(self.model, args, kwargs, self.attention)
-        metric = usual_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
-        known = self.by in ("zero", "mean")
-        by = self.by if known else clean_run(self.model, *arguments_of(self.by), self.attention)
+        metric = default_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
+        by_name = self.by in ("zero", "mean")
+        by = self.by if by_name else clean_run(self.model, *arguments_of(self.by), self.attention)
         run = TextRun(self.model, args, kwargs, clean, _measure(metric), self.positions, by)
         return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
     def chosen(self, run: TextRun) -> list[HeadSet]:
-        """The sets of heads that are removed."""
+        """Returns the sets of heads to ablate."""
         return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
 
     def result(self, inputs: Any) -> TextResult:
-        """What is found of a text."""
+        """Returns the results of ablation on a text."""
         run, metric = self.run(inputs)
         return _result(run, metric, self.chosen(run))
 
@@ -146,27 +151,34 @@ def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
-def _greedily(asked: Ablation, texts: list[Any], top: int) -> list[TextResult]:
-    """Sets that grow by the head whose removal then changes most in the mean over the texts.
+def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
+    """Returns results for a growing set: each step adds the head whose ablation changes the mean over texts most.
 
-    Several texts are run anew for each head, since what their modules gave is not held of more than one.
+    With several texts, each step runs every text anew, since the outputs of modules are cached for one text only.
     """
-    first = asked.run(texts[0])
-    wanted = asked.chosen(first[0])
-    if not 1 <= top <= len(wanted):
-        raise AttnvizError(f"{option('top', top)} is out of range; 1 to {len(wanted)} works")
-    chosen, values = list[HeadSet](), list[list[float]]()
+    first = ablation.run(texts[0])
+    candidates = ablation.chosen(first[0])
+    if not 1 <= top <= len(candidates):
+        raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
+    growing, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
-        before = chosen[-1] if chosen else ()
-        tried = [tuple(sorted({*before, *heads})) for heads in wanted if not set(heads) <= set(before)]
-        runs = [first] if len(texts) == 1 else map(asked.run, texts)
-        found = [_result(run, metric, tried) for run, metric in runs]
-        best = max(range(len(tried)), key=lambda at: abs(_mean_change(found, at)))
-        chosen.append(tried[best])
-        values.append([result.values[best] for result in found])
-    return [replace(result, sets=chosen, values=[each[text] for each in values]) for text, result in enumerate(found)]
+        before = growing[-1] if growing else ()
+        trials = [tuple(sorted({*before, *heads})) for heads in candidates if not set(heads) <= set(before)]
+        if not trials:  # sets may share heads, so that fewer steps remove all
+            raise AttnvizError(
+                f"{option('top', top)} is out of range: {len(growing)} of these sets hold every head; "
+                f"give {len(growing)}"
+            )
+        runs = [first] if len(texts) == 1 else map(ablation.run, texts)
+        results = [_result(run, metric, trials) for run, metric in runs]
+        best = max(range(len(trials)), key=lambda at: abs(_mean_change(results, at)))
+        growing.append(trials[best])
+        values.append([result.values[best] for result in results])
+    return [
+        replace(result, sets=growing, values=[each[text] for each in values]) for text, result in enumerate(results)
+    ]
 
 
-def _mean_change(found: list[TextResult], at: int) -> float:
-    """Of the metric without one of the sets."""
-    return fmean(result.values[at] - result.baseline for result in found)
+def _mean_change(results: list[TextResult], at: int) -> float:
+    """Returns the change of the metric without the set at an index, as a mean over texts."""
+    return fmean(result.values[at] - result.baseline for result in results)

@@ -1,4 +1,4 @@
-"""What changes between two tables of effects: each set of heads with its effect in both, and how sure that is."""
+"""Compares two tables of effects: each set of heads with its effect before and after, and the margin of the change."""
 
 from typing import Any
 
@@ -10,25 +10,25 @@ FORMAT, VERSION = "attnviz effect changes", 1
 
 
 def effect_changes(before: Effects, after: Effects) -> HeadChanges:
-    """What changes between two tables of effects, the largest change first.
+    """Returns the changes between two tables of effects, the largest change first.
 
     Raises:
-        AttnvizError: if they are of different metrics, or have no set of heads in common.
+        AttnvizError: if the tables have different metrics, or no set of heads in common.
     """
     if before.metric != after.metric:
         raise AttnvizError(
-            f"the effects are of {before.metric} and of {after.metric}, which do not compare; those of one metric work"
+            f"the effects are of {before.metric} and of {after.metric}, which cannot be compared; use the same metric"
         )
     changes = number_changes(before.frame, after.frame)
     if not changes:
         names = " and ".join(effects.rows[0].name for effects in (before, after))
         raise AttnvizError(
-            f"the effects, of {names} among others, have no heads in common; those of the same heads work"
+            f"the effects, of {names} among others, have no heads in common; use effects of the same heads"
         )
     changes.sort(key=lambda each: -abs(each.difference))
     about = {"format": FORMAT, "version": VERSION, "metric": before.metric}
     about |= {"before": _about(before), "after": _about(after)}
-    return HeadChanges(tuple(changes), _differences(before, after, len(changes)), about, of_sets=True)
+    return HeadChanges(tuple(changes), _remarks(before, after, len(changes)), about, of_sets=True)
 
 
 def _about(effects: Effects) -> dict[str, Any]:
@@ -36,22 +36,22 @@ def _about(effects: Effects) -> dict[str, Any]:
     return {name: getattr(effects, name) for name in names}
 
 
-def _differences(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
-    """What the tables are of, and where that is not the same beside what was meant to change."""
-    said = [f"Before: {_said(before)}. After: {_said(after)}."]
+def _remarks(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
+    """Returns remarks: the origin of both tables, and differences between them that may confound the comparison."""
+    remarks = [f"Before: {_description(before)}. After: {_description(after)}."]
     if before.by != after.by:
-        said.append(f"What heads are replaced by is not the same, {before.by} before and {after.by} after.")
+        remarks.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
     if before.model != after.model and _texts(before) != _texts(after):
-        said.append("Both the models and the texts differ: it cannot be said which of them makes the change.")
-    left = len(before.rows) + len(after.rows) - 2 * common
-    if left:
-        said.append(f"{left} sets of heads are in one table alone and left out.")
+        remarks.append("Both the models and the texts differ, and either may cause the changes.")
+    unmatched = len(before.rows) + len(after.rows) - 2 * common
+    if unmatched:
+        remarks.append(f"{unmatched} sets of heads are in only one of the tables and are left out.")
     if min(before.texts, after.texts) > 1:
-        said.append("± is half the 95% interval of the change, with the texts of both taken as independent.")
-    return tuple(said)
+        remarks.append("± is half of the 95% interval of the change, if the texts of both are independent.")
+    return tuple(remarks)
 
 
-def _said(effects: Effects) -> str:
+def _description(effects: Effects) -> str:
     return f"{effects.model} on {_texts(effects)}, {effects.metric} {effects.baseline:.4f} with all heads"
 
 

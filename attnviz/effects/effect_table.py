@@ -1,7 +1,7 @@
-"""What the output of a model loses without each of some sets of heads, as a table of numbers."""
+"""Defines the table of effects: how the output of a model changes without each of some sets of heads."""
 
-import json
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,30 +11,35 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
+from attnviz.base.reading import NotJsonError, read_json
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
 from attnviz.metrics.measure import Measure, known_number, margin_of_mean
 from attnviz.metrics.needs import Need
 
 FORMAT, VERSION = "attnviz effects", 1
+MAX_BYTES = 10**8  # of a file of effects
+MAX_TEXTS = 10**9
+HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")  # layer.head
 OUTPUTS = {
     each.name: each
     for each in (
-        Measure("loss", "loss", "nats", "how much worse the next token is predicted"),
-        Measure("kl", "kl", "nats", "how far the prediction moves (Kullback-Leibler divergence)"),
-        Measure("accuracy", "accuracy", "share", "how the share of next tokens predicted right changes"),
-        Measure("cosine", "cosine", "", "how far each token's features turn (one minus the cosine)"),
-        Measure("distance", "distance", "", "how far each token's features move"),
+        Measure("loss", "loss", "nats", "cross-entropy of the next token"),
+        Measure("kl", "kl", "nats", "Kullback-Leibler divergence of the prediction"),
+        Measure("accuracy", "accuracy", "share", "next tokens predicted correctly"),
+        Measure("cosine", "cosine", "", "one minus the cosine between a token's features and those with all heads"),
+        Measure("distance", "distance", "", "distance of a token's features from those with all heads"),
     )
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """What is lost without a set of heads.
+    """The effect of ablating a set of heads.
 
     Attributes:
-        heads: layer and head of each.
-        values: one a text, how the metric changes without them.
+        heads: the layer and the number of each head.
+        values: ``(texts,)``, the change of the metric without the heads.
     """
 
     heads: HeadSet
@@ -42,35 +47,35 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """The heads as they are written everywhere, joined by ``+``."""
+        """The heads as ``layer.head``, joined by ``+``."""
         return HeadRow(self.heads).name
 
     @cached_property
     def mean(self) -> float:
-        """The mean over the texts."""
+        """The mean change over the texts."""
         return float(self.values.mean())
 
     @property
     def margin(self) -> float:
-        """Half the width of the 95 % interval of the mean over texts; NaN for one text."""
+        """Half of the 95 % interval of the mean over texts; NaN for one text."""
         return margin_of_mean(self.values)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Effects:
-    """The effects of sets of heads, in the order in which they were asked for.
+    """The effects of ablating sets of heads, in the order in which the caller listed the sets.
 
     Attributes:
-        rows: one a set.
-        metric: the name of what changes.
-        by: what the heads' outputs were replaced by.
-        baseline: the metric with all heads, the mean over the texts.
-        texts: how many there were.
-        model: a name or a path.
-        title: of the text, or of the texts.
-        pairs: whether rows of two heads are compared with the effects of each alone.
-        greedy: whether each row adds the head to the one before whose removal then changes most.
-        remarks: what a reader must know.
+        rows: one effect per set.
+        metric: the name of the metric whose change is the effect.
+        by: the replacement of the heads' outputs: ``zero``, ``mean`` or another text.
+        baseline: the metric with all heads, as a mean over the texts.
+        texts: the number of texts.
+        model: the name or path of the model.
+        title: the title of the text or texts.
+        pairs: True if every pair of heads was ablated, too.
+        greedy: True if each row adds one head to the row before: the one whose ablation then changes most.
+        remarks: sentences about the effects for the reader.
     """
 
     rows: tuple[Effect, ...]
@@ -86,16 +91,16 @@ class Effects:
 
     @property
     def output(self) -> Measure:
-        """What changes."""
-        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "how this number changes")
+        """The measure of the output whose change is the effect."""
+        return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
 
     def __getitem__(self, name: str) -> Effect:
-        """The effect of the heads of this name, as ``0.1`` or ``0.1+1.0``."""
+        """Returns the effect of the heads with this name, as ``0.1`` or ``0.1+1.0``."""
         return next(row for row in self.rows if row.name == name)
 
     @cached_property
     def frame(self) -> HeadFrame:
-        """The effects as numbers of sets of heads: how the metric changes without each."""
+        """The effects as a frame: a row per set of heads, and one measure, the change of the metric without it."""
         meaning = f"change of {self.metric} without the head"
         return HeadFrame(
             rows=tuple(HeadRow(row.heads) for row in self.rows),
@@ -105,45 +110,54 @@ class Effects:
             texts=self.texts,
         )
 
-    def beyond(self, row: Effect) -> float:
-        """How much more a set changes than its heads alone do together; NaN where one of these is not known."""
+    def interaction(self, row: Effect) -> float:
+        """Returns the interaction of a set: its effect less the sum of its heads' effects; NaN if one is unknown."""
         alone = {each.heads: each.mean for each in self.rows if len(each.heads) == 1}
-        known = [alone.get((head,), math.nan) for head in row.heads]
-        return row.mean - sum(known) if len(row.heads) > 1 else math.nan
+        single_effects = [alone.get((head,), math.nan) for head in row.heads]
+        return row.mean - sum(single_effects) if len(row.heads) > 1 else math.nan
 
     def sorted(self) -> tuple[Effect, ...]:
-        """The rows, the largest change of either direction first; of greedy ones as they are."""
+        """Returns the rows, the largest change in either direction first; greedy rows keep their order."""
         return self.rows if self.greedy else tuple(sorted(self.rows, key=lambda row: -abs(row.mean)))
 
     @classmethod
     def load(cls, path: Path) -> "Effects":
-        """The effects that ``attnviz ablate -o effects.json`` wrote.
+        """Reads effects from a file that ``attnviz ablate -o effects.json`` wrote, and checks every value.
 
         Raises:
-            AttnvizError: for a file that is none of these.
+            AttnvizError: if the file cannot be read or holds anything else.
         """
         try:
-            kept = json.loads(path.read_bytes())
-            if kept["format"] != FORMAT or kept["version"] != VERSION:
+            content = read_json(path, MAX_BYTES)
+            if content["format"] != FORMAT or content["version"] != VERSION:
                 raise ValueError
-            rows = tuple(
-                Effect(tuple(map(_head, each["heads"])), np.array(each["texts"], dtype=np.float64))
-                for each in kept["effects"]
+            texts = _count(content["texts"])
+            return cls(
+                rows=_rows(content["effects"], texts),
+                texts=texts,
+                baseline=_number(content["baseline"]),
+                remarks=tuple(map(_line, _list(content["remarks"]))),
+                metric=_line(content["metric"]),
+                by=_line(content["by"]),
+                model=_line(content["model"]),
+                title=_line(content["title"]),
             )
-            named = {name: kept[name] for name in ("metric", "by", "texts", "model", "title")}
-            return cls(rows=rows, baseline=float(kept["baseline"]), remarks=tuple(kept["remarks"]), **named)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            if isinstance(error, AttnvizError) and not isinstance(error, NotJsonError):
+                raise
             raise AttnvizError(
-                f"{str(path)!r} holds no effects of heads; what attnviz ablate TEXT -o effects.json writes works"
+                f"{str(path)!r} holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote"
             ) from error
 
     def as_rows(self) -> list[list[Any]]:
-        """The sets as rows behind a header, numbers exact."""
-        rows = [[row.name, self.baseline + row.mean, row.mean, row.margin, self.beyond(row)] for row in self.sorted()]
+        """Returns a header and a row per set, with exact numbers."""
+        rows = [
+            [row.name, self.baseline + row.mean, row.mean, row.margin, self.interaction(row)] for row in self.sorted()
+        ]
         return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Returns all fields as JSON values."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -158,7 +172,7 @@ class Effects:
                     "heads": [f"{layer}.{head}" for layer, head in row.heads],
                     "effect": row.mean,
                     "margin": known_number(row.margin),
-                    "beyond": known_number(self.beyond(row)),
+                    "beyond": known_number(self.interaction(row)),
                     "texts": [float(value) for value in np.asarray(row.values)],
                 }
                 for row in self.sorted()
@@ -166,6 +180,47 @@ class Effects:
         }
 
 
-def _head(name: str) -> tuple[int, int]:
-    layer, _, head = name.partition(".")
-    return int(layer), int(head)
+def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
+    """Returns the rows of a file, each with one number a text; raises ValueError for none, or a set twice."""
+    rows = tuple(
+        Effect(tuple(map(_head, _list(each["heads"]))), np.array(list(map(_number, _list(each["texts"])))))
+        for each in _list(values)
+    )
+    sets = {frozenset(row.heads) for row in rows}
+    if not rows or len(sets) < len(rows) or any(not row.heads or len(row.values) != texts for row in rows):
+        raise ValueError
+    return rows
+
+
+def _list(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ValueError
+    return value
+
+
+def _count(value: Any) -> int:
+    """Returns a whole number from 1; raises ValueError for anything else."""
+    if type(value) is not int or not 1 <= value <= MAX_TEXTS:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> float:
+    """Returns a number that is known; raises ValueError for NaN, infinity and anything else."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError
+    return float(value)
+
+
+def _line(value: Any) -> str:
+    """Returns a text that a terminal shows and does not obey."""
+    if type(value) is not str:
+        raise ValueError
+    return printable(value)
+
+
+def _head(name: Any) -> tuple[int, int]:
+    found = HEAD.fullmatch(name)
+    if found is None:
+        raise ValueError
+    return int(found[1]), int(found[2])

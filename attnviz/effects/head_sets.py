@@ -1,9 +1,10 @@
-"""The sets of heads that are removed: single ones, those that are named, and pairs."""
+"""Lists the sets of heads to ablate: single heads, named sets and pairs."""
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.effects.effect_table import HEAD
 from attnviz.effects.head_sites import HeadName
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import Selection, refuse_missing
@@ -14,31 +15,31 @@ MAX_PAIRS = 2000
 def chosen_sets(
     known: list[HeadName], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
 ) -> list[HeadSet]:
-    """The sets of heads that are removed.
+    """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
 
     Args:
-        known: all heads.
-        heads: those of which each is a set; ``None`` for all where no sets are named.
-        sets: further ones by their names.
-        pairs: whether every two of the heads are a set, too.
+        known: all heads of the model.
+        heads: the heads to ablate one by one; ``None`` for all, or for none if ``sets`` are named.
+        sets: the names of more sets, as ``0.1+2.3``, or ``2`` for layer 2.
+        pairs: True to add every pair of the single heads.
 
     Raises:
-        AttnvizError: for an unknown head, or too many pairs.
+        AttnvizError: for an unknown head, or more than `MAX_PAIRS` pairs.
     """
     single = _single(known, heads)
-    given = [_set(name, known) for name in sets or ()]
-    alone: list[HeadSet] = [(head,) for head in single] if heads is not None or not given else []
-    both: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
-    if len(both) > MAX_PAIRS:
+    named = [_set(name, known) for name in sets or ()]
+    singles: list[HeadSet] = [(head,) for head in single] if heads is not None or not named else []
+    pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
+    if len(pair_sets) > MAX_PAIRS:
         raise AttnvizError(
-            f"{len(single)} heads make {len(both)} pairs, and up to {MAX_PAIRS} are run; {option('heads', '0.1,2.3')} "
-            f"or {option('layers', '0-1')} chooses"
+            f"{len(single)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer heads "
+            f"with {option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
         )
-    return list(dict.fromkeys((*alone, *given, *both)))
+    return list(dict.fromkeys((*singles, *named, *pair_sets)))
 
 
 def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """The heads that are chosen."""
+    """Returns the heads that the user selected; all if nothing was selected."""
     if heads is None:
         return known
     if not isinstance(heads, Selection):
@@ -55,19 +56,19 @@ def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> l
 
 
 def _head(name: str, known: Sequence[HeadName]) -> HeadName:
-    layer, _, head = name.strip().partition(".")
-    found = (int(layer), int(head)) if layer.isdecimal() and head.isdecimal() else None
+    written = HEAD.fullmatch(name.strip())
+    found = None if written is None else (int(written[1]), int(written[2]))
     if found is None or found not in known:
         layers = number_ranges({layer for layer, _ in known})
         counts = number_ranges({head for _, head in known})
         raise AttnvizError(
-            f"no head {name!r}; layers {layers} have heads {counts}, so {known[-1][0]}.{known[-1][1]} works"
+            f"no head {name!r}; layers {layers} have heads {counts}; choose one as {known[-1][0]}.{known[-1][1]}"
         )
     return found
 
 
 def _set(name: str, known: Sequence[HeadName]) -> HeadSet:
-    """The heads of ``0.1+2.3``, or of the layers ``2``."""
+    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, as ``2``, stands for all its heads."""
     heads: list[HeadName] = []
     for part in name.split("+"):
         of_layer = [head for head in known if part.strip() == str(head[0])]

@@ -1,4 +1,4 @@
-"""Where the output of each head of a model enters its projection, found in one run, and all that came before it."""
+"""Finds, in one run of a model, the products in which the outputs of heads enter their output projection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +17,24 @@ from attnviz.capture.hooks.observing_mode import add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer, TorchCall
 from attnviz.capture.listening import PATCHES, refuse_opaque
 from attnviz.capture.options import CaptureOptions
-from attnviz.effects.module_calls import Key, ModuleCalls, followed
+from attnviz.effects.module_calls import Key, ModuleCalls, record_calls
 from attnviz.text.selection import AttentionPart, Selection
 
-HeadName = tuple[int, int]  # layer and head
+HeadName = tuple[int, int]  # numbers of the layer and of the head in it
 
 
 @dataclass(eq=False)
 class HeadSite:
-    """A product that projects the outputs of some heads.
+    """A matrix product that projects the outputs of some heads.
 
     Attributes:
-        key: of the product.
-        is_left: whether the heads' outputs are its first operand.
-        columns: of each head, which columns of the operand it fills.
-        matrix: the operand, ``(rows, columns)``.
-        batch: how many texts its rows are of.
-        queries_first: whether its rows go by queries and then by texts.
-        returned: what every module call had returned by then.
+        key: the key of the product, the same in every run.
+        is_left: True if the heads' outputs are the left operand.
+        columns: for each head, the indices of the columns of the operand that hold its output.
+        matrix: the operand with the heads' outputs, ``(rows, columns)``.
+        batch: the number of texts in the rows.
+        queries_first: True if the rows are ``(queries, texts)``, False if they are ``(texts, queries)``.
+        returned: the results of the module calls that had returned before the product, by the keys of the calls.
     """
 
     key: Key
@@ -48,11 +48,11 @@ class HeadSite:
 
 @dataclass(frozen=True, eq=False)
 class CleanRun:
-    """A run of a model in which nothing was replaced.
+    """A run of a model with all its heads.
 
     Attributes:
-        output: what the model gave.
-        sites: in the order of the run.
+        output: the output of the model.
+        sites: the products that project heads, in the order of the run.
     """
 
     output: Any
@@ -60,12 +60,12 @@ class CleanRun:
 
     @property
     def heads(self) -> list[HeadName]:
-        """All heads, in order."""
+        """All heads, in order of layer and number."""
         return sorted({head for site in self.sites for head in site.columns})
 
 
 class SiteObserver(Observer):
-    """Gives each product its key before it looks at it."""
+    """An observer that assigns each product its key before it inspects it."""
 
     def __init__(self, modules: ModuleIndex, listener: "SiteFinder", calls: ModuleCalls) -> None:
         super().__init__(modules, listener)
@@ -73,7 +73,7 @@ class SiteObserver(Observer):
         self.key: Key = ()
 
     def see(self, call: TorchCall) -> None:
-        """Looks at a call."""
+        """Inspects a call of a torch function."""
         if call.name in PRODUCTS:
             self.key = self.calls.next_product()
             product = contraction(call.name, call.args, call.kwargs)
@@ -82,7 +82,7 @@ class SiteObserver(Observer):
 
 
 class SiteFinder(Capture):
-    """Finds the sites of a run, and keeps no maps."""
+    """A capture that finds the sites of heads and stores no attention maps."""
 
     observer_kind = SiteObserver
 
@@ -95,15 +95,15 @@ class SiteFinder(Capture):
         assert self.moved is not None
         self.observer.search = self.moved.search
         self.sites: dict[Key, HeadSite] = {}
-        self.unknown: list[CallSite] = []
+        self.unprojected: list[CallSite] = []
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
         if call is None or call.output is None:
-            self.unknown.append(site)
+            self.unprojected.append(site)
             return
         first = self._first_head(site)
         self.head_counts[site] = first + call.shape[1]
-        self.unknown.append(site)
+        self.unprojected.append(site)
 
         assert self.moved is not None
         self.moved.search.expect(call.output, partial(self._found, site, first, call))
@@ -111,9 +111,9 @@ class SiteFinder(Capture):
     def _found(
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Keeps where the heads of a call enter their projection."""
-        if site in self.unknown:
-            self.unknown.remove(site)
+        """Stores the site where the heads of an attention call enter their projection."""
+        if site in self.unprojected:
+            self.unprojected.remove(site)
         columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
         known = self.sites.get(self.counting.key)
         if known is not None:
@@ -133,10 +133,17 @@ class SiteFinder(Capture):
 def clean_run(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], attention: AttentionPart | None = None
 ) -> CleanRun:
-    """A run of the model, with where its heads' outputs enter their projections.
+    """Runs the model with all its heads and finds their sites.
+
+    Args:
+        model: any torch module with attention.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        attention: the part of an encoder-decoder whose heads are sought; ``None`` for a model with one kind.
 
     Raises:
-        AttnvizError: where no projection was found of an attention call, or heads of several kinds have one name.
+        AttnvizError: if the model has no attention, the projection of a head is not found, or heads of several kinds
+            of attention have the same numbers.
     """
     refuse_opaque(model)
     finder = SiteFinder(model, attention)
@@ -146,16 +153,21 @@ def clean_run(
 
 
 def observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What the model gives, while its run is looked at.
+    """Runs the model while ``finder`` observes its calls, and returns the output.
+
+    Args:
+        finder: the capture, with the model.
+        args: the positional arguments of the model.
+        kwargs: its keyword arguments.
 
     Raises:
-        Exception: what went wrong while a call was looked at.
+        Exception: any error that occurred while the finder inspected a call.
     """
     PATCHES.enter()
     try:
         add_observer(finder.observer)
         try:
-            with followed(finder.module_calls):
+            with record_calls(finder.module_calls):
                 output = finder.model(*args, **kwargs)
         finally:
             remove_observer(finder.observer)
@@ -171,13 +183,13 @@ def _refuse_unknown(finder: SiteFinder) -> None:
     if attention_parts := sorted(finder.parts) if finder.options.attention is None and len(finder.parts) > 1 else []:
         raise AttnvizError(
             f"{name} has {known_names(attention_parts)} attention, whose heads have the same numbers; "
-            f"{option('attention', attention_parts[0])} chooses"
+            f"choose one kind, as {option('attention', attention_parts[0])}"
         )
-    if finder.unknown:
-        site = finder.unknown[0]
+    if finder.unprojected:
+        site = finder.unprojected[0]
         raise AttnvizError(
-            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map was "
-            "seen that takes what its attention gave unchanged"
+            f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
+            "takes the output of its attention unchanged"
         )
     if not finder.sites:
-        raise AttnvizError(f"no attention call in the forward pass of {name}; a model with attention works")
+        raise AttnvizError(f"no attention call in the forward pass of {name}; use a model with attention")

@@ -1,7 +1,7 @@
-"""The linear path of a run at one token: what each result is a sum of, with the factors of norms held as they were.
+"""Follows a run at one token through its linear operations, with the scales of norms frozen.
 
-A result that is a sum, a product with constants, or a norm is linear in what it was computed from, once the norm's own
-factor is frozen. So a number at the end of the path is a sum of what stands at its beginnings.
+Sums and products with constants are linear in their inputs, and so are norms once their scale is frozen at its value in
+this run. A number at the end of such a path is therefore a sum of terms, one for each value where the path begins.
 """
 
 import heapq
@@ -20,9 +20,9 @@ from attnviz.capture.assembly.output_projection import bias_of, operand_places
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.hooks.torch_functions import TorchCall
 
-SHAPED_ALIKE = frozenset("to type_as expand_as view_as reshape_as".split())  # which take nothing but this of another
-FRESH = ("new_",)
-Pull = Callable[[Tensor], Tensor]
+SHAPED_ALIKE = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
+FRESH = ("new_",)  # prefix of functions whose results hold no numbers of their arguments
+Pullback = Callable[[Tensor], Tensor]
 UNCHANGED = frozenset(
     "view reshape contiguous clone to float double half bfloat16 type type_as dropout dropout_ detach alias unsqueeze "
     "squeeze flatten expand expand_as transpose permute cpu cuda view_as swapaxes native_dropout __get__".split()
@@ -36,18 +36,19 @@ PICKED = frozenset(["__getitem__", "select", "narrow", "index_select"])
 
 @dataclass(eq=False)
 class PathValue:
-    """What a tensor of the run holds at the token.
+    """The value of a tensor of the run at the token.
 
     Attributes:
-        serial: the order in which values came to be.
-        row: ``(features,)``, in float32 or finer.
-        rows: how many tokens the tensor has: 1 where it is the same at all.
-        reads: whether it depends on what the model reads.
+        serial: its number in the order in which values were computed.
+        row: ``(features,)``, in float32 or float64; empty if the tensor has no row for the token.
+        rows: the number of tokens that the tensor has: 1 if its row is the same at all; 0 if it has no row.
+        reads: True if it depends on the model's inputs.
         place: the path of the module that computed it.
-        origin: the tensor's name among the parameters, if it is one.
-        sources: what it is a sum of, and how a gradient at it becomes one there; ``None`` where it is no such sum.
-        frozen: whether a factor that depends on the text was held as it was.
-        capped: the value that a hyperbolic tangent was taken of.
+        origin: the name of the parameter or buffer; "" for computed tensors.
+        sources: the values that it is a linear function of, each with the function that maps a gradient at this value
+            to one at the source; ``None`` if it is not linear in its inputs.
+        frozen: True if a factor that depends on the text was frozen to make it linear.
+        capped: the input of the hyperbolic tangent that computed it; ``None`` for other functions.
     """
 
     serial: int
@@ -56,105 +57,116 @@ class PathValue:
     reads: bool
     place: str
     origin: str = ""
-    sources: list[tuple["PathValue", Pull]] | None = None
+    sources: list[tuple["PathValue", Pullback]] | None = None
     frozen: bool = False
     capped: "PathValue | None" = None
 
 
 @dataclass(frozen=True, eq=False)
-class Beginning:
-    """Where the path begins: a value that is no sum, and the gradient of the number at the end there."""
+class PathLeaf:
+    """A value where the path begins, because it is not linear in its inputs, with the gradient of the end there."""
 
     value: PathValue
     gradient: Tensor
 
     @property
     def amount(self) -> float:
-        """What it adds to the number."""
+        """The term that it adds to the number at the end of the path."""
         return float(self.gradient.double() @ self.value.row.double())
 
 
 @dataclass(eq=False)
 class LinearPath:
-    """Follows what a run computes at one token.
+    """A recorder of the values that a run computes at one token.
 
     Attributes:
-        tokens: how many the model reads.
-        position: which of them.
-        names: the parameters' names by identity.
-        place: tells the path of the module that runs.
+        tokens: the number of tokens in the input.
+        position: the index of the token.
+        names: the names of parameters and buffers, by ``id``.
+        place: returns the path of the running module.
+        values_by_id: the values of tensors by ``id``, each with a weak reference that tells if the id was reused.
+        serials: the numbers of values.
     """
 
     tokens: int
     position: int
     names: dict[int, str]
     place: Callable[[], str]
-    known: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
+    values_by_id: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
     serials: Iterator[int] = field(default_factory=count)
 
     def reads(self, tensor: Tensor) -> None:
-        """Notes a tensor that the model is given."""
+        """Records an input tensor of the model."""
         row = self._row(tensor)
-        self._keep(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
+        self._store(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
 
     def follow(self, call: TorchCall) -> None:
-        """Follows a function that has returned."""
+        """Records the result of a torch function that has returned."""
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
             return
         inputs = [each for each in _flat((call.args, tuple(call.kwargs.values()))) if isinstance(each, Tensor)]
         if self._is_known(result) and not any(result is each for each in inputs):
-            return  # of a function whose own functions were followed
+            return  # the functions inside this one have recorded the result
         values = [self.value(each) for each in inputs]
-        row = self._picked(call, result) if call.name in PICKED else self._row(result)
+        row = self._picked_row(call, result) if call.name in PICKED else self._row(result)
         reads = any(value.reads for value in (values[:1] if call.name in SHAPED_ALIKE else values))
         if call.name.startswith(FRESH) or call.name.endswith("_like"):
             reads = False
         if row is None or not result.is_floating_point():
-            self._keep(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
+            self._store(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
             return
         value = PathValue(next(self.serials), *row, reads=reads, place=self.place())
         self._link(value, call, result)
-        self._keep(result, value)
+        self._store(result, value)
 
     def value(self, tensor: Tensor) -> PathValue:
-        """What is known of a tensor."""
+        """Returns the value of a tensor; records it as one without inputs if it is unknown, such as a parameter."""
         if self._is_known(tensor):
-            return self.known[id(tensor)][1]
+            return self.values_by_id[id(tensor)][1]
         row, name = self._row(tensor), self.names.get(id(tensor), "")
         value = PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), False, self.place(), name)
-        self._keep(tensor, value)
+        self._store(tensor, value)
         return value
 
-    def beginnings(self, end: PathValue, gradient: Tensor) -> tuple[list[Beginning], list[str]]:
-        """What a number is a sum of, and the modules whose factors are held for it."""
-        found: list[Beginning] = []
+    def leaves(self, end: PathValue, gradient: Tensor) -> tuple[list[PathLeaf], list[str]]:
+        """Returns the values where the path of a number begins, and the paths of the modules whose factors are frozen.
+
+        Args:
+            end: the value at the end of the path.
+            gradient: ``(features,)``, the gradient of the number with respect to ``end``.
+        """
+        leaves: list[PathLeaf] = []
         frozen: dict[str, None] = {}
         gradients, waiting = {end.serial: (end, gradient)}, [-end.serial]
+        # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
         while waiting:
             value, gradient = gradients.pop(-heapq.heappop(waiting))
             if value.frozen:
                 frozen[value.place] = None
             if value.sources is None:
-                found.append(Beginning(value, gradient))
+                leaves.append(PathLeaf(value, gradient))
                 continue
-            for source, pull in value.sources:
-                pulled = _fitted(pull(gradient), source.row)
+            for source, pullback in value.sources:
+                pulled = _fitted(pullback(gradient), source.row)
                 if source.serial in gradients:
                     gradients[source.serial] = source, gradients[source.serial][1] + pulled
                 else:
                     gradients[source.serial] = source, pulled
                     heapq.heappush(waiting, -source.serial)
-        return found, [*frozen]
+        return leaves, [*frozen]
 
     def _is_known(self, tensor: Tensor) -> bool:
-        return id(tensor) in self.known and self.known[id(tensor)][0]() is tensor
+        return id(tensor) in self.values_by_id and self.values_by_id[id(tensor)][0]() is tensor
 
-    def _keep(self, tensor: Tensor, value: PathValue) -> None:
-        self.known[id(tensor)] = ref(tensor), value
+    def _store(self, tensor: Tensor, value: PathValue) -> None:
+        self.values_by_id[id(tensor)] = ref(tensor), value
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
-        """What a tensor ``(..., tokens, features)`` of one text holds at the token, and how many tokens it has."""
+        """Returns the row of a tensor ``(..., tokens, features)`` at the token, with its number of tokens.
+
+        ``None`` if the tensor has another number of tokens than the input, or no floating-point numbers.
+        """
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None
         wide = tensor.shape[-1] if tensor.dim() else 1
@@ -164,25 +176,26 @@ class LinearPath:
         at = 0 if rows == 1 else self.position
         return _exact(tensor.detach().reshape(rows, wide)[at]).clone(), rows
 
-    def _picked(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """What is held at the token by a tensor that was made of some tokens of another."""
-        given = call.args[0] if call.args else None
-        if not isinstance(given, Tensor) or not result.is_floating_point() or not result.dim():
+    def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
+        """Returns the row at the token, and 1, if an indexing function picked this token among others."""
+        source = call.args[0] if call.args else None
+        if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
             return None
-        if given.dim() < 2 or self.value(given).rows != self.tokens or prod(result.shape[:-1]) == self.tokens:
+        if source.dim() < 2 or self.value(source).rows != self.tokens or prod(result.shape[:-1]) == self.tokens:
             return self._row(result)
-        numbers = torch.arange(self.tokens, device=given.device).reshape(*given.shape[:-1], 1).expand(given.shape)
-        chosen = call.func(numbers, *call.args[1:], **call.kwargs)
-        if chosen.shape[-1:] != given.shape[-1:]:
+        # The same function applied to the indices of tokens shows which tokens it picks.
+        numbers = torch.arange(self.tokens, device=source.device).reshape(*source.shape[:-1], 1).expand(source.shape)
+        picked = call.func(numbers, *call.args[1:], **call.kwargs)
+        if picked.shape[-1:] != source.shape[-1:]:
             return None
-        found = (chosen[..., 0].flatten() == self.position).nonzero().flatten()
-        if not len(found):
+        matches = (picked[..., 0].flatten() == self.position).nonzero().flatten()
+        if not len(matches):
             return None
-        kept = result.detach().reshape(-1, result.shape[-1])
-        return _exact(kept[found[0]]).clone(), 1
+        rows = result.detach().reshape(-1, result.shape[-1])
+        return _exact(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
-        """Notes what a value is a sum of."""
+        """Sets the sources of a value from the function that computed it."""
         name, args, kwargs = call.name, call.args, call.kwargs
         tensors = [each for each in args if isinstance(each, Tensor)]
         first = self.value(tensors[0]) if tensors else None
@@ -207,8 +220,8 @@ class LinearPath:
 
     def _projected(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
-    ) -> list[tuple[PathValue, Pull]] | None:
-        """A product with constant weights, and what it adds."""
+    ) -> list[tuple[PathValue, Pullback]] | None:
+        """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one."""
         for place in operand_places(name, args, kwargs):
             if self.value(place.product.right).reads or not self.value(place.operand).reads:
                 continue
@@ -216,20 +229,20 @@ class LinearPath:
             if weight.shape[1] != len(value.row) or len(matrix) not in (1, self.tokens):
                 return None
             operand = self.value(place.operand)
-            if len(operand.row) != len(weight):  # heads apart: the operand as a matrix is what is known at the token
+            if len(operand.row) != len(weight):  # the operand has an axis of heads; as a matrix it has the full row
                 operand.row, operand.rows = (
                     _exact(matrix[0 if len(matrix) == 1 else self.position]).clone(),
                     len(matrix),
                 )
                 operand.sources = None
-            sources: list[tuple[PathValue, Pull]] = [(operand, partial(_multiplied, weight))]
+            sources: list[tuple[PathValue, Pullback]] = [(operand, partial(_multiplied, weight))]
             bias = bias_of(name, args, kwargs)
             return sources if bias is None else [*sources, (self.value(bias), _same)]
         return None
 
-    def _added(self, args: Sequence[Any], kwargs: dict[str, Any], sign: int) -> list[tuple[PathValue, Pull]] | None:
+    def _added(self, args: Sequence[Any], kwargs: dict[str, Any], sign: int) -> list[tuple[PathValue, Pullback]] | None:
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
-        sources: list[tuple[PathValue, Pull]] = []
+        sources: list[tuple[PathValue, Pullback]] = []
         for each, factor in zip(args[:2], factors, strict=True):
             value = self.value(each) if isinstance(each, Tensor) else self._number(each)
             if value is None or not value.rows:
@@ -238,7 +251,10 @@ class LinearPath:
         return sources
 
     def _scaled(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
-        """A product with what does not depend on the text, or with one factor a token, which is held."""
+        """Sets the source of a product or quotient.
+
+        The factor either does not depend on the text, or is one number per token, which is then frozen.
+        """
         sides = [self.value(each) if isinstance(each, Tensor) else self._number(each) for each in args[:2]]
         if len(sides) < 2 or any(side is None or not side.rows for side in sides):
             return
@@ -246,41 +262,41 @@ class LinearPath:
         assert left is not None
         assert right is not None
         pairs = [(left, right)] if divides else [(left, right), (right, left)]
-        for moving, factor in pairs:
-            held = factor.reads and len(factor.row) == 1 < len(moving.row)
-            if factor.reads and not held:
+        for variable, factor in pairs:
+            freezes = factor.reads and len(factor.row) == 1 < len(variable.row)
+            if factor.reads and not freezes:
                 continue
             by = 1 / factor.row if divides else factor.row
-            value.sources, value.frozen = [(moving, partial(_times, by))], held
+            value.sources, value.frozen = [(variable, partial(_times, by))], freezes
             return
 
     def _normed(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first: PathValue
     ) -> None:
-        """A norm over the features, whose scale is held; what it subtracts is a mean, and linear."""
-        given = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
+        """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear."""
+        arguments = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
         if name == "rms_norm":
-            given = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
-        if prod(given["normalized_shape"]) != len(first.row):
+            arguments = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
+        if prod(arguments["normalized_shape"]) != len(first.row):
             return
         row = first.row.double()
         centred = row - row.mean() if name != "rms_norm" else row
-        eps = given.get("eps")
-        eps = eps if eps is not None else torch.finfo(given["input"].dtype).eps if name == "rms_norm" else 1e-5
+        eps = arguments.get("eps")
+        eps = eps if eps is not None else torch.finfo(arguments["input"].dtype).eps if name == "rms_norm" else 1e-5
         scale = float((centred.square().mean() + eps).rsqrt())
-        weight = given.get("weight")
+        weight = arguments.get("weight")
         factor = None if weight is None else _exact(weight.detach())
 
-        def pull(gradient: Tensor) -> Tensor:
+        def pullback(gradient: Tensor) -> Tensor:
             scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
             return scaled if name == "rms_norm" else scaled - scaled.mean()
 
         value.frozen = True
-        bias = given.get("bias")
-        value.sources = [(first, pull), *([] if bias is None else [(self.value(bias), _same)])]
+        bias = arguments.get("bias")
+        value.sources = [(first, pullback), *([] if bias is None else [(self.value(bias), _same)])]
 
     def _number(self, number: Any) -> PathValue | None:
-        """A number that is no tensor."""
+        """Returns the value of a Python number; ``None`` for anything else."""
         if not isinstance(number, int | float):
             return None
         return PathValue(next(self.serials), torch.tensor([float(number)]), 1, False, self.place())
@@ -299,7 +315,7 @@ def _exact(tensor: Tensor) -> Tensor:
 
 
 def _multiplied(weight: Tensor, gradient: Tensor) -> Tensor:
-    """The weights ``(columns, features)`` times a gradient, of which only some may be other than zero."""
+    """Returns weights ``(columns, features)`` times a gradient ``(features,)``; faster if most of it is zero."""
     some = gradient.nonzero().flatten()
     if len(some) * 2 < len(gradient):
         weight, gradient = weight[:, some], gradient[some]
@@ -307,13 +323,13 @@ def _multiplied(weight: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _fitted(gradient: Tensor, row: Tensor) -> Tensor:
-    """A gradient for a value that was broadcast over the features."""
+    """Returns the gradient in the shape and on the device of ``row``, summed if one number was broadcast."""
     fitted = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
     return fitted.to(row.device)
 
 
 def _flat(values: Any) -> Iterator[Any]:
-    """The values in tuples and lists."""
+    """Yields the values in nested tuples and lists."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _flat(value)

@@ -1,7 +1,7 @@
-"""logit_attribution(model, inputs, token): what each head, each key of it, and every other part adds to a logit.
+"""Computes direct logit attribution: what each head, each of its keys, and every other part adds to a logit.
 
-The run itself says what leads to the logit: sums, products with constants, and norms whose scale is held as it was on
-this text. So norms and unembedding are found in any model in which heads add to what is unembedded.
+The run itself shows the path to the logit: sums, products with constants, and norms with their scale frozen on this
+text. The final norm and the unembedding are thus found in any model whose heads add to a residual stream.
 """
 
 import re
@@ -22,25 +22,25 @@ from attnviz.capture.hooks.torch_functions import TorchCall
 from attnviz.capture.listening import refuse_opaque
 from attnviz.capture.run_model import arguments_of
 from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
-from attnviz.effects.linear_path import Beginning, LinearPath, PathValue
+from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
-from attnviz.effects.module_calls import untouched
+from attnviz.effects.module_calls import restored_afterwards
 
-TOLERANCE = 1e-2  # of the logit, or of 1: beyond it the sum is not what was asked for
+TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
 MIXERS = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
 
 
 @dataclass(eq=False)
 class HeadsOnPath:
-    """The heads whose outputs stand in a value of the path.
+    """The heads whose outputs make up a value of the path.
 
     Attributes:
-        site: where they were called.
-        first: the number of the first.
-        columns: ``(heads, features of a head)``, where in the value each number of a head stands.
-        weights: ``(heads, keys)``, with what the values are multiplied.
+        site: the attention call.
+        first: the number of its first head.
+        columns: ``(heads, features of a head)``, the indices of each head's features in the value.
+        weights: ``(heads, keys)``, the factors of the values in the heads' outputs.
         values: ``(heads, keys, features of a head)``.
     """
 
@@ -50,9 +50,9 @@ class HeadsOnPath:
     weights: Tensor
     values: Tensor
 
-    def parts(self, beginning: Beginning) -> Iterable[LogitPart]:
-        """What each head adds, of each key."""
-        gradient, row = beginning.gradient.double(), beginning.value.row.double()
+    def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
+        """Yields what each head adds to the logit, in total and for each key."""
+        gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for at, columns in enumerate(self.columns):
             keys = self.weights[at].double() * (self.values[at].double() @ gradient[columns])
             head = self.first + at
@@ -67,24 +67,24 @@ class HeadsOnPath:
 
 
 class _PathObserver(SiteObserver):
-    """Follows the linear path beside what it looks for."""
+    """A site observer that records the linear path, too."""
 
     path: LinearPath
 
     def see(self, call: TorchCall) -> None:
-        """Follows a call."""
+        """Records a call of a torch function, then inspects it for sites."""
         with self.looking():
             self.path.follow(call)
         super().see(call)
 
 
 class _PathFinder(SiteFinder):
-    """Finds the heads on the path of a run."""
+    """A site finder that stores the heads on the linear path of a run."""
 
     observer_kind = _PathObserver
 
     def start_path(self, path: LinearPath) -> None:
-        """Begins to follow a run."""
+        """Starts to record a run."""
         assert isinstance(self.counting, _PathObserver)
         self.path = self.counting.path = path
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
@@ -106,25 +106,25 @@ class _PathFinder(SiteFinder):
         entered = self.path.value(place.operand)
         entered.sources = None
         known = self.heads.setdefault(entered, [])
-        if not any(each.site == site and each.first == first for each in known):  # it may enter several maps
+        if not any(each.site == site and each.first == first for each in known):  # one value may enter several products
             known.append(heads)
 
 
 def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
-    """What each head, each key of it, and every other part of a model adds to the logit of a token.
+    """Computes what each head, each of its keys, and every other part of a model adds directly to a token's logit.
 
-    The logit is a sum of these once the scale of the norm before the unembedding is held as it is on this text; in
-    models that also have norms on the way there, those too. ``frozen`` names them. What a part adds through later
-    layers is not counted here; ``attnviz.ablate`` measures that.
+    The logit is the sum of these parts once the scale of the norm before the unembedding is frozen at its value on this
+    text, and with it the scales of any other norms on the way there; ``frozen`` of the result names these modules. What
+    a part adds through later layers is not counted; ``attnviz.ablate`` measures that.
 
     Args:
-        model: any torch module that gives logits of tokens.
-        inputs: what it is called with, one text: a tensor, a tuple, or a mapping of names.
-        token: the number of the token.
-        position: the token after which it is predicted; -1 is the last.
+        model: any torch module whose output has logits of tokens.
+        inputs: the arguments of the model, for one text: a tensor, a tuple, or a mapping of names.
+        token: the id of the token.
+        position: the index of the token after which it is predicted; -1 is the last.
 
     Raises:
-        AttnvizError: where the output has no logits, or no sum of what heads add leads to them.
+        AttnvizError: if the output has no logits, or they are not a sum of what heads add.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023, section 3.
 
@@ -143,10 +143,10 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
     name = type(model).__name__
     count = _token_count(args, kwargs)
     if not -count <= position < count:
-        raise AttnvizError(f"no token {position} of {count}; {-count} to {count - 1} works")
-    with untouched(model):
+        raise AttnvizError(f"no token {position} of {count}; choose {-count} to {count - 1}")
+    with restored_afterwards(model):
         finder = _PathFinder(model, None)
-        path = LinearPath(count, position % count, _parameter_names(model), partial(_running, finder))
+        path = LinearPath(count, position % count, _parameter_names(model), partial(_running_module, finder))
         finder.start_path(path)
         for each in tensors_in((args, tuple(kwargs.values()))):
             path.reads(each)
@@ -154,34 +154,34 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         logits = logits_in(output)
         if logits is None:
             raise AttnvizError(
-                f"no unembedding was found: the output of {name} has no logits of tokens; a language model works"
+                f"no unembedding was found: the output of {name} has no logits of tokens; use a language model"
             )
         if not 0 <= token < logits.shape[-1]:
-            raise AttnvizError(f"no token {token}; 0 to {logits.shape[-1] - 1} works")
-        return _attributed(finder, path.value(logits), token, name)
+            raise AttnvizError(f"no token {token}; choose 0 to {logits.shape[-1] - 1}")
+        return _logit_parts(finder, path.value(logits), token, name)
 
 
-def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
-    found, frozen = _of_token(finder.path, end, token)
-    before = found[0].value.capped if len(found) == 1 and len(found[0].value.row) == len(end.row) else None
-    if before is not None:
-        end = _unscaled(before)
-        found, frozen = _of_token(finder.path, end, token)
-    if not any(each.value in finder.heads for each in found):
-        largest = max(found, key=lambda each: abs(each.amount), default=None)
+def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
+    leaves, frozen = _of_token(finder.path, end, token)
+    uncapped = leaves[0].value.capped if len(leaves) == 1 and len(leaves[0].value.row) == len(end.row) else None
+    if uncapped is not None:
+        end = _before_division(uncapped)
+        leaves, frozen = _of_token(finder.path, end, token)
+    if not any(each.value in finder.heads for each in leaves):
+        largest = max(leaves, key=lambda each: abs(each.amount), default=None)
         place = largest.value.place if largest is not None and largest.value.rows else ""
-        between = f": {place} stands between" if place else ""
+        between = f" ({place} stands between)" if place else ""
         raise AttnvizError(
-            f"the logits of {name} are no sum of what its heads add, with a norm and an unembedding after it{between}; "
-            "attnviz ablate measures any model"
+            f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
+            f"{between}; use attnviz ablate, which measures any model"
         )
-    parts = _parts(finder, found)
+    parts = _parts(finder, leaves)
     logit, total = float(end.row[token]), sum(part.adds for part in parts)
     difference = abs(total - logit)
     if not difference <= TOLERANCE * max(1.0, abs(logit)):
         raise AttnvizError(
-            f"what was found on the way to the logits of {name} sums to {total:.4f} and not to {logit:.4f}; "
-            "attnviz ablate measures any model"
+            f"the parts found for the logit of {name} sum to {total:.4f} instead of {logit:.4f}; "
+            "use attnviz ablate, which measures any model"
         )
     return LogitParts(
         parts=parts,
@@ -190,62 +190,61 @@ def _attributed(finder: _PathFinder, end: PathValue, token: int, name: str) -> L
         token=token,
         position=finder.path.position,
         frozen=tuple(frozen),
-        capped=before is not None,
+        capped=uncapped is not None,
         model=name,
     )
 
 
-def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[Beginning], list[str]]:
-    """What the logit of a token is a sum of, and the modules whose factors are held."""
+def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
+    """Returns the values that the logit of a token is a sum of, and the modules whose factors are frozen."""
     gradient = torch.zeros_like(end.row)
     gradient[token : token + 1] = 1
-    return path.beginnings(end, gradient)
+    return path.leaves(end, gradient)
 
 
-def _unscaled(value: PathValue) -> PathValue:
-    """Logits before they were divided by their cap."""
+def _before_division(value: PathValue) -> PathValue:
+    """Returns the logits before the division that precedes the hyperbolic tangent of a soft cap."""
     while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
         value = value.sources[0][0]
     return value
 
 
-def _parts(finder: _PathFinder, found: list[Beginning]) -> tuple[LogitPart, ...]:
-    """The parts of these beginnings, those of one name together, in the order of the model."""
+def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
+    """Returns the parts of the logit in the order of the model, summing those with the same name and kind."""
     several = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
     parts: dict[tuple[str, PartKind], LogitPart] = {}
-    rest: list[LogitPart] = []
-    for beginning in sorted(found, key=lambda each: each.value.serial):
-        heads = finder.heads.get(beginning.value)
+    unmerged: list[LogitPart] = []
+    for leaf in sorted(leaves, key=lambda each: each.value.serial):
+        heads = finder.heads.get(leaf.value)
         if heads is None:
-            rest.append(_named(beginning, finder))
+            unmerged.append(_named_part(leaf, finder))
             continue
         for each in heads:
-            rest += [
-                replace(part, name=f"{each.site.part} {part.name}") if several else part
-                for part in each.parts(beginning)
+            unmerged += [
+                replace(part, name=f"{each.site.part} {part.name}") if several else part for part in each.parts(leaf)
             ]
-    for part in rest:
-        known = parts.get((part.name, part.kind))
-        if known is None:
+    for part in unmerged:
+        earlier = parts.get((part.name, part.kind))
+        if earlier is None:
             parts[part.name, part.kind] = part
         else:
-            keys = known.keys + part.keys if known.keys is not None and part.keys is not None else None
+            keys = earlier.keys + part.keys if earlier.keys is not None and part.keys is not None else None
             parts[part.name, part.kind] = LogitPart(
-                part.name, part.kind, known.adds + part.adds, part.layer, part.head, keys
+                part.name, part.kind, earlier.adds + part.adds, part.layer, part.head, keys
             )
     return tuple(sorted(parts.values(), key=_order))
 
 
 def _order(part: LogitPart) -> tuple[int, int, int]:
-    """Embeddings, layer by layer heads, feed-forward and bias, and what comes after them."""
+    """Returns the sort key of a part: embeddings, then heads, feed-forward and biases by layer, then all others."""
     kinds = ("embedding", "head", "mlp", "other", "bias")
     layer = part.layer if part.layer is not None else -1 if part.kind == "embedding" else 10**6
     return layer, kinds.index(part.kind), part.head or 0
 
 
-def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
-    """A beginning that is no head, with the name of what it is."""
-    value = beginning.value
+def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
+    """Returns the part of a value that holds no heads, named after its parameter or module."""
+    value = leaf.value
     path = value.origin or value.place
     found = LAYER.search(path)
     layer = None if found is None else _layer_number(path, finder)
@@ -253,20 +252,20 @@ def _named(beginning: Beginning, finder: _PathFinder) -> LogitPart:
     is_bias = not value.reads and value.rows == 1
     if is_bias:
         outside = ".".join(path.split(".")[-2:]) if value.origin else last
-        return LogitPart(outside if layer is None else f"{layer}.bias", "bias", beginning.amount, layer)
+        return LogitPart(outside if layer is None else f"{layer}.bias", "bias", leaf.amount, layer)
     if layer is None or found is None:
         module = finder.modules.modules.get(path)
         if isinstance(module, nn.Embedding) or not value.reads:
-            return LogitPart(last if isinstance(module, nn.Embedding) else "positions", "embedding", beginning.amount)
-        return LogitPart(path or last, "other", beginning.amount)
+            return LogitPart(last if isinstance(module, nn.Embedding) else "positions", "embedding", leaf.amount)
+        return LogitPart(path or last, "other", leaf.amount)
     component = found[2] or ""
     if MIXERS.search(component):
-        return LogitPart(f"{layer}.{component}", "other", beginning.amount, layer)
-    return LogitPart(f"{layer}.mlp", "mlp", beginning.amount, layer)
+        return LogitPart(f"{layer}.{component}", "other", leaf.amount, layer)
+    return LogitPart(f"{layer}.mlp", "mlp", leaf.amount, layer)
 
 
 def _layer_number(path: str, finder: _PathFinder) -> int:
-    """The number of the layer in whose block a path is."""
+    """Returns the number of the layer whose block contains the module or parameter at ``path``."""
     for heads in finder.heads.values():
         site = heads[0].site
         caller = finder.modules.modules.get(site.module)
@@ -278,8 +277,8 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
     return int(found[1])
 
 
-def _running(finder: _PathFinder) -> str:
-    """The path of the module that runs."""
+def _running_module(finder: _PathFinder) -> str:
+    """Returns the path of the running module."""
     key = finder.module_calls.frames[-1].key
     return finder.modules.names.get(key[1], "") if key else ""
 
@@ -290,11 +289,11 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """How many tokens the model reads, whose predictions it gives."""
-    given = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
-    tensors = [given] if isinstance(given, Tensor) else tensors_in((args, tuple(kwargs.values())))
+    """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input."""
+    ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
+    tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:
-        raise AttnvizError("the model is given no tokens of a text; ids (1, tokens) work")
+        raise AttnvizError("the inputs hold no tokens of a text; give ids of shape (1, tokens)")
     if tensors[0].shape[0] != 1:
-        raise AttnvizError(f"{tensors[0].shape[0]} texts at once, and logits are attributed on one; one text works")
+        raise AttnvizError(f"{tensors[0].shape[0]} texts at once, but logits are attributed on one; give one text")
     return tensors[0].shape[1]

@@ -1,4 +1,4 @@
-"""What each part of a model adds to the logit of a token, as a table of numbers."""
+"""Defines the table of what each part of a model adds to the logit of a token."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,15 +12,15 @@ PartKind = Literal["head", "mlp", "embedding", "bias", "other"]
 
 @dataclass(frozen=True, eq=False)
 class LogitPart:
-    """What one part of a model adds.
+    """A part of a model with what it adds to the logit.
 
     Attributes:
-        name: ``2.8`` of a head, ``2.mlp``, ``2.bias``, or that of an embedding.
-        kind: what it is.
-        adds: to the logit.
-        layer: the number of its block, ``None`` outside of them.
-        head: of a head, its number in the layer.
-        keys: of a head, what it adds of each key, ``(keys,)``, which sum to ``adds``; ``None`` where not known.
+        name: ``2.8`` for a head, ``2.mlp``, ``2.bias``, or the name of an embedding.
+        kind: the kind of the part.
+        adds: the term of the part in the sum of the logit.
+        layer: the number of its layer; ``None`` outside of layers.
+        head: the number of a head in its layer; ``None`` for other parts.
+        keys: ``(keys,)``, what a head adds for each key, which sums to ``adds``; ``None`` if unknown.
     """
 
     name: str
@@ -33,22 +33,22 @@ class LogitPart:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LogitParts:
-    """What the parts of a model add to the logit of a token, from the embedding to the last bias.
+    """A token's logit as a sum over the parts of a model, from the embedding to the last bias.
 
     Attributes:
-        parts: in the order of the model.
-        logit: what they sum to, as the model gave it.
-        difference: how far their sum is from that.
-        token: the number of the token.
-        position: the token whose next one is predicted.
-        frozen: the modules whose factors are held, the norm before the unembedding first.
-        capped: whether the logit is that before a soft cap.
-        label: how the token is written.
-        key_labels: how the keys are written, and the token at the position among them.
-        context_labels: how the keys of another text are, of an encoder-decoder.
-        model: a name or a path.
-        title: of the text.
-        remarks: what a reader must know.
+        parts: the parts in the order of the model.
+        logit: the logit that the model computed.
+        difference: the absolute difference between the sum of the parts and the logit.
+        token: the id of the token.
+        position: the index of the token after which it is predicted.
+        frozen: the paths of modules whose factors are frozen, the norm before the unembedding first.
+        capped: True if ``logit`` is the one before a soft cap.
+        label: the label of the token.
+        key_labels: the labels of the keys, among them the token at ``position``.
+        context_labels: the labels of the keys of cross-attention, in an encoder-decoder.
+        model: the name or path of the model.
+        title: the title of the text.
+        remarks: sentences about the numbers for the reader.
     """
 
     parts: tuple[LogitPart, ...]
@@ -66,26 +66,26 @@ class LogitParts:
     remarks: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> LogitPart:
-        """The part of this name, as ``2.8`` or ``2.mlp``."""
+        """Returns the part with this name, as ``2.8`` or ``2.mlp``."""
         return next(part for part in self.parts if part.name == name)
 
     @property
     def heads(self) -> tuple[LogitPart, ...]:
-        """The heads alone."""
+        """The parts that are heads."""
         return tuple(part for part in self.parts if part.kind == "head")
 
     def sorted(self) -> tuple[LogitPart, ...]:
-        """The parts, what adds or takes most first."""
+        """Returns the parts, the largest in size first."""
         return tuple(sorted(self.parts, key=lambda part: -abs(part.adds)))
 
     def labels_of(self, part: LogitPart) -> tuple[str, ...]:
-        """How the keys of a head are written."""
+        """Returns the labels of a head's keys; their indices if the labels are unknown."""
         count = 0 if part.keys is None else len(part.keys)
         labels = self.context_labels if part.name.startswith("cross ") else self.key_labels
         return labels if len(labels) == count else tuple(map(str, range(count)))
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Returns all fields as JSON values."""
         return {
             "format": "attnviz logit",
             "version": 1,
@@ -114,7 +114,7 @@ class LogitParts:
         }
 
     def as_rows(self) -> list[list[str]]:
-        """The parts as rows of text behind a header; of heads what each key adds stands in further columns."""
+        """Returns a header and a row of text per part, with what each key of a head adds in further columns."""
         wide = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
         return [
             ["part", "kind", "adds", *(f"key {key}" for key in range(wide))],

@@ -1,4 +1,4 @@
-"""What of an output is measured: loss, divergence, accuracy or a logit of predictions, or how features move."""
+"""Measures the output of a run: loss, divergence, accuracy or a logit of predictions, or the change of features."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 
 LOGIT = "logit:"
-ROWS_AT_ONCE = 16  # of logits: more of them leave the processor's cache, and new memory takes longer than the numbers
-IDS = ("input_ids", "ids", "labels")
+ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
+IDS = ("input_ids", "ids", "labels")  # names of arguments that hold token ids
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRun:
-    """A run that is measured.
+    """The outputs of a run, ready to be measured.
 
     Attributes:
-        output: what the model gave.
-        clean: what it gave with all heads.
-        ids: ``(batch, tokens)``, what it read, if that were numbers of tokens.
-        positions: at which tokens it is measured.
+        output: the output of the model without some heads.
+        clean: its output with all heads.
+        ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
+        positions: the tokens at which the output is measured.
     """
 
     output: Any
@@ -34,44 +34,44 @@ class MeasuredRun:
 
 
 def loss(run: MeasuredRun) -> float:
-    """Cross-entropy of the next token in nats, the mean over positions."""
+    """Returns the cross-entropy of the next token in nats, as a mean over positions."""
     logits, following = _predicted(run)
     blocks = _row_blocks(logits, following)
     return sum(float(functional.cross_entropy(*block, reduction="sum")) for block in blocks) / len(following)
 
 
 def accuracy(run: MeasuredRun) -> float:
-    """Share of the next tokens that are the likeliest."""
+    """Returns the share of positions at which the next token has the largest logit."""
     logits, following = _predicted(run)
     return float((logits.argmax(-1) == following).float().mean())
 
 
 def divergence(run: MeasuredRun) -> float:
-    """Kullback-Leibler divergence of the prediction from that with all heads, in nats, the mean over positions."""
+    """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
     changed, clean = (logits_of(each)[:, run.positions].flatten(0, 1) for each in (run.output, run.clean))
     return sum(_divergence(*block) for block in _row_blocks(changed, clean)) / len(changed)
 
 
 def _divergence(changed: Tensor, clean: Tensor) -> float:
-    """The sum over rows of logits."""
+    """Returns KL(clean ‖ changed), in nats, summed over rows of logits ``(rows, vocabulary)``."""
     changed, clean = (each.float().log_softmax(-1) for each in (changed, clean))
     return float((clean.exp() * (clean - changed)).sum())
 
 
 def cosine(run: MeasuredRun) -> float:
-    """One minus the cosine between the features of each token and those with all heads, the mean over positions."""
+    """Returns one minus the cosine between a token's features and those with all heads, as a mean over positions."""
     changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
     return float(1 - functional.cosine_similarity(changed, clean, dim=-1).mean())
 
 
 def distance(run: MeasuredRun) -> float:
-    """The distance of each token's features from those with all heads, the mean over positions."""
+    """Returns the Euclidean distance of a token's features from those with all heads, as a mean over positions."""
     changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
     return float((changed - clean).norm(dim=-1).mean())
 
 
 def logit_of(token: int) -> Callable[[MeasuredRun], float]:
-    """The logit of a token at the last position measured, the mean over texts."""
+    """Returns the measure of a token's logit at the last of the positions, as a mean over texts."""
 
     def logit(run: MeasuredRun) -> float:
         return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
@@ -89,30 +89,30 @@ MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
 
 
 def find_measure(name: str) -> Callable[[MeasuredRun], float]:
-    """The measure of a name; ``logit:7`` is the logit of token 7.
+    """Returns the measure with this name; ``logit:7`` is the logit of token 7.
 
     Raises:
-        AttnvizError: if there is none.
+        AttnvizError: for an unknown name.
     """
     if name.startswith(LOGIT) and name.removeprefix(LOGIT).isdecimal():
         return logit_of(int(name.removeprefix(LOGIT)))
     if name not in MEASURES:
         known = (*MEASURES, f"{LOGIT}TOKEN")
-        raise AttnvizError(f"unknown {option('metric')} {name!r}; {nearest(name, known)}{known_names(known)} works")
+        raise AttnvizError(f"unknown {option('metric')} {name!r}; {choices(name, known)}")
     return MEASURES[name]
 
 
-def usual_metric(output: Any, ids: Tensor | None) -> str:
-    """The loss where the output has logits of tokens, else the cosine of features."""
+def default_metric(output: Any, ids: Tensor | None) -> str:
+    """Returns the default metric: ``loss`` if the output has logits of tokens, else ``cosine``."""
     logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
     is_prediction = isinstance(logits, Tensor) and ids is not None and logits.shape[:2] == ids.shape
     return "loss" if is_prediction and logits.shape[-1] > int(ids.max()) else "cosine"  # type: ignore[union-attr]
 
 
 def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """The numbers of tokens among a model's arguments: ``(batch, tokens)``."""
-    given = [kwargs[name] for name in IDS if name in kwargs] + list(args)
-    return next((each for each in given if isinstance(each, Tensor) and _is_ids(each)), None)
+    """Returns the token ids among a model's arguments, ``(batch, tokens)``; ``None`` if there are none."""
+    candidates = [kwargs[name] for name in IDS if name in kwargs] + list(args)
+    return next((each for each in candidates if isinstance(each, Tensor) and _is_ids(each)), None)
 
 
 def _is_ids(tensor: Tensor) -> bool:
@@ -120,50 +120,61 @@ def _is_ids(tensor: Tensor) -> bool:
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """The logits of an output: what it calls so, itself, or the first of a tuple; ``None`` where that has no tokens."""
+    """Returns the logits of an output: its ``logits``, itself, or the first of a tuple; ``None`` if it has none."""
     first = output[0] if isinstance(output, tuple) and output and not hasattr(output, "logits") else output
     logits = getattr(first, "logits", first)
     return logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits of an output, ``(batch, tokens, vocabulary)``."""
+    """Returns the logits of an output, ``(batch, tokens, vocabulary)``.
+
+    Raises:
+        AttnvizError: if the output has none.
+    """
     logits = logits_in(output)
     if logits is None or logits.dim() != 3:
         raise AttnvizError(
             f"the output has no logits of tokens, which this {option('metric')} needs; "
-            f"{option('metric', 'cosine')} or distance works"
+            f"use {option('metric', 'cosine')} or distance"
         )
     return logits
 
 
 def features_of(output: Any) -> Tensor:
-    """The features of an output, ``(batch, tokens, features)``: its last hidden state, or its first tensor."""
+    """Returns the features of an output, ``(batch, tokens, features)``: its last hidden state, or its first tensor.
+
+    Raises:
+        AttnvizError: if the output has none.
+    """
     named = getattr(output, "last_hidden_state", None)
     tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
     if isinstance(named, Tensor):
         return named
     if not tensors or tensors[0].dim() < 2:
-        raise AttnvizError("the output has no features of tokens; in Python a function of your own works as metric")
+        raise AttnvizError("the output has no features of tokens; in Python, give a function of the output as metric")
     return tensors[0]
 
 
 def _row_blocks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """A few rows of both at a time."""
+    """Yields both tensors in blocks of `ROWS_AT_ONCE` rows."""
     for at in range(0, len(one), ROWS_AT_ONCE):
         yield one[at : at + ROWS_AT_ONCE], other[at : at + ROWS_AT_ONCE]
 
 
 def _predicted(run: MeasuredRun) -> tuple[Tensor, Tensor]:
-    """The logits at the positions measured and the tokens that follow, those of all texts together."""
+    """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
+
+    A row is a position of a text. The last token of a text predicts nothing that is known, and has no row.
+    """
     if run.ids is None:
         raise AttnvizError(
-            f"the model reads no numbers of tokens, which this {option('metric')} needs; "
-            f"{option('metric', 'kl')} or distance works"
+            f"the model reads no token ids, which this {option('metric')} needs; "
+            f"use {option('metric', 'kl')} or distance"
         )
     start, stop, _ = run.positions.indices(run.ids.shape[1])
     stop = min(stop, run.ids.shape[1] - 1)
     if start >= stop:
-        raise AttnvizError("no token follows the positions that are measured; more than one token works")
+        raise AttnvizError("no token follows the measured positions; give more than one token")
     logits = logits_of(run.output)[:, start:stop]
     return logits.flatten(0, 1).float(), run.ids[:, start + 1 : stop + 1].flatten().to(logits.device)

@@ -1,6 +1,7 @@
-"""The calls of a model's modules in one run, each with a key that is the same in every run, and what each returned.
+"""Follows the calls of a model's modules, caches what they return, and replaces operands of products in later runs.
 
-A module that had returned before a head's output is used is not called again in a later run: it gives what it gave.
+Each call has a key that is the same in every run. A later run that changes a head skips the modules that had returned
+before that head's output is used: their calls return the cached results.
 """
 
 from collections import Counter
@@ -19,19 +20,19 @@ from torch.utils._pytree import tree_map
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.hooks.patches import Patch, Patches
 
-Key = tuple[Any, ...]  # of a call: that of the call around it, the module, and which of its calls there
+Key = tuple[Any, ...]  # of a call: the key of the call around it, the module's id, and the count of its calls there
 Edit = Callable[[str, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 @dataclass(eq=False)
 class RunningModule:
-    """A module that runs now.
+    """The state of a running module.
 
     Attributes:
-        key: of its call.
-        calls: how often it has called each module.
-        products: how many products it has computed itself.
-        finished: what the modules that it called have returned, by the keys of their calls.
+        key: the key of its call.
+        calls: how many times it has called each module, by ``id``.
+        products: the number of products that it has computed itself.
+        finished: the results of the modules that it called, by the keys of their calls.
     """
 
     key: Key
@@ -41,13 +42,13 @@ class RunningModule:
 
 
 class ModuleCalls:
-    """Follows the calls of modules in a run.
+    """The stack of running modules in a run, which caches and replays results of calls.
 
     Args:
-        keeps: whether what modules return is kept while the module around them runs.
-        returned: what calls return that are left out, by their keys.
-        on_call: told of each module before it runs, and of its arguments.
-        on_return: told of each module after it has run.
+        keeps: True to cache the results of modules while the module that called them runs.
+        returned: the cached results of calls to skip, by their keys.
+        on_call: called before each module runs, with the module and its positional arguments.
+        on_return: called after each module has run.
     """
 
     def __init__(
@@ -64,7 +65,14 @@ class ModuleCalls:
     def call(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Calls a module, or returns what its call returned before."""
+        """Calls a module, or returns the cached result of its call.
+
+        Args:
+            original: the unpatched ``nn.Module.__call__``.
+            module: the module.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
         around = self.frames[-1]
         key = (around.key, id(module), around.calls[id(module)])
         around.calls[id(module)] += 1
@@ -84,27 +92,27 @@ class ModuleCalls:
         return result
 
     def next_product(self) -> Key:
-        """The key of the next product that the running module computes itself."""
+        """Returns the key of the next product that the running module computes itself, and counts it."""
         frame = self.frames[-1]
         frame.products += 1
         return frame.key, frame.products
 
     def finished(self) -> dict[Key, Any]:
-        """What all calls have returned that are within no other that has."""
+        """Returns the results of finished calls by key, leaving out calls inside of other finished calls."""
         return {key: result for frame in self.frames for key, result in frame.finished.items()}
 
 
 def _copy(value: Any) -> Any:
-    """A copy of a tensor, which what follows cannot write over."""
+    """Returns a copy of a tensor, so that later in-place operations do not change it; anything else unchanged."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 class EditingMode(TorchFunctionMode):
-    """Calls each function of its thread, products whose key has an edit with changed arguments.
+    """A torch function mode that changes the arguments of products.
 
     Args:
-        calls: the modules that run.
-        edits: by the keys of products.
+        calls: the running modules, which count the products.
+        edits: the functions that change the arguments of products, by the keys of the products.
     """
 
     def __init__(self, calls: ModuleCalls, edits: Mapping[Key, Edit]) -> None:
@@ -114,24 +122,31 @@ class EditingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the function."""
-        name, given = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
-        if name == "multi_head_attention_forward":  # whose own functions are to be seen
+        """Calls the function, with changed arguments if it is a product that has an edit.
+
+        Args:
+            func: the torch function.
+            types: unused; part of torch's protocol.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
+        name, named = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
+        if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
             _thread.inside += 1
             try:
                 with self:
-                    return func(*args, **given)
+                    return func(*args, **named)
             finally:
                 _thread.inside -= 1
         if name in PRODUCTS:
             edit = self.edits.get(self.calls.next_product())
             if edit is not None:
-                args, given = edit(name, args, given)
-        return func(*args, **given)
+                args, named = edit(name, args, named)
+        return func(*args, **named)
 
 
 class _EffectsThread(local):
-    """What belongs to the running thread alone: the calls that are followed, and how deep in fused functions it is."""
+    """The state of one thread: the calls that it follows, and its depth in ``multi_head_attention_forward``."""
 
     calls: ModuleCalls | None = None
     inside: int = 0
@@ -140,8 +155,8 @@ class _EffectsThread(local):
 _thread = _EffectsThread()
 
 
-def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``nn.Module.__call__``, which in a thread that is followed tells of each call."""
+def _following_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a ``nn.Module.__call__`` that goes through the `ModuleCalls` of the thread, if it has one."""
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         calls = _thread.calls
@@ -150,8 +165,11 @@ def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def _runs_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """``has_torch_function`` as ``multi_head_attention_forward`` asks it, while a mode has called that."""
+def _false_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns a ``has_torch_function`` that is False inside of ``multi_head_attention_forward``.
+
+    That function would otherwise dispatch to the mode again, without end.
+    """
 
     def has_torch_function(tensors: Any) -> bool:
         return not _thread.inside and original(tensors)
@@ -160,13 +178,16 @@ def _runs_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 CALL_PATCHES = Patches(
-    (Patch(lambda: nn.Module, "__call__", _followed), Patch(lambda: functional, "has_torch_function", _runs_inside))
+    (
+        Patch(lambda: nn.Module, "__call__", _following_call),
+        Patch(lambda: functional, "has_torch_function", _false_inside),
+    )
 )
 
 
 @contextmanager
-def followed(calls: ModuleCalls) -> Iterator[None]:
-    """Follows the modules that this thread calls in the block."""
+def record_calls(calls: ModuleCalls) -> Iterator[None]:
+    """Records the module calls of this thread in ``calls`` during the block."""
     CALL_PATCHES.enter()
     before, _thread.calls = _thread.calls, calls
     try:
@@ -178,7 +199,7 @@ def followed(calls: ModuleCalls) -> Iterator[None]:
 
 @contextmanager
 def unfused() -> Iterator[None]:
-    """Keeps torch's own layers from the kernels in which nothing can be replaced."""
+    """Disables the fused kernels of torch's own layers, inside of which no operand can be replaced."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -188,8 +209,11 @@ def unfused() -> Iterator[None]:
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Leaves the model and the random state as they were, whatever happens in the block; in it the model evaluates."""
+def restored_afterwards(model: nn.Module) -> Iterator[None]:
+    """Puts the model in evaluation mode for the block, then restores its flags, its buffers and the random state.
+
+    The block runs without gradients and without fused kernels.
+    """
     training = [(module, module.training) for module in model.modules()]
     buffers = [
         (module, name, buffer, buffer.detach().clone())
@@ -205,7 +229,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for module, flag in training:
             module.training = flag
         with torch.no_grad():
-            for module, name, buffer, kept in buffers:
+            for module, name, buffer, copy in buffers:
                 module._buffers[name] = buffer
-                if not torch.equal(buffer, kept):
-                    buffer.copy_(kept)
+                if not torch.equal(buffer, copy):
+                    buffer.copy_(copy)

@@ -1,7 +1,7 @@
-"""A text, and what a model gives on it without sets of heads: each replaced where it enters the output projection.
+"""Runs a model on a text without sets of heads, whose outputs are replaced where they enter the output projection.
 
-Modules that had returned before are not run again, and several sets of heads are run together, as texts of one batch;
-the first set is checked against a whole run.
+Two shortcuts save time: modules that had returned before the first replaced head are not run again, and several sets
+of heads run together as a batch. The first set is checked against a run without shortcuts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,27 +18,28 @@ from attnviz.capture.assembly.output_projection import operand_places
 from attnviz.capture.flow.products import contraction
 from attnviz.effects.head_sites import CleanRun, HeadSite
 from attnviz.effects.measures import MeasuredRun, ids_of
-from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, followed
+from attnviz.effects.module_calls import Edit, EditingMode, Key, ModuleCalls, record_calls
 from attnviz.metrics.head_frame import HeadSet
 
-MAX_RUN_TOKENS = 512  # of the texts that are run together, one for each set of heads
-AGREEMENT = 1e-3  # of the output's largest number: how far a run that goes on may be from a whole one
+MAX_RUN_TOKENS = 512  # tokens in a batch, which has one text for each set of heads
+AGREEMENT = 1e-3  # the largest difference between a resumed and a whole run, relative to the output's largest number
 
 
 @dataclass(eq=False)
 class TextRun:
-    """A text, and how the model runs on it with heads replaced.
+    """A model on one text, which can run with the outputs of heads replaced.
 
     Attributes:
         model: the model.
-        args: what it is called with.
-        kwargs: the same by name.
-        clean: a run with all heads.
-        measure: a run to a number.
-        positions: at which tokens that is measured.
-        by: what replaces a head's output: ``zero``, ``mean``, or what it gives on another text.
-        goes_on: whether modules before the first head of a set are left out of a run; ``None`` until that is checked.
-        known: the metric without sets of heads that were run already.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+        clean: the run with all heads.
+        measure: computes the metric of a run.
+        positions: the tokens at which the output is measured.
+        by: the replacement of a head's output: ``zero``, ``mean``, or a run on another text whose outputs are used.
+        resumes: True if runs resume after the modules that come before the first replaced head; ``None`` until a run
+            has been checked.
+        metric_without: the metric for each set of heads that was already run.
     """
 
     model: nn.Module
@@ -48,33 +49,33 @@ class TextRun:
     measure: Callable[[MeasuredRun], float]
     positions: slice
     by: "str | CleanRun"
-    goes_on: bool | None = None
-    known: dict[HeadSet, float] = field(default_factory=dict)
+    resumes: bool | None = None
+    metric_without: dict[HeadSet, float] = field(default_factory=dict)
 
     @property
     def texts(self) -> int:
-        """How many texts the model reads at once."""
+        """The batch size of the inputs."""
         return next((len(each) for each in tree_leaves((self.args, self.kwargs)) if _has_axes(each)), 1)
 
     @property
-    def together(self) -> int:
-        """How many sets of heads are run at once."""
+    def batch_size(self) -> int:
+        """The number of sets of heads that run together as a batch."""
         tokens = max(len(self.clean.sites[0].matrix), 1)
-        return 1 if self.goes_on is False else max(MAX_RUN_TOKENS // tokens, 1)
+        return 1 if self.resumes is False else max(MAX_RUN_TOKENS // tokens, 1)
 
     def values(self, sets: Sequence[HeadSet]) -> list[float]:
-        """The metric without each of these sets of heads."""
-        if self.goes_on is None:
-            self.goes_on = self.agrees(sets)
-        found = self.known
+        """Returns the metric without each of these sets of heads."""
+        if self.resumes is None:
+            self.resumes = self.agrees(sets)
+        metric_without = self.metric_without
         runs = [
-            (site, group[at : at + self.together])
-            for site, group in self._by_first_site([heads for heads in sets if heads not in found])
-            for at in range(0, len(group), self.together)
+            (site, group[at : at + self.batch_size])
+            for site, group in self._by_first_site([heads for heads in sets if heads not in metric_without])
+            for at in range(0, len(group), self.batch_size)
         ]
         for site, some in track(runs, "removing heads"):
-            found |= zip(some, map(self._measured, self.outputs(site, some)), strict=True)
-        return [found[heads] for heads in sets]
+            metric_without |= zip(some, map(self._measured, self.outputs(site, some)), strict=True)
+        return [metric_without[heads] for heads in sets]
 
     @property
     def baseline(self) -> float:
@@ -82,8 +83,13 @@ class TextRun:
         return self._measured(self.clean.output)
 
     def outputs(self, first: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
-        """What the model gives without each of these sets, of which none has a head before the first site."""
-        returned = {} if self.goes_on is False else first.returned
+        """Runs the model without each of these sets, and yields an output per set.
+
+        Args:
+            first: the first site in the run that any of the sets has a head in; the run resumes there.
+            sets: the sets of heads, which run together.
+        """
+        returned = {} if self.resumes is False else first.returned
         count = len(sets)
         calls = ModuleCalls(returned={key: self._repeated(each, count) for key, each in returned.items()})
         args, kwargs = self._repeated((self.args, self.kwargs), count)
@@ -91,27 +97,27 @@ class TextRun:
         return (self._part(output, number, count) for number in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
-        """Whether a run that goes on gives what a whole run gives, without one of these sets beside others."""
+        """Returns True if a resumed batch of runs gives the output of a whole run, checked for one of these sets."""
         first, group = next(self._by_first_site(sets))
-        checked, others = group[0], group[1 : self.together]
+        checked, others = group[0], group[1 : self.batch_size]
         [whole] = self._whole().outputs(first, [checked])
-        self.known[checked] = self._measured(whole)
+        self.metric_without[checked] = self._measured(whole)
         try:
-            *beside, last = self.outputs(first, [*others, checked])
+            *resumed, last = self.outputs(first, [*others, checked])
         except AttnvizError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
             return False
         if not _is_close(whole, last):
             return False
-        self.known |= zip(others, map(self._measured, beside), strict=True)
+        self.metric_without |= zip(others, map(self._measured, resumed), strict=True)
         return True
 
     def _whole(self) -> "TextRun":
-        return replace(self, goes_on=False)
+        return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
-        with followed(calls), EditingMode(calls, edits):
+        with record_calls(calls), EditingMode(calls, edits):
             return self.model(*args, **kwargs)
 
     def _measured(self, output: Any) -> float:
@@ -119,15 +125,15 @@ class TextRun:
         return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
-        left = list(dict.fromkeys(sets))
+        remaining = list(dict.fromkeys(sets))
         for site in self.clean.sites:
-            group = [heads for heads in left if any(head in site.columns for head in heads)]
-            left = [heads for heads in left if heads not in group]
+            group = [heads for heads in remaining if any(head in site.columns for head in heads)]
+            remaining = [heads for heads in remaining if heads not in group]
             if group:
                 yield site, group
 
     def _edits(self, sets: Sequence[HeadSet]) -> dict[Key, Edit]:
-        """What is changed in a run of these sets together."""
+        """Returns the edits of products for a batch of these sets, by the keys of the products."""
         return {
             site.key: self._edit(
                 site, [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
@@ -137,7 +143,7 @@ class TextRun:
         }
 
     def _edit(self, site: HeadSite, columns: list[list[Tensor]]) -> Edit:
-        """Replaces columns of each set's own rows."""
+        """Returns the edit of one product: for each set, it replaces ``columns`` in the rows of that set's texts."""
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             product = contraction(name, args, kwargs)
@@ -151,27 +157,27 @@ class TextRun:
                 if site.queries_first
                 else matrix.view(texts, -1, matrix.shape[1])
             )
-            for number, held in enumerate(columns):
-                own = rows[number * site.batch : (number + 1) * site.batch]
-                for column in held:
-                    own[..., column] = self._replacement(own[..., column], site, column)
+            for number, head_columns in enumerate(columns):
+                set_rows = rows[number * site.batch : (number + 1) * site.batch]
+                for column in head_columns:
+                    set_rows[..., column] = self._replacement(set_rows[..., column], site, column)
             changed = place.restored(matrix)
             return _with(args, operand, changed), _with(kwargs, operand, changed)
 
         return edit
 
-    def _replacement(self, own: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """What stands for the output of a head, ``(texts, queries, features)``."""
+    def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
+        """Returns the replacement of a head's output, ``(texts, queries, features)``."""
         if self.by == "zero":
-            return torch.zeros_like(own)
+            return torch.zeros_like(output)
         if self.by == "mean":
-            return own.mean(dim=1, keepdim=True).expand_as(own)
+            return output.mean(dim=1, keepdim=True).expand_as(output)
         assert isinstance(self.by, CleanRun)
         other = next((each for each in self.by.sites if each.key == site.key), None)
         if other is None or other.matrix.shape != site.matrix.shape:
             raise AttnvizError(
-                f"{option('by')} a text replaces token by token, and the other text has another number of tokens; "
-                "one with as many works, or zero or mean"
+                f"{option('by')} with a text replaces token by token, but that text has another number of tokens; "
+                "give one with as many, or zero or mean"
             )
         matrix = other.matrix[:, columns]
         if site.queries_first:
@@ -179,21 +185,24 @@ class TextRun:
         return matrix.view(site.batch, -1, len(columns))
 
     def _repeated(self, value: Any, count: int) -> Any:
-        """What a run of one text takes or gives, for so many: copies, of which what was one tensor still is one."""
-        texts, known = self.texts, dict[int, Tensor]()
+        """Returns arguments or results of a run, repeated for a batch of ``count`` runs.
+
+        A tensor that occurs more than once is copied once, so that the model still sees one tensor.
+        """
+        texts, copies = self.texts, dict[int, Tensor]()
 
         def repeated(each: Any) -> Any:
             if not isinstance(each, Tensor):
                 return each
-            if id(each) not in known:
+            if id(each) not in copies:
                 many = count > 1 and _has_axes(each) and len(each) == texts
-                known[id(each)] = _repeat(each, count) if many else each.clone()
-            return known[id(each)]
+                copies[id(each)] = _repeat(each, count) if many else each.clone()
+            return copies[id(each)]
 
         return tree_map(repeated, value)
 
     def _part(self, output: Any, number: int, count: int) -> Any:
-        """What one of so many sets gave of the output of all."""
+        """Returns the output of run ``number`` from the output of a batch of ``count`` runs."""
         texts = self.texts
         return tree_map(
             lambda each: (
@@ -208,12 +217,12 @@ def _has_axes(value: object) -> bool:
 
 
 def _repeat(tensor: Tensor, count: int) -> Tensor:
-    """A tensor of one run, for so many."""
+    """Returns a tensor repeated ``count`` times along its first axis."""
     return tensor.repeat(count, *(1,) * (tensor.dim() - 1))
 
 
 def _with(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Arguments of a function with one tensor in the place of another."""
+    """Returns nested arguments with one tensor replaced by another."""
     if value is old:
         return new
     if isinstance(value, dict):
@@ -222,7 +231,7 @@ def _with(value: Any, old: Tensor, new: Tensor) -> Any:
 
 
 def _is_close(one: Any, other: Any) -> bool:
-    """Whether two outputs have about the same numbers."""
+    """True if all tensors of two outputs agree within `AGREEMENT`."""
     pairs = [
         [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
         for output in (one, other)

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, known_names, nearest, option, overflow
+from attnviz.explain.contributions import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
-from attnviz.explain.moved import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.outputs import explain_join, explain_output, explain_sum
 from attnviz.explain.pair import PAIR, explain_pair
 from attnviz.explain.tables import Explanation, Step
@@ -28,7 +28,7 @@ from attnviz.models.reading.computation import Computation
 from attnviz.report.picture.look import Look
 from attnviz.report.words.captions import MAX_TITLE_CHARACTERS
 from attnviz.text.selection import refuse_missing
-from attnviz.text.tokens import start_of
+from attnviz.text.tokens import first_words
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
@@ -66,13 +66,13 @@ def explain(
         raise AttnvizError(
             f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {composed}"
         )
-    if step in SEEDED_OR_TRAINED and computation.pretrained:
+    if step in SEEDED_OR_TRAINED and computation.model_name:
         usual = known_names([name for name in STEPS if _is_usual(name, computation)])
         by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
             f"{option('step', step)} needs numbers that are not captured from a model; choose {usual}{by_command}"
         )
-    if step in (CONTRIBUTIONS, ABLATION) and computation.moved is None:
+    if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
     if not np.isfinite(computation.scores[head]).all():
         raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
@@ -88,7 +88,7 @@ def explain(
             if name == step or (step is None and _is_usual(name, computation))
         ]
     )
-    words = start_of(computation.tokens.text, MAX_TITLE_CHARACTERS)
+    words = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
     return Explanation(
         title=look.title or words,
@@ -101,8 +101,8 @@ def explain(
 
 def _remark(computation: Computation) -> str:
     """Returns the remark that says where the numbers come from."""
-    if computation.pretrained:
-        return OBSERVED.format(computation.pretrained)
+    if computation.model_name:
+        return OBSERVED.format(computation.model_name)
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
@@ -110,9 +110,9 @@ def _is_usual(name: str, computation: Computation) -> bool:
     """True if the step is shown unless the user names another; never an ablation, which runs the model again."""
     if name == COMPOSITION:
         return bool(computation.parts)
-    if computation.pretrained and (name in SEEDED_OR_TRAINED or (name == "output" and not computation.output.size)):
+    if computation.model_name and (name in SEEDED_OR_TRAINED or (name == "output" and not computation.output.size)):
         return False
-    return name != ABLATION and (name != CONTRIBUTIONS or computation.moved is not None)
+    return name != ABLATION and (name != CONTRIBUTIONS or computation.value_norms is not None)
 
 
 STEPS: dict[str, Callable[[HeadView], Step]] = {

@@ -48,7 +48,7 @@ def write(explanation: "Explanation", suffix: str, file: IO[bytes]) -> None:
     import_module(FORMATS[suffix].module).write(explanation, suffix, file)
 
 
-def room(suffix: str, look: "Look") -> int:
+def line_width(suffix: str, look: "Look") -> int:
     """Returns the most characters on a line of a table in a file of this format."""
     return FORMATS[suffix].line_width or look.width - 2
 

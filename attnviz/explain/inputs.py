@@ -15,7 +15,7 @@ def explain_tokens(head: HeadView) -> Step:
     cut = (
         "The text is split into tokens. The id of a token is its number in the vocabulary, which has "
         f"{computation.vocabulary} tokens."
-        if computation.seed is not None or computation.pretrained
+        if computation.seed is not None or computation.model_name
         else "The text is split into tokens, and one that marks its start comes first. Each different token gets one "
         f"of {computation.vocabulary} numbers as its id."
     )
@@ -98,7 +98,7 @@ def explain_heads(head: HeadView) -> Step:
             ("V", computation.values, computation.key_tokens.labels),
         )
     ]
-    if computation.pretrained:
+    if computation.model_name:
         return _observed_heads(head, tables)
     shared = f"The features are split between {heads} heads, {width} for each" + (
         "" if value_width == width else f" ({value_width} of a value)"
@@ -129,7 +129,7 @@ def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
     )
     return Step(
         title="Queries, keys and values",
-        sentence=f"The queries, keys and values of head {computation.layer}.{number} as {computation.pretrained} "
+        sentence=f"The queries, keys and values of head {computation.layer}.{number} as {computation.model_name} "
         "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + shared,
         formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    the columns of this head",
         latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",

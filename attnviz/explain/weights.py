@@ -102,7 +102,7 @@ def explain_mask(head: HeadView) -> Step:
     if not hidden:
         later = (
             ""
-            if computation.cross or computation.pretrained or scores.shape[1] == 1
+            if computation.cross or computation.model_name or scores.shape[1] == 1
             else f", even the keys after it ({option('causal', True)} hides them)"
         )
         return Step(

@@ -35,7 +35,7 @@ def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[R
     for one in recordings:
         for maps in one.maps:
             whole_elsewhere = not all(maps.layer in layers for layers in pooled)
-            if isinstance(maps, PooledMaps) and (whole_elsewhere or maps.measured is None):
+            if isinstance(maps, PooledMaps) and (whole_elsewhere or maps.metrics is None):
                 raise cells_unknown(maps)
     for name in ("queries", "keys"):
         if getattr(selection, name) != (None, None):

@@ -64,7 +64,7 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
     ).held()
 
 
-def moved_by(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
+def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
     """Returns the mean, over the queries that receive anything, of the sum of a head's contributions to a query.
 
     Args:
@@ -82,7 +82,7 @@ def moved_by(maps: CellMaps, head: int, queries: slice | None = None, keys: slic
     return float(moving.mean()) if len(moving) else 0.0
 
 
-def bound_of(maps: LayerMaps) -> float:
+def contribution_bound(maps: LayerMaps) -> float:
     """Returns an upper bound of the contributions: their maximum in dense maps, else the largest norm of a value."""
     if isinstance(maps, DenseMaps):
         return float(maps.weights.max(initial=0))

@@ -8,7 +8,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
-from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape
+from attnviz.maps.visibility import heads_by_visibility, stored_shape, visibility_header, visible_to_heads
 from attnviz.streaming.overview import Overview, pool_weights
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DenseMaps(CellMaps):
         return Window(
             scores=self.scores[chosen, queries, keys],
             weights=self.weights[chosen, queries, keys],
-            visible=seen_by(self.visible[..., queries, keys], chosen),
+            visible=visible_to_heads(self.visible[..., queries, keys], chosen),
         )
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
@@ -57,11 +57,11 @@ class DenseMaps(CellMaps):
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups with the same visible cells."""
-        return groups_of(self.visible, heads, self.positions(heads))
+        return heads_by_visibility(self.visible, heads, self.positions(heads))
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         """Returns the visible cells of a block, sliced from the array."""
-        return seen_by(self.visible[..., queries, keys], self.positions((head,)))
+        return visible_to_heads(self.visible[..., queries, keys], self.positions((head,)))
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query, ``(queries,)``."""
@@ -80,7 +80,7 @@ class DenseMaps(CellMaps):
     def to_tensors(self) -> MapTensors:
         """Returns the three arrays for a file."""
         arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
-        return MapTensors(self.saved_as, seen_header(self.visible), arrays)
+        return MapTensors(self.saved_as, visibility_header(self.visible), arrays)
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
@@ -94,5 +94,5 @@ class DenseMaps(CellMaps):
             **call,
             scores=stored.array("scores", "float32", shape),
             weights=stored.array("weights", "float32", shape),
-            visible=stored.array("visible", "bool", seen_shape(shape, stored.value)),
+            visible=stored.array("visible", "bool", stored_shape(shape, stored.value)),
         )

@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
-from attnviz.maps.seen_cells import shared_or_each
+from attnviz.maps.visibility import shared_or_per_head
 from attnviz.streaming.overview import Overview, bands, block_edges
 
 MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
@@ -52,7 +52,7 @@ class DerivedMaps(CellMaps):
         return Overview(
             mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in pooled]).astype(np.float32),
             maximum=np.stack([largest for _, largest, _ in pooled]),
-            visible=shared_or_each([counts > 0 for _, _, counts in pooled]),
+            visible=shared_or_per_head([counts > 0 for _, _, counts in pooled]),
         )
 
     def cell_factors(self) -> None:

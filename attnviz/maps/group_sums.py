@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
-from attnviz.maps.seen_cells import shared_or_each
+from attnviz.maps.visibility import shared_or_per_head
 from attnviz.streaming.overview import bands
 from attnviz.text.groups import Groups
 
@@ -99,4 +99,4 @@ def _sums_of_bands(read: Read, heads: int, rows: Groups, columns: Groups, most: 
         for head in range(heads):
             np.add.at(weights[head], numbers[grouped], by_key[head, grouped])
             np.logical_or.at(visible[head], numbers[grouped], visible_by_key[head, grouped])
-    return GroupSums(weights, shared_or_each(visible))
+    return GroupSums(weights, shared_or_per_head(visible))

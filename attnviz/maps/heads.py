@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.grouped import GroupedMaps
-from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
@@ -98,10 +98,10 @@ def can_be_measured(maps: LayerMaps) -> bool:
     return isinstance(maps, CellMaps) or measured_of(maps) is not None
 
 
-def measured_of(maps: LayerMaps) -> HeldNumbers | None:
+def measured_of(maps: LayerMaps) -> CapturedMetrics | None:
     """Returns the metrics that were measured at capture, if the maps are pooled and have them."""
     source = tokens_of(maps)
-    return source.measured if isinstance(source, PooledMaps) else None
+    return source.metrics if isinstance(source, PooledMaps) else None
 
 
 def tokens_of(maps: LayerMaps) -> LayerMaps:

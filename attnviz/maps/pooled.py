@@ -8,10 +8,16 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.group_sums import GroupSums, sums_of
-from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
-from attnviz.maps.seen_cells import groups_of, seen_by, seen_header, seen_shape, shared_or_each
+from attnviz.maps.visibility import (
+    heads_by_visibility,
+    shared_or_per_head,
+    stored_shape,
+    visibility_header,
+    visible_to_heads,
+)
 from attnviz.streaming.overview import Overview, block_edges, reduce_blocks
 from attnviz.text.groups import Groups
 
@@ -31,7 +37,7 @@ class PooledMaps(LayerMaps):
         maximum: ``(heads, rows, columns)``.
         counts: ``(rows, columns)``, number of visible cells of each block; ``(heads, rows, columns)`` if heads see
             different cells.
-        measured: the metrics of the heads, if they were measured at capture.
+        metrics: the metrics of the heads, if they were measured at capture.
     """
 
     saved_as: ClassVar = "pooled"
@@ -39,7 +45,7 @@ class PooledMaps(LayerMaps):
     mean: FloatArray
     maximum: FloatArray
     counts: IntArray
-    measured: HeldNumbers | None = None
+    metrics: CapturedMetrics | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,8 +55,8 @@ class PooledMaps(LayerMaps):
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {getattr(self, name).shape}, expected {shape}")
         if shape[1] > len(self.query_tokens) or shape[2] > len(self.key_tokens):
             raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
-        if self.measured is not None:
-            self.measured.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
+        if self.metrics is not None:
+            self.metrics.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
         for array in (self.mean, self.maximum, self.counts):
             array.setflags(write=False)
 
@@ -78,7 +84,7 @@ class PooledMaps(LayerMaps):
             raise cells_unknown(self)
         places = self.positions(heads)
         rows, columns = self._blocks(queries, keys)
-        counts = seen_by(self.counts[..., rows, columns], places)
+        counts = visible_to_heads(self.counts[..., rows, columns], places)
         totals = reduce_blocks(np.add, self.mean[places, rows, columns].astype(np.float64) * counts, height, width)
         pixel_counts = reduce_blocks(np.add, counts, height, width)
         return Overview(
@@ -96,17 +102,17 @@ class PooledMaps(LayerMaps):
         places, edges = self.positions(heads), self._edges()
         blocks = [self._groups_of_blocks(groups, axis) for groups, axis in zip((rows, columns), edges, strict=True)]
         queries, keys = (groups.token_span for groups in blocks)
-        counts = seen_by(self.counts[..., queries, keys], places)
+        counts = visible_to_heads(self.counts[..., queries, keys], places)
         return sums_of(self.mean[places, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups with equal counts of visible cells."""
-        return groups_of(self.counts, heads, self.positions(heads))
+        return heads_by_visibility(self.counts, heads, self.positions(heads))
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """Returns the mean number of visible keys in the block of each query, ``(queries,)``."""
         edges, _ = self._edges()
-        means = seen_by(self.counts, self.positions((head,))).sum(axis=1) / np.diff(edges)
+        means = visible_to_heads(self.counts, self.positions((head,))).sum(axis=1) / np.diff(edges)
         return np.repeat(means, np.diff(edges))[queries]
 
     def cell_factors(self) -> None:
@@ -115,10 +121,10 @@ class PooledMaps(LayerMaps):
     def to_tensors(self) -> MapTensors:
         """Returns the three arrays, the numbers of blocks, and the metrics for a file."""
         rows, columns = self.counts.shape[-2:]
-        header, arrays = ({}, {}) if self.measured is None else self.measured.to_tensors()
+        header, arrays = ({}, {}) if self.metrics is None else self.metrics.to_tensors()
         return MapTensors(
             self.saved_as,
-            {"rows": rows, "columns": columns, **seen_header(self.counts), **header},
+            {"rows": rows, "columns": columns, **visibility_header(self.counts), **header},
             {"mean": self.mean, "maximum": self.maximum, "counts": self.counts, **arrays},
         )
 
@@ -133,10 +139,10 @@ class PooledMaps(LayerMaps):
         has_numbers = stored.optional("metrics", list) is not None
         return cls(
             **call,
-            measured=HeldNumbers.from_tensors(stored, shape[0]) if has_numbers else None,
+            metrics=CapturedMetrics.from_tensors(stored, shape[0]) if has_numbers else None,
             mean=stored.array("mean", "float32", shape),
             maximum=stored.array("maximum", "float32", shape),
-            counts=stored.array("counts", "int64", seen_shape(shape, stored.value)),
+            counts=stored.array("counts", "int64", stored_shape(shape, stored.value)),
         )
 
     def _edges(self) -> tuple[IntArray, IntArray]:
@@ -181,7 +187,7 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
         same = counts and np.array_equal(first, visible)
         counts.append(counts[0] if same else reduce_blocks(np.add, visible.astype(np.int64), *shape))
     by_text = (np.stack(arrays, axis=1) for arrays in (totals, highest))
-    text_counts = (shared_or_each([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
+    text_counts = (shared_or_per_head([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [
         {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": largest, "counts": count}
         for total, largest, count in zip(*by_text, text_counts, strict=True)

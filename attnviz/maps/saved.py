@@ -58,10 +58,10 @@ def load(path: str | Path, whole: bool = False) -> "Recording":
         AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
     """
     from attnviz.base.tensor_file import TensorFile
-    from attnviz.maps.plausible import implausible
+    from attnviz.maps.weight_checks import suspicious_weights
 
     recording = _from_tensors(TensorFile(Path(path), whole))
-    return replace(recording, doubts=implausible(recording.maps))
+    return replace(recording, doubts=suspicious_weights(recording.maps))
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":

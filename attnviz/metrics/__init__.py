@@ -1,1 +1,1 @@
-"""Maps to numbers: what heads do, how they combine, how they differ."""
+"""Computes numbers from attention maps: metrics of heads, combinations of heads, and differences between runs."""

@@ -1,4 +1,4 @@
-"""How much the weights of heads differ between two recordings."""
+"""Compares two recordings head by head: total variation and Jensen-Shannon divergence of their weights."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,26 +21,36 @@ from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
 Pair = tuple[CellMaps, CellMaps, int]
-CHANGES = (  # what a table of heads says of two recordings
-    Measure("change", "change", "share", "total variation between A and B, mean over the queries"),
-    Measure("divergence", "divergence", "bits", "Jensen-Shannon divergence of A and B, mean over the queries"),
+CHANGES = (  # columns of a table of heads that compares two recordings
+    Measure("change", "change", "share", "mean total variation between A and B over the queries"),
+    Measure("divergence", "divergence", "bits", "mean Jensen-Shannon divergence of A and B over the queries"),
 )
-COMPARED = (  # what files say; queries that see no key in either recording do not count
+COMPARED = (  # columns in files; queries that see no key in either recording are left out
     Measure("variation_mean", "variation", "share", CHANGES[0].meaning),
-    Measure("variation_max", "max variation", "share", "total variation between A and B, its maximum"),
+    Measure("variation_max", "max variation", "share", "maximum total variation between A and B"),
     Measure("divergence_mean", "divergence", "bits", CHANGES[1].meaning),
-    Measure("divergence_max", "max divergence", "bits", "Jensen-Shannon divergence of A and B, its maximum"),
-    Measure("entropy_a", "entropy before", "bits", "entropy of a row of A, mean over the queries with a choice"),
-    Measure("entropy_b", "after", "bits", "entropy of a row of B, mean over the queries with a choice"),
+    Measure("divergence_max", "max divergence", "bits", "maximum Jensen-Shannon divergence of A and B"),
+    Measure(
+        "entropy_a", "entropy before", "bits", "mean entropy of a row of A, over queries that see two keys or more"
+    ),
+    Measure("entropy_b", "after", "bits", "mean entropy of a row of B, over queries that see two keys or more"),
 )
-BAND_CELLS = 2**20  # of a head that are compared at once, so that long maps are never whole
+BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long maps are never in memory as a whole
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
-    """Computes `COMPARED` for every chosen head: for long maps in bands of queries, for pooled ones by blocks.
+    """Computes `COMPARED` for every selected head: in bands of queries for long maps, by blocks for pooled maps.
+
+    Args:
+        a: the recording before the change.
+        b: the recording after it, with the same layers, heads and numbers of tokens.
+        selection: the heads to compare; ``None`` for all.
+
+    Returns:
+        A frame with a row per head, in the order of ``a``, and a column per measure of `COMPARED`.
 
     Raises:
-        AttnvizError: if their heads, queries or keys do not correspond.
+        AttnvizError: if the two have different layers, heads or numbers of queries or keys.
     """
     selection = selection or Selection()
     refuse_unlike(a, b)
@@ -61,46 +71,53 @@ def named_changes(compared: HeadFrame) -> HeadFrame:
 
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
-    """The chosen heads of both, side by side."""
+    """Returns the selected heads as pairs: the maps in ``a``, the maps in ``b``, and the head's number in both.
+
+    Args:
+        a: a recording.
+        b: another with the same layers and heads.
+        selection: the heads to pair.
+    """
     heads = zip(*(cell_heads(choose(recording, selection)) for recording in (a, b)), strict=True)
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 
 
 def total_variation(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
-    """Half the sum of absolute differences over keys, ``(..., keys)`` to ``(...)``; 0 to 1."""
+    """Returns half the sum of absolute differences over keys, ``(..., keys)`` to ``(...)``; 0 to 1."""
     return np.asarray(np.abs(a.astype(np.float64) - b).sum(axis=-1) / 2)
 
 
 def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
-    """Jensen-Shannon divergence over keys in bits, ``(..., keys)`` to ``(...)``; 0 to 1 (Lin 1991, equation 4.1)."""
+    """Returns the Jensen-Shannon divergence in bits, ``(..., keys)`` to ``(...)``; 0 to 1 (Lin 1991, equation 4.1)."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     middle = (a + b) / 2
+    # The divergence of nearly equal rows is 0 but for rounding, which can leave it below 0.
     return np.maximum((_relative_entropy(a, middle) + _relative_entropy(b, middle)) / 2, 0)
 
 
 def refuse_unlike(a: Recording, b: Recording) -> None:
-    """Raises AttnvizError where the two cannot be compared head by head, saying why."""
+    """Raises AttnvizError if the layers, heads or numbers of tokens of two recordings differ."""
     for name, count_a, count_b in (
         ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
         ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
     ):
         if count_a != count_b:
-            raise AttnvizError(f"A and B have different {name}; only runs with the same layers and heads compare")
+            raise AttnvizError(f"A and B have different {name}; compare runs with the same layers and heads")
     for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
         shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in (maps_a, maps_b)]
         if shapes[0] != shapes[1]:
             raise AttnvizError(
-                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; only texts with as many tokens compare"
+                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; compare texts with equally many tokens"
             )
 
 
 def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
-    """Returns the mean entropy of each head's rows in bits, ``(heads,)``; 0 for a head without a choice."""
+    """Returns the mean entropy of each head's rows in bits, ``(heads,)``; 0 if no query of a head sees two keys."""
     return np.nan_to_num(measured_frame(heads, ("entropy",)).column("entropy"))
 
 
 def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
-    """Returns the mean and maximum of total variation, then of divergence; 0 where no query sees a key."""
+    """Returns the mean and maximum of the total variation, then of the divergence; 0 if no query sees a key."""
     spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
     rows = [np.concatenate(each) for each in zip(*changes, strict=True)]
@@ -108,15 +125,15 @@ def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
 
 
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
-    """Total variation and divergence of these queries, ``(queries,)``, without those that see nothing in either."""
+    """Returns total variation and divergence of the queries that see a key in either recording, ``(queries,)`` each."""
     one, other = (with_shares(each).window((head,), queries, slice(0, len(each.key_tokens))) for each in (a, b))
-    seen = (one.visible | other.visible).any(axis=-1)
-    rows = one.weights[0][seen], other.weights[0][seen]
+    visible_rows = (one.visible | other.visible).any(axis=-1)
+    rows = one.weights[0][visible_rows], other.weights[0][visible_rows]
     return total_variation(*rows), jensen_shannon(*rows)
 
 
 def _relative_entropy(a: Float64Array, reference: Float64Array) -> Float64Array:
-    """Sum of a · log2(a / reference) over keys, with 0 · log 0 = 0."""
+    """Returns the sum over keys of a · log2(a / reference), with 0 · log 0 = 0."""
     safe = np.where(a > 0, a, 1.0)
     terms = a * np.log2(safe / np.where(a > 0, reference, 1.0))
     return np.asarray(terms.sum(axis=-1))

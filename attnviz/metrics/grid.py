@@ -1,7 +1,7 @@
-"""Grid: queries with the keys they see, the same for all heads of a call: of it a metric says which cells count.
+"""Defines the grid of queries and keys from which a metric selects cells; all heads of an attention call share it.
 
-There is a grid for each engine: arrays are numpy's of one text, or torch's of several texts, whose axis then comes
-first. What is written with operators, with ``any``, ``argmax`` and ``clip``, works on both, with one definition.
+Each engine has its grid: arrays are numpy's for one text, or torch's for a batch of texts, whose axis comes first.
+A metric uses operators, ``any``, ``argmax`` and ``clip`` alone, which both have, so that one definition serves both.
 """
 
 from abc import ABC, abstractmethod
@@ -10,39 +10,39 @@ from functools import cached_property
 from typing import Any
 
 NEAR = 3  # tokens to either side that count as local
-NO_NUMBER = -(2**62)  # equal to no token's number
-Array = Any  # numpy's or torch's
-Cells = Any  # some cells of a grid, as its engine sums weights over them
+NO_NUMBER = -(2**62)  # no token has this number
+Array = Any  # of numpy or torch
+Cells = Any  # a set of cells of a grid, in the form in which its engine sums weights over them
 
 
 class Grid(ABC):
-    """Some queries with their keys.
+    """A range of queries and the keys that they may see.
 
     Attributes:
-        cross: whether the keys come from another text, so that positions cannot be compared.
-        in_sequence: whether the keys follow one another.
+        cross: True if the keys come from another text, so that positions cannot be compared.
+        in_sequence: True if the keys are in a sequence, like words and unlike the patches of a picture.
     """
 
     cross: bool
     in_sequence: bool
-    visible: Array  # (..., queries, keys): of one text, or of several along an axis before
-    keys: Array  # (keys,): the number of each key
-    positions: Array  # (queries,): where each query stands among the keys
+    visible: Array  # (queries, keys), or (texts, 1, queries, keys) of a batch
+    keys: Array  # (keys,): the index of each key
+    positions: Array  # (queries,): the index of the key that is the query's own token
 
     @property
     @abstractmethod
     def choices(self) -> Array:
-        """How many keys each query sees, ``(queries,)``; of several texts ``(texts, 1, queries)``, as below."""
+        """The number of keys that each query sees, ``(queries,)``; of a batch, as below, ``(texts, 1, queries)``."""
 
     @property
     @abstractmethod
     def most_bits(self) -> Array:
-        """The largest entropy that each query can have, of at least two keys, ``(queries,)``."""
+        """The largest possible entropy of each query in bits, ``(queries,)``; that of two keys if it sees fewer."""
 
     @property
     @abstractmethod
     def has_later(self) -> Array:
-        """Whether a later key is hidden from the query whose score may be known, ``(queries,)``."""
+        """True for queries from which the mask hides a later key that is not padding, ``(queries,)``."""
 
     @property
     @abstractmethod
@@ -51,46 +51,49 @@ class Grid(ABC):
 
     @abstractmethod
     def query(self, name: str) -> Array:
-        """The numbers of that name of each query's token, ``(..., queries, 1)``."""
+        """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(..., queries, 1)``."""
 
     @abstractmethod
     def key(self, name: str) -> Array:
-        """The numbers of that name of each key's token, ``(..., 1, keys)``."""
+        """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(..., 1, keys)``."""
 
     @abstractmethod
     def all_keys(self, name: str) -> Array:
-        """The numbers of that name of all keys of a text, ``(..., 1, all keys)``, even where the grid has fewer."""
+        """Returns a column of `TOKEN_NUMBERS` for all keys of the text, ``(..., 1, all keys)``, beyond the grid too."""
 
     @abstractmethod
     def cells(self, counted: Array) -> Cells:
-        """The visible ones of some cells, ``(..., queries, keys)``; of keys for all queries, ``(..., 1, keys)``."""
+        """Returns the visible cells among ``counted``: cells ``(..., queries, keys)``, or keys ``(..., 1, keys)``."""
 
     @abstractmethod
     def at_keys(self, keys: Array) -> Cells:
-        """One key of each query, ``(..., queries)``, if it is visible; none for a number that no key has."""
+        """Returns one cell per query, given the index of its key, ``(..., queries)``.
+
+        A query has no cell if that key is not visible or the index is no key's.
+        """
 
     @abstractmethod
     def at_offsets(self, first: int, last: int) -> Cells:
-        """The visible keys whose position less that of the query is from ``first`` to ``last``."""
+        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
 
     @abstractmethod
     def next_keys(self, cells: Array) -> Array:
-        """The cells of the keys after some cells, ``(..., queries, keys)``."""
+        """Returns the cells shifted by one key to the right, ``(..., queries, keys)``."""
 
     def same(self, name: str, among: Array = True) -> Array:
-        """True where query and key have the same number of that name, ``(..., queries, keys)``; never where none.
+        """Returns True where query and key have equal numbers, ``(..., queries, keys)``; negative numbers never match.
 
         Args:
-            name: of whole numbers.
-            among: the queries that are asked, ``(..., queries or 1, 1)``; no key has the number of another query.
+            name: a column of `TOKEN_NUMBERS` that holds integers.
+            among: the queries that may match, ``(..., queries or 1, 1)``; all other rows are False.
         """
         numbers = self.query(name)
-        known = (numbers >= 0) & among
-        return self.key(name) == numbers * known + NO_NUMBER * ~known  # one pass over all cells
+        has_number = (numbers >= 0) & among
+        return self.key(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
 
     @cached_property
     def is_pair(self) -> bool:
-        """True if some keys are of the second text of a pair."""
+        """True if the keys include tokens of the second text of a pair."""
         return bool((self.all_keys("segments") > 0).any())
 
     @cached_property
@@ -105,15 +108,15 @@ class Grid(ABC):
 
     @cached_property
     def earlier_copies(self) -> Array:
-        """True for earlier copies of the query's own token, visible or not, ``(..., queries, keys)``."""
+        """True for earlier copies of the query's token, whether visible or not, ``(..., queries, keys)``."""
         return self.same("ids") & self.earlier
 
     @cached_property
-    def _found(self) -> dict[Any, Cells]:
+    def _counted_cells(self) -> dict[Any, Cells]:
         return {}
 
     def counted_by(self, function: "Callable[[Grid], Cells]") -> Cells:
-        """What the function counts of this grid, asked once."""
-        if function not in self._found:
-            self._found[function] = function(self)
-        return self._found[function]
+        """Returns the cells that a metric's function selects in this grid; it is called once, then cached."""
+        if function not in self._counted_cells:
+            self._counted_cells[function] = function(self)
+        return self._counted_cells[function]

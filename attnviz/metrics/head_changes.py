@@ -1,4 +1,4 @@
-"""What changes between two frames of heads: each number with its difference, and how sure that is."""
+"""Lists the changes between two frames of heads: each number before and after, with the margin of the difference."""
 
 import math
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from attnviz.metrics.measure import NORMAL_95, Measure, known_number
 
 @dataclass(frozen=True)
 class NumberChange:
-    """One number of a head, or of a set of heads, in both frames.
+    """One number of a head, or of a set of heads, in two frames.
 
     Attributes:
-        row: whose number it is.
-        measure: what it is.
-        before: in the first frame.
-        after: in the second.
-        margin: half of the 95 % interval of the difference; NaN where one is of a single text.
-        texts: how many texts each is a mean of.
+        row: the head, or the set of heads.
+        measure: the measure of the number.
+        before: the number in the first frame.
+        after: the number in the second frame.
+        margin: half of the 95 % interval of the difference; NaN if either number comes from a single text.
+        texts: the numbers of texts that ``before`` and ``after`` are means of.
     """
 
     row: HeadRow
@@ -31,17 +31,17 @@ class NumberChange:
 
     @property
     def name(self) -> str:
-        """The heads as they are written everywhere."""
+        """The name of the row: ``layer.head``, joined by ``+``."""
         return self.row.name
 
     @property
     def difference(self) -> float:
-        """How much larger it is after."""
+        """The number after less the number before."""
         return self.after - self.before
 
     @property
     def clearness(self) -> float:
-        """The difference in standard errors; 0 where these are not known."""
+        """The size of the difference in standard errors; 0 if the margin is unknown."""
         if math.isnan(self.margin) or self.difference == 0:
             return 0.0
         return abs(self.difference) * NORMAL_95 / self.margin if self.margin > 0 else math.inf
@@ -49,13 +49,13 @@ class NumberChange:
 
 @dataclass(frozen=True, eq=False)
 class HeadChanges:
-    """What changes between two tables of heads.
+    """The changes between two tables of heads.
 
     Attributes:
-        changes: of each number that both have, in the order in which they are listed.
-        remarks: what a reader must know.
-        about: what the tables are of, as JSON values, with the format and its version.
-        of_sets: true for one number of sets of heads, false for several numbers of single heads.
+        changes: one for each number that both tables have, in the order in which they are listed.
+        remarks: sentences about both tables for the reader.
+        about: the format, its version and the origin of both tables, as JSON values.
+        of_sets: True for one number of sets of heads, False for several numbers of single heads.
     """
 
     changes: tuple[NumberChange, ...]
@@ -64,7 +64,7 @@ class HeadChanges:
     of_sets: bool = False
 
     def as_rows(self) -> list[list[Any]]:
-        """A row for each change behind a header, numbers exact."""
+        """Returns a header and a row per change, with exact numbers."""
         numbers = ["before", "after", "difference", "margin"]
         header = ["heads", *numbers] if self.of_sets else ["layer", "head", "metric", *numbers, "standard_errors"]
         return [header, *map(self._row, self.changes)]
@@ -76,7 +76,7 @@ class HeadChanges:
         return [each.row.layer, each.row.head, each.measure.name, *numbers, each.clearness]
 
     def as_json(self) -> dict[str, Any]:
-        """Everything as JSON values."""
+        """Returns all fields as JSON values."""
         return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
 
     def _json(self, each: NumberChange) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class HeadChanges:
 
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
-    """The changes of all numbers that both frames have, row by row."""
+    """Returns the changes of all numbers that both frames have, row by row in the order of ``before``."""
     later, earlier = matched(after, before)
     differences = after - before
     counts = [

@@ -1,13 +1,13 @@
-"""Which heads a line of words leaves, such as ``previous>0.5 layer:3-5``: one language wherever heads are listed.
+"""Parses filters of heads, such as ``previous>0.5 layer:3-5``; every list of heads uses this language.
 
-Every word must hold. A word is one of
+A head passes if every word holds. A word is one of
 
-- a metric, an operation and a number: ``previous>0.5``, ``sink<=.2``; the metric may be cut where it stays clear;
+- a metric, an operator and a number: ``previous>0.5``, ``sink<=.2``; an unambiguous prefix of the metric is enough;
 - ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``;
 - ``kind:self`` or ``kind:cross``;
-- what a head does, or its name: ``induction``, ``4.11``.
+- part of the head's pattern, or its name: ``induction``, ``4.11``.
 
-A minus before a word takes away the heads for which it holds: ``-uniform``. A number that a head lacks leaves it out.
+A minus negates a word: ``-uniform``. A comparison is False for a head that lacks the number.
 """
 
 import math
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.text.selection import parse_numbers
 
 OPERATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -26,7 +26,7 @@ OPERATIONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
     "=": lambda value, number: abs(value - number) < EQUAL_WITHIN,
 }
-EQUAL_WITHIN = 0.005  # numbers are shown with two decimals
+EQUAL_WITHIN = 0.005  # tables show two decimals: what looks equal there is equal
 KINDS = ("self", "cross")
 EXAMPLE = "previous>0.5 layer:3-5"
 COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII)
@@ -34,14 +34,14 @@ COMPARISON = re.compile(r"([a-z-]+)(>=|<=|>|<|=)(-?\d*\.?\d+|-?\d+\.)", re.ASCII
 
 @dataclass(frozen=True)
 class DescribedHead:
-    """What a filter looks at of a head.
+    """The fields of a head that a filter tests.
 
     Attributes:
         layer: the layer's number.
-        head: its own.
+        head: the head's number in its layer.
         kind: ``self`` or ``cross``.
-        pattern: what it does, in plain words.
-        numbers: its metrics by name.
+        pattern: the names of its patterns, in plain words.
+        numbers: its numbers by the name of the measure; NaN where it has none.
     """
 
     layer: int
@@ -53,28 +53,28 @@ class DescribedHead:
 
 @dataclass(frozen=True)
 class HeadFilter:
-    """The words of a filter, each as a test of a head.
+    """A filter of heads.
 
     Attributes:
-        tests: what must hold.
+        tests: one predicate per word; a head must pass all.
     """
 
     tests: tuple[Callable[[DescribedHead], bool], ...]
 
     def keeps(self, head: DescribedHead) -> bool:
-        """Whether every word holds for a head."""
+        """True if every word holds for the head."""
         return all(test(head) for test in self.tests)
 
 
 def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
-    """The filter that a line says.
+    """Parses a filter.
 
     Args:
-        text: the line.
-        metrics: the names of the numbers that heads have.
+        text: words separated by spaces.
+        metrics: the names of the numbers that the heads have.
 
     Raises:
-        AttnvizError: for a word that is none, with what would have worked.
+        AttnvizError: for a word that is not part of the language, or an unknown metric.
     """
     spaced = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
@@ -82,31 +82,31 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
 
 
 def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
-    if len(word) > 1 and word.startswith("-"):
-        test = _test(word[1:], metrics)
-        return lambda head: not test(head)
+    minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)
+    if minuses:
+        test, expected = _test(word[minuses:], metrics), minuses % 2 == 0
+        return lambda head: test(head) == expected
     if match := COMPARISON.fullmatch(word):
         return _comparison(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")
     if colon and name in TESTS and value:
         return TESTS[name](value)
     if re.search(r"[<>=:]", word):
-        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; {EXAMPLE!r} works")
+        raise AttnvizError(f"{option('filter')} {word!r} is no test of a head; write one as {EXAMPLE!r}")
     return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
 
 
 def find_name(written: str, names: Iterable[str]) -> str:
-    """The name that is written, or the only one that begins so.
+    """Returns the name that equals ``written``, or the only one that begins with it.
 
     Raises:
-        AttnvizError: if there is none, or more than one.
+        AttnvizError: if no name or several names begin with it.
     """
     known = tuple(names)
-    begun = [name for name in known if name.startswith(written)]
-    if written in known or len(begun) == 1:
-        return written if written in known else begun[0]
-    works = begun or known
-    raise AttnvizError(f"unknown metric {written!r}; {nearest(written, known)}{known_names(works)} works")
+    matches = [name for name in known if name.startswith(written)]
+    if written in known or len(matches) == 1:
+        return written if written in known else matches[0]
+    raise AttnvizError(f"unknown metric {written!r}; {choices(written, matches or known)}")
 
 
 def _comparison(name: str, compare: Callable[[float, float], bool], number: float) -> Callable[[DescribedHead], bool]:
@@ -124,15 +124,15 @@ def _layers(value: str) -> Callable[[DescribedHead], bool]:
 
 def _heads(value: str) -> Callable[[DescribedHead], bool]:
     if "." in value:
-        wanted = value.split(",")
-        return lambda head: f"{head.layer}.{head.head}" in wanted
+        names = value.split(",")
+        return lambda head: f"{head.layer}.{head.head}" in names
     heads = parse_numbers(value, "heads")
     return lambda head: head.head in heads
 
 
 def _kind(value: str) -> Callable[[DescribedHead], bool]:
     if value not in KINDS:
-        raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; kind:self or kind:cross works")
+        raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; write kind:self or kind:cross")
     return lambda head: head.kind == value
 
 

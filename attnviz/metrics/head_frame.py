@@ -1,4 +1,4 @@
-"""HeadFrame: numbers of heads. A row is a head or a set of heads, a column is a measure of them."""
+"""Defines the table of numbers of heads: a row is a head or a set of heads, a column is a measure."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,20 +16,20 @@ from attnviz.metrics.measure import Measure, margin_of_mean, named_measure
 from attnviz.metrics.metrics import Metric
 from attnviz.metrics.patterns import MIXED, Pattern
 
-HeadName = tuple[int, int]  # layer and head
+HeadName = tuple[int, int]  # numbers of the layer and of the head in it
 HeadSet = tuple[HeadName, ...]
-NUMBERS = ("values", "spreads", "margins", "counts", "deciles")  # the arrays of a frame
+NUMBERS = ("values", "spreads", "margins", "counts", "deciles")  # the array fields of a frame
 
 
 @dataclass(frozen=True)
 class HeadRow:
-    """A head, or a set of heads, that a row of numbers belongs to.
+    """The head, or the set of heads, that a row of numbers belongs to.
 
     Attributes:
-        heads: layer and head of each.
-        kind: ``self`` or ``cross``.
-        module: the name of its module.
-        patterns: what it does, the clearest first; empty where that is not known.
+        heads: the layer and the number of each head.
+        kind: the kind of attention, ``self`` or ``cross``.
+        module: the name of the attention module.
+        patterns: the patterns found in its weights, the clearest first; empty if none were sought.
     """
 
     heads: HeadSet
@@ -39,12 +39,12 @@ class HeadRow:
 
     @property
     def name(self) -> str:
-        """The heads as they are written everywhere: ``layer.head``, joined by ``+``."""
+        """The heads as ``layer.head``, joined by ``+``."""
         return "+".join(f"{layer}.{head}" for layer, head in self.heads)
 
     @property
     def title(self) -> str:
-        """The name, and the kind where that is not ``self``."""
+        """The name, followed by the kind of attention unless that is ``self``."""
         return self.name if self.kind == "self" else f"{self.name} {self.kind}"
 
     @property
@@ -59,35 +59,36 @@ class HeadRow:
 
     @property
     def pattern(self) -> str:
-        """What it does, in plain words."""
+        """The patterns in plain words, joined by commas."""
         return ", ".join(map(str, self.patterns))
 
     @property
     def first_pattern(self) -> Pattern:
-        """The clearest pattern."""
+        """The clearest pattern; ``mixed`` if there is none."""
         return self.patterns[0] if self.patterns else MIXED
 
     @property
     def note(self) -> str:
-        """What a heading says of the head; "" where nothing is clear."""
+        """The clearest pattern for a heading; "" if it is ``mixed``."""
         return "" if self.first_pattern == MIXED else str(self.first_pattern)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HeadFrame:
-    """Numbers of heads.
+    """A table of numbers of heads.
 
     Attributes:
-        rows: what the rows stand for.
-        measures: what the columns say.
-        values: ``(rows, measures)``; NaN where a row has no such number.
-        spreads: ``(rows, measures)``, the standard deviation over texts; ``None`` where it is not known.
-        margins: ``(rows, measures)``, half of the 95 % interval of each value; ``None`` where it is not known.
-        counts: ``(rows, measures)``, how many texts each value is a mean of; ``None`` where it is not known.
-        deciles: ``(rows, measures, 11)``, from the smallest number of a text to the largest; ``None`` likewise.
-        texts: how many texts were measured.
-        every: of how many blocks of queries one was measured.
-        whole: the frame that these rows were chosen from; ``None`` for all rows.
+        rows: the heads, or sets of heads.
+        measures: the meaning and unit of each column.
+        values: ``(rows, measures)``; NaN where a measure does not apply to a head.
+        spreads: ``(rows, measures)``, the standard deviation over texts; ``None`` if unknown.
+        margins: ``(rows, measures)``, half of the 95 % interval of each value; ``None`` if unknown.
+        counts: ``(rows, measures)``, the number of texts that each value is a mean of; ``None`` if unknown.
+        deciles: ``(rows, measures, 11)``, of the numbers of single texts, from the smallest to the largest; ``None`` if
+            unknown.
+        texts: the number of texts measured.
+        every: the stride over blocks of queries: 1 if all were measured, 4 for every fourth.
+        whole: the frame that these rows were selected from; ``None`` if this frame has all rows.
     """
 
     rows: tuple[HeadRow, ...]
@@ -112,7 +113,7 @@ class HeadFrame:
 
     @property
     def measured(self) -> int:
-        """How many rows there were before some were chosen."""
+        """The number of rows before some were selected."""
         return len((self.whole or self).rows)
 
     @cached_property
@@ -122,38 +123,38 @@ class HeadFrame:
 
     @cached_property
     def present(self) -> tuple[Measure, ...]:
-        """The measures that any row had before some were chosen."""
+        """The measures that apply to at least one row, counting the rows that were not selected."""
         values = (self.whole or self).values
         return tuple(each for each, column in zip(self.measures, values.T, strict=True) if not np.isnan(column).all())
 
     @property
     def absent(self) -> tuple[Measure, ...]:
-        """The measures that no row had."""
+        """The measures that apply to no row."""
         return tuple(measure for measure in self.measures if measure not in self.present)
 
     def place(self, name: str) -> int:
-        """The place of the row of this name."""
+        """Returns the index of the row with this name."""
         return next(place for place, row in enumerate(self.rows) if row.name == name)
 
     def column(self, name: str, of: str = "values") -> Float64Array:
-        """The values of a measure, ``(rows,)``, or its ``spreads``, ``margins``, ...; NaN where they are not known."""
+        """Returns the values of a measure, ``(rows,)``, or its ``spreads``, ``margins``, ...; NaN if unknown."""
         numbers = getattr(self, of)
         return _unknown(len(self.rows)) if numbers is None else numbers[:, self.names.index(name)]
 
     def value(self, row: str, measure: str) -> float:
-        """One value, by the names of its row and its measure."""
+        """Returns one value, given the names of its row and its measure."""
         return float(self.values[self.place(row), self.names.index(measure)])
 
     def numbers_of(self, place: int, of: str = "values") -> dict[str, Any]:
         """Returns the numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
 
-        Each of the ``deciles`` is a list.
+        The ``deciles`` of a measure are a list.
         """
         return dict(zip(self.names, getattr(self, of)[place].tolist(), strict=True))
 
     @cached_property
     def single(self) -> dict[HeadName, float]:
-        """The values of the first measure of single heads, by layer and head."""
+        """The first measure of the rows with a single head, by layer and head."""
         return {
             row.heads[0]: float(value)
             for row, value in zip(self.rows, self.values[:, 0], strict=True)
@@ -161,42 +162,51 @@ class HeadFrame:
         }
 
     def ranked(self, name: str) -> list[int]:
-        """The places of the rows, those with the largest value of a measure first, equal ones by layer and head."""
+        """Returns the indices of the rows, the largest value of a measure first; ties by layer and head."""
         values = self.column(name).tolist()
         return sorted(range(len(self.rows)), key=lambda place: (-values[place], self.rows[place].heads))
 
     def take(self, places: Sequence[int]) -> "HeadFrame":
-        """The rows at these places, in this order."""
+        """Returns the frame with the rows at these indices, in this order."""
         rows = tuple(self.rows[place] for place in places)
-        return replace(self, rows=rows, whole=self.whole or self, **self._numbers(lambda each: each[list(places)]))
+        return replace(
+            self, rows=rows, whole=self.whole or self, **self._changed_arrays(lambda each: each[list(places)])
+        )
 
     def select(self, names: Iterable[str]) -> "HeadFrame":
-        """The columns of these names, in this order."""
+        """Returns the frame with the measures of these names, in this order."""
         places = [self.names.index(name) for name in names]
         measures = tuple(self.measures[place] for place in places)
-        return replace(self, measures=measures, whole=None, **self._numbers(lambda each: each[:, places]))
+        return replace(self, measures=measures, whole=None, **self._changed_arrays(lambda each: each[:, places]))
 
-    def _numbers(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
-        """The arrays that there are, each changed."""
-        found = {name: getattr(self, name) for name in NUMBERS}
-        return {name: change(each) for name, each in found.items() if each is not None}
+    def _changed_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
+        """Returns the arrays that are not ``None``, each after a change, by their names."""
+        arrays = {name: getattr(self, name) for name in NUMBERS}
+        return {name: change(each) for name, each in arrays.items() if each is not None}
 
     def beside(self, other: "HeadFrame") -> "HeadFrame":
-        """The rows with the values of another frame before their own; NaN where that has no row of these heads."""
+        """Returns the frame with the columns of another before its own; NaN for rows whose heads ``other`` lacks."""
         places = {row.heads: place for place, row in enumerate(other.rows)}
-        found = [places.get(row.heads, len(other.rows)) for row in self.rows]
-        return self.with_columns(other.measures, np.vstack([other.values, _unknown(1, len(other.measures))])[found])
+        sources = [places.get(row.heads, len(other.rows)) for row in self.rows]
+        return self.with_columns(other.measures, np.vstack([other.values, _unknown(1, len(other.measures))])[sources])
 
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
-        """The rows with these ``(rows, measures)`` before their own values; their spreads and margins are not known."""
-        unknown = self._numbers(lambda each: np.concatenate([_unknown(*values.shape, *each.shape[2:]), each], axis=1))
+        """Returns the frame with more columns before its own; their spreads, margins, counts and deciles are NaN.
+
+        Args:
+            measures: the measures of the new columns.
+            values: ``(rows, measures)``.
+        """
+        unknown = self._changed_arrays(
+            lambda each: np.concatenate([_unknown(*values.shape, *each.shape[2:]), each], axis=1)
+        )
         joined = unknown | {"values": np.concatenate([values, self.values], axis=1)}
         return replace(self, measures=(*measures, *self.measures), **joined)
 
     def __sub__(self, other: "HeadFrame") -> "HeadFrame":
-        """What is larger here than in another frame, of the rows and measures that both have.
+        """Returns the differences of the rows and measures that both frames have, in the order of ``other``.
 
-        Texts are taken as independent: the square of a margin is the sum of those of both.
+        Margins assume independent texts: the square of a margin is the sum of the squares of both.
         """
         after, before = matched(self, other)
         margins = None
@@ -208,46 +218,53 @@ class HeadFrame:
         )
 
     def chosen(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
-        """Returns the rows that `places` names."""
+        """Returns the frame with the rows that `places` selects, in that order.
+
+        Args:
+            sort: see `places`.
+            top: see `places`.
+            filter: see `places`.
+        """
         return self.take(self.places(sort, top, filter))
 
     def places(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> list[int]:
-        """Returns the places of the rows that a filter leaves, in the order of a measure.
+        """Returns the indices of the rows that pass a filter, sorted by a measure.
 
         Args:
-            sort: the measure whose largest value comes first, or with a minus before it, the smallest; NaN is last.
-            top: how many are kept.
-            filter: which are kept before that, as `attnviz.metrics.head_filter` reads it.
+            sort: the name of a measure, largest value first; with a minus before the name, smallest first. NaN is
+                always last. ``None`` keeps the order of the rows.
+            top: the number of rows to keep after sorting; ``None`` for all.
+            filter: a filter in the language of `attnviz.metrics.head_filter`; ``None`` for all rows.
 
         Raises:
-            AttnvizError: for an unknown measure, one that no row has, a filter that is none or leaves no row, or
-                fewer rows than one.
+            AttnvizError: for an unknown measure, a measure that applies to no row, an invalid filter, a filter that
+                no row passes, or a ``top`` below 1.
         """
         measure = None if sort is None else named_measure(sort, self.measures)
-        kept = list(range(len(self.rows))) if filter is None else self.filtered(filter)
-        if filter is not None and not kept:
+        candidates = list(range(len(self.rows))) if filter is None else self.filtered(filter)
+        if filter is not None and not candidates:
             none_left = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
             raise AttnvizError(f"{none_left}; leave it out to see their numbers")
         if top is not None and top < 1:
-            raise AttnvizError(f"{option('top', top)} leaves no head; 1 or more works")
-        if measure is not None and np.isnan(self.column(measure.name)[kept]).all():
+            raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
+        if measure is not None and np.isnan(self.column(measure.name)[candidates]).all():
             raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {measure.reason}")
-        return (kept if sort is None else self.sorted(kept, sort))[:top]
+        return (candidates if sort is None else self.sorted(candidates, sort))[:top]
 
     def sorted(self, places: Sequence[int], sort: str) -> list[int]:
-        """Sorts these places by a measure, written as `places` takes it; places of equal values keep their order."""
+        """Returns indices of rows sorted by a measure, stably; ``sort`` is a name as `places` takes it."""
         values = self.column(sort.removeprefix("-"))[list(places)]
         order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
         return [places[place] for place in order.tolist()]
 
     def filtered(self, filter: str) -> list[int]:
-        """Returns the places of the rows for which every word of a filter holds, as `parse_filter` reads it."""
-        kept = parse_filter(filter, self.names)
-        return [place for place, head in enumerate(self._described) if kept.keeps(head)]
+        """Returns the indices of the rows that pass a filter, as `parse_filter` reads it."""
+        head_filter = parse_filter(filter, self.names)
+        return [place for place, head in enumerate(self._tested_fields) if head_filter.keeps(head)]
 
     @cached_property
-    def _described(self) -> tuple[DescribedHead, ...]:
-        """What a filter looks at, of each row."""
+    def _tested_fields(self) -> tuple[DescribedHead, ...]:
+        """The fields that a filter tests, one value per row."""
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
             DescribedHead(row.layer, row.head, row.kind, row.pattern, each)
@@ -260,11 +277,11 @@ def _unknown(*shape: int) -> Float64Array:
 
 
 def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[HeadName, Float64Array]]) -> HeadFrame:
-    """Means over texts with their margins: a row for each head of the first sample.
+    """Returns a frame of means over texts with their margins, with a row for each head of the first sample.
 
     Args:
-        measures: what the samples are.
-        samples: one a measure: the numbers of each head, ``(texts,)``; NaN for a text without one.
+        measures: the measures of the samples.
+        samples: for each measure, the numbers of each head, ``(texts,)``; NaN for a text without a number.
     """
     heads = list(samples[0])
     return HeadFrame(
@@ -277,14 +294,14 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
 
 
 def matched(one: HeadFrame, other: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
-    """Both frames with the rows and measures that both have, in the order of the second."""
+    """Returns both frames restricted to the rows and measures that both have, in the order of the second."""
     rows = {row.heads: place for place, row in enumerate(one.rows)}
     common = [place for place, row in enumerate(other.rows) if row.heads in rows]
     names = [name for name in other.names if name in one.names]
-    there = other.take(common).select(names)
-    return one.take([rows[row.heads] for row in there.rows]).select(names), there
+    second = other.take(common).select(names)
+    return one.take([rows[row.heads] for row in second.rows]).select(names), second
 
 
 def metrics_first(measures: Iterable[Measure]) -> list[Measure]:
-    """The measures as files list them: metrics of attention, then what stands beside them."""
+    """Returns the measures in the order of files: metrics of attention first, then effects and others."""
     return sorted(measures, key=lambda measure: not isinstance(measure, Metric))

@@ -1,4 +1,4 @@
-"""Measure: what a number of heads is; and how far the 95 % interval of a mean of such numbers reaches."""
+"""Defines what a number of a head measures, and the 95 % interval of a mean of such numbers."""
 
 import math
 from collections.abc import Iterable
@@ -8,23 +8,23 @@ from typing import TypeVar
 import numpy as np
 
 from attnviz.base.arrays import Float64Array, IntArray
-from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.base.errors import AttnvizError, choices
 from attnviz.metrics.needs import Needs, sentence_of
 
-NORMAL_95 = 1.959963984540054  # standard errors to either side of a mean that hold 95 % of a normal distribution
+NORMAL_95 = 1.959963984540054  # half a 95 % interval of a normal distribution, in standard errors
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a column of a table of heads says: a metric, an effect, a type of head.
+    """A measure of heads, which is a column of their table: a metric, an effect, or a score of a type of head.
 
     Attributes:
-        name: as a user writes it.
-        header: over its column; of metrics at most nine characters.
+        name: the name that users write.
+        header: the heading of its column; at most nine characters for metrics.
         unit: ``bits``, ``tokens``, ``share`` (of a query's weight, 0 to 1), ``norm`` or ``nats``; ``change`` for
             numbers around 0; "" for none.
-        meaning: what the number is, in one phrase.
-        needs: what a head must have for the number to exist, where not all do.
+        meaning: the meaning of the number, in one phrase.
+        needs: the conditions under which a head has the number; empty if every head has it.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Measure:
 
     @property
     def reason(self) -> str:
-        """What a head must have, as the end of a sentence."""
+        """The conditions under which a head has the number, as the end of a sentence."""
         return sentence_of(self.needs)
 
 
@@ -43,36 +43,36 @@ Known = TypeVar("Known", bound=Measure)
 
 
 def named_measure(name: str, measures: Iterable[Known]) -> Known:
-    """The measure of that name; a minus before it, which reverses an order, is no part of it.
+    """Returns the measure with this name, ignoring a minus before it, which only reverses an order.
 
     Raises:
-        AttnvizError: if there is none, listing those there are.
+        AttnvizError: if no measure has this name.
     """
     by_name = {measure.name: measure for measure in measures}
     name = name.removeprefix("-")
     if name not in by_name:
-        raise AttnvizError(f"unknown metric {name!r}; {nearest(name, by_name)}{known_names(by_name)} works")
+        raise AttnvizError(f"unknown metric {name!r}; {choices(name, by_name)}")
     return by_name[name]
 
 
 def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
-    """Half of the 95 % interval of each mean; NaN for a mean of fewer than two numbers.
+    """Returns half of the 95 % interval of each mean; NaN for a mean of fewer than two numbers.
 
     Args:
-        spreads: the standard deviation of the numbers, of any shape.
-        counts: how many numbers there are, of the same shape.
+        spreads: the standard deviations of the numbers, of any shape.
+        counts: the counts of the numbers, of the same shape.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(counts > 1, NORMAL_95 * spreads / np.sqrt(counts), np.nan))
 
 
 def margin_of_mean(numbers: Float64Array) -> float:
-    """Half of the 95 % interval of the mean of the known numbers, ``(texts,)``; NaN for fewer than two."""
+    """Returns half of the 95 % interval of the mean of ``(texts,)``, without NaN; NaN for fewer than two numbers."""
     known = numbers[~np.isnan(numbers)]
-    spread = known.std(ddof=1) if len(known) > 1 else np.nan
-    return float(margin_of_means(np.asarray(spread), np.asarray(len(known))))
+    deviation = known.std(ddof=1) if len(known) > 1 else np.nan
+    return float(margin_of_means(np.asarray(deviation), np.asarray(len(known))))
 
 
 def known_number(number: float) -> float | None:
-    """The number as JSON has it: ``None`` where it is not finite."""
+    """Returns the number for JSON: ``None`` if it is not finite."""
     return float(number) if math.isfinite(number) else None

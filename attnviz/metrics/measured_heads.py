@@ -1,4 +1,4 @@
-"""The metrics of heads as a frame: over one text or several, each head with its pattern; and heads chosen by them."""
+"""Measures heads over one text or several into a frame, with their patterns, and selects heads by metrics."""
 
 import math
 from collections import Counter
@@ -15,19 +15,19 @@ from attnviz.metrics.measure import named_measure
 from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads
 from attnviz.metrics.patterns import MEASURED
 
-MAX_MEASURED_CELLS = 2_000_000  # of all heads: half a second; of more, some of the queries are measured
-MAX_LEFT_OUT = 16  # one block of queries in so many is the least that says what a head does
+MAX_MEASURED_CELLS = 2_000_000  # over all heads: half a second; above it, only some blocks of queries are measured
+MAX_LEFT_OUT = 16  # the largest stride over blocks of queries at which a head's pattern can still be told
 
 
 def measured_frame(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
 ) -> HeadFrame:
-    """The metrics of heads, a row each in their order.
+    """Measures heads over one text into a frame, with a row per head in their order.
 
     Args:
-        heads: the maps and the number of each.
-        names: of the metrics.
-        every: of how many blocks of queries one is measured.
+        heads: maps with the number of a head.
+        names: the names of the metrics.
+        every: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
     measured = measure_heads(heads, names, every)
@@ -38,11 +38,11 @@ def measured_frame(
 
 
 def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> HeadFrame:
-    """All metrics of heads as means over texts: a row for a head of one number in several texts.
+    """Computes all metrics of heads as means over texts; the maps of a head in several texts become one row.
 
     Args:
-        heads: the maps and the number of each, of every text.
-        texts: how many texts these are.
+        heads: maps with the number of a head, for every text.
+        texts: the number of texts.
     """
     heads = list(heads)
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
@@ -59,10 +59,15 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
 
 
 def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> list[tuple[ChosenHead, float]]:
-    """The first heads in the order of a metric, each with its number; without one in their order, with NaN.
+    """Returns heads sorted by a metric, each with its value; without a metric, in their order and with NaN.
+
+    Args:
+        heads: the heads to sort.
+        sort: the name of a metric, as `HeadFrame.places` takes it; ``None`` keeps the order.
+        top: the number of heads to keep; ``None`` for all.
 
     Raises:
-        AttnvizError: for an unknown metric, one that no head has, or fewer heads than one.
+        AttnvizError: for an unknown metric, a metric that applies to no head, or a ``top`` below 1.
     """
     names = () if sort is None else (named_measure(sort, METRICS.values()).name,)
     rows = tuple(HeadRow(((head.maps.layer, head.head),)) for head in heads)
@@ -73,10 +78,10 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:
-    """The heads that a filter leaves; all where there is none.
+    """Returns the heads that pass a filter; all if it is ``None``.
 
     Raises:
-        AttnvizError: for a filter that is none, or that leaves no head.
+        AttnvizError: for an invalid filter, or one that no head passes.
     """
     if filter is None:
         return heads
@@ -84,17 +89,18 @@ def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHe
 
 
 def patterns_of(heads: Sequence[ChosenHead]) -> HeadFrame | None:
-    """What each head does, found in a moment, over some of the queries where all are too many.
+    """Returns the frame of heads with their patterns, measured within about half a second.
 
-    ``None`` where single cells are not known and were not measured, or all of them are too many to look at.
+    It measures some blocks of queries if there are more than `MAX_MEASURED_CELLS` cells, and returns ``None`` if that
+    takes a stride above `MAX_LEFT_OUT`, or if a head has neither single cells nor metrics that were measured earlier.
     """
     every = blocks_apart(heads_with_cells(heads), MAX_MEASURED_CELLS)
-    known = all(can_be_measured(head.maps) for head in heads)
-    return measured_frame(measurable_heads(heads), MEASURED, every) if known and every <= MAX_LEFT_OUT else None
+    measurable = all(can_be_measured(head.maps) for head in heads)
+    return measured_frame(measurable_heads(heads), MEASURED, every) if measurable and every <= MAX_LEFT_OUT else None
 
 
 def blocks_apart(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
-    """The stride over blocks of queries with which at most so many cells of all heads are measured."""
+    """Returns the stride over blocks of queries at which about ``most`` cells of all heads are measured."""
     cells = sum(len(maps.query_tokens) * len(maps.key_tokens) for maps, _ in heads)
     return max(1, -(-cells // most))
 
@@ -108,14 +114,14 @@ def _array(numbers: list[list[float]], measures: int) -> Float64Array:
 
 
 def _over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
-    """The numbers of one head as means over its texts, and their standard deviations."""
+    """Returns the means of one head's numbers over its texts, and their standard deviations by metric."""
     first = numbers[0]
     values, spreads = {}, {}
     for name in first.values:
-        known = np.array([one.values[name] for one in numbers])
-        known = known[~np.isnan(known)]
-        values[name] = float(known.mean()) if known.size else np.nan
-        spreads[name] = float(known.std(ddof=1)) if known.size > 1 else np.nan
+        defined = np.array([one.values[name] for one in numbers])
+        defined = defined[~np.isnan(defined)]
+        values[name] = float(defined.mean()) if defined.size else np.nan
+        spreads[name] = float(defined.std(ddof=1)) if defined.size > 1 else np.nan
     over_all = replace(
         first,
         values=values,
@@ -127,7 +133,7 @@ def _over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, floa
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:
-    """The token that receives most in every text, or what these tokens have in common."""
+    """Returns the label of the token that receives most weight in every text, or a phrase for several such tokens."""
     [(label, count)] = Counter(one.sink_label for one in numbers).most_common(1)
     if count == len(numbers):
         return label

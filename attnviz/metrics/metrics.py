@@ -1,13 +1,16 @@
-"""Attention weights to one number a query and one a head: the table of metrics, each a function and a line.
+"""Computes metrics of attention weights, per query and per head; each is a function and a line of the table `METRICS`.
 
-A metric of cells is a function of `Grid`: it says which visible keys count for each query, and its number is the weight
-on them, absent for a query without one. A metric of rows is a function of `Rows` and gives ``(heads, queries)``. A
-head's number is the mean over its queries that have a choice: those that see at least two keys. A metric of columns is
-a function of `Columns`, what every key received from those same queries, and gives ``(heads,)``.
+There are three kinds of metrics:
 
-Three engines compute them: numpy over maps that are held, torch over long ones, tile by tile, and torch over the texts
-of a survey, whose axis comes before the others. Whether a query has a number depends on its grid alone, so that all
-heads have it or none.
+- A metric of cells is a function of `Grid` that selects visible cells. Its number for a query is the weight on these
+  cells, or NaN if the query has none.
+- A metric of rows is a function of `Rows` that returns a number per query, ``(heads, queries)``.
+- A metric of columns is a function of `Columns`, the weight that each key receives, and returns ``(heads,)``.
+
+A head's number is the mean over the queries that see at least two keys; columns are means over the same queries.
+
+Three engines compute them: numpy for maps in memory, torch for long maps, tile by tile, and torch for the batches of a
+survey, where an axis of texts comes first. The grid alone decides if a query has a number: all heads have one or none.
 """
 
 import threading
@@ -17,8 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
+from attnviz.maps.captured_metrics import CapturedMetrics
 from attnviz.maps.heads import measured_of, tokens_of
-from attnviz.maps.held_numbers import HeldNumbers
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
@@ -26,17 +29,17 @@ from attnviz.metrics.needs import ONE_AXIS, Need
 from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
 
-STRIPES = 3  # keys whose columns count as vertical stripes
+STRIPES = 3  # keys that count as vertical stripes
 
 
 @dataclass(frozen=True)
 class Metric(Measure):
-    """One line of the table: a measure of where heads look.
+    """A measure of where heads look; exactly one of its functions is set.
 
     Attributes:
-        cells: gives the cells whose weight it is; or
-        rows: gives it for each query, ``(heads, queries)``; or
-        columns: gives it for each head, ``(heads,)``.
+        cells: returns the cells whose weight is the number of a query.
+        rows: returns the number of each query, ``(heads, queries)``.
+        columns: returns the number of each head, ``(heads,)``.
     """
 
     cells: Callable[[Grid], Cells] | None = field(default=None, compare=False)
@@ -44,13 +47,16 @@ class Metric(Measure):
     columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
 
     def fits(self, grid: Grid) -> bool:
-        """False where the axes of a grid are not those that the metric compares."""
+        """True if the axes of a grid are of the kind that the metric needs: one text, a pair, or a sequence."""
         if (grid.cross and self.needs & ONE_AXIS) or (Need.PAIR in self.needs and not grid.is_pair):
             return False
         return grid.in_sequence or Need.SEQUENCE not in self.needs
 
     def of(self, rows: Rows) -> Array:
-        """The number of each query, ``(heads, queries)``; NaN where it has no meaning. Not of a metric of columns."""
+        """Returns the number of each query, ``(heads, queries)``; NaN where it does not apply.
+
+        A metric of columns has no numbers of queries.
+        """
         if not self.fits(rows.grid):
             return rows.absent()
         if self.cells is not None:
@@ -61,16 +67,16 @@ class Metric(Measure):
 
 @dataclass(frozen=True, eq=False)
 class HeadNumbers:
-    """What was measured of one head over one text, before it becomes a row of a `HeadFrame`.
+    """The metrics of one head over one text, which become a row of a `HeadFrame`.
 
     Attributes:
         layer: the layer's number.
         head: the head's number.
-        keys: how many keys its queries see in all.
-        values: by the name of the metric; NaN where it has no meaning.
-        counts: how many queries each value is a mean of.
-        sink: the number of the key that receives most.
-        sink_label: the label of its token.
+        keys: the number of keys that any query sees.
+        values: the value of each metric by name; NaN where it does not apply.
+        counts: the number of queries that each value is a mean of.
+        sink: the index of the key that receives most weight.
+        sink_label: the label of that key's token.
     """
 
     layer: int
@@ -83,110 +89,112 @@ class HeadNumbers:
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """What the head does, the clearest first."""
+        """The patterns of the head, the clearest first."""
         return find_patterns(self.values, self.counts, self.keys, self.sink_label)
 
 
 def entropy(rows: Rows) -> Array:
-    """Entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
+    """Returns the entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
     return rows.entropy
 
 
 def relative_entropy(rows: Rows) -> Array:
-    """Entropy over log2 of the visible keys, 0 (one key) to 1 (uniform); absent where one key is visible."""
+    """Returns entropy divided by log2 of the visible keys, 0 (one key) to 1 (uniform); NaN if one key is visible."""
     return rows.where(rows.grid.choices > 1, rows.entropy / rows.grid.most_bits)
 
 
 def peak(rows: Rows) -> Array:
-    """The largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
+    """Returns the largest weight of each row, a share: max w (the "confidence" of Voita et al. 2019)."""
     return rows.peak
 
 
 def first(grid: Grid) -> Cells:
-    """The first token that is not padding (the attention sink of Xiao et al. 2023)."""
+    """Returns the cells of the first token that is not padding (the attention sink of Xiao et al. 2023)."""
     return grid.cells(grid.first_key)
 
 
 def special(grid: Grid) -> Cells:
-    """Tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
+    """Returns the cells of tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
     return grid.cells(grid.key("special"))
 
 
 def itself(grid: Grid) -> Cells:
-    """The query's own token."""
+    """Returns the cells of the query's own token."""
     return grid.at_offsets(0, 0)
 
 
 def previous(grid: Grid) -> Cells:
-    """The token before the query; absent for the first token."""
+    """Returns the cells of the token before the query; the first token has none."""
     return grid.at_offsets(-1, -1)
 
 
 def following(grid: Grid) -> Cells:
-    """The token after the query; absent where a causal mask hides it."""
+    """Returns the cells of the token after the query; a causal mask leaves none."""
     return grid.at_offsets(1, 1)
 
 
 def duplicate(grid: Grid) -> Cells:
-    """Earlier copies of the query's token (Wang et al. 2022)."""
+    """Returns the cells of earlier copies of the query's token (Wang et al. 2022)."""
     return grid.cells(grid.earlier_copies)
 
 
 def induction(grid: Grid) -> Cells:
-    """The tokens after earlier copies of the query's token (Olsson et al. 2022, "prefix matching").
+    """Returns the cells of tokens that follow an earlier copy of the query's token, and precede the query.
 
-    A token counts only before the query itself.
+    Source: Olsson et al. 2022, "prefix matching".
     """
     return grid.cells(grid.next_keys(grid.earlier_copies) & grid.earlier)
 
 
 def distance(rows: Rows) -> Array:
-    """Mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019)."""
+    """Returns the mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019)."""
     return rows.distance
 
 
 def distance_spread(rows: Rows) -> Array:
-    """Standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
+    """Returns the standard deviation of the distance within a row, in tokens: √(Σ w |q − k|² − (Σ w |q − k|)²)."""
+    # The difference of two nearly equal sums can be negative by rounding, hence the clip.
     return (rows.squared_distance - rows.distance**2).clip(0) ** 0.5
 
 
 def locality(grid: Grid) -> Cells:
-    """Tokens up to `NEAR` to either side, and the query itself."""
+    """Returns the cells of tokens at most `NEAR` positions from the query, itself included."""
     return grid.at_offsets(-NEAR, NEAR)
 
 
 def block(grid: Grid) -> Cells:
-    """The query's own sentence (the blocks of Kovaleva et al. 2019, figure 1).
+    """Returns the cells of the query's own sentence (the blocks of Kovaleva et al. 2019, figure 1).
 
-    Special tokens belong to no sentence; absent for them, and for a text of one sentence.
+    Special tokens belong to no sentence; neither they nor the queries of a text of one sentence have cells.
     """
     several = (grid.all_keys("sentences") > 0).any(axis=-1, keepdims=True)
     return grid.cells(grid.same("sentences", several))
 
 
 def pair(grid: Grid) -> Cells:
-    """The other text of a pair, special tokens left out."""
+    """Returns the cells between the two texts of a pair, without special tokens."""
     other = grid.key("segments") != grid.query("segments")
     return grid.cells(other & ~grid.key("special") & ~grid.query("special"))
 
 
 def hidden(rows: Rows) -> Array:
-    """The share of the softmax that a causal mask hid: Σ exp(score) over hidden later keys / Σ over all.
+    """Returns the share of the softmax that a causal mask removed: Σ exp(score) over hidden later keys / Σ over all.
 
-    Absent for a query with no later key hidden, and where scores of hidden keys were not kept.
+    NaN for a query with no hidden later key, and if the scores of hidden keys are unknown.
     """
     return rows.where(rows.grid.has_later, rows.hidden)
 
 
 def sink(columns: Columns) -> Array:
-    """Weight on the one key that receives most, whichever it is, a share: maxₖ mean over queries of w."""
+    """Returns the weight on the key that receives most, a share: maxₖ of the mean over queries of w."""
     return columns.received.max(axis=-1)
 
 
 def stripe(columns: Columns) -> Array:
-    """Weight on the `STRIPES` keys that receive most, a share: vertical stripes (Kovaleva et al. 2019, figure 1).
+    """Returns the weight on the `STRIPES` keys that receive most, a share.
 
-    Absent where no more keys than these are seen.
+    These are the vertical stripes of Kovaleva et al. 2019, figure 1. NaN if there are no other visible keys, since the
+    stripes would receive all the weight.
     """
     most = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
     return np.where(columns.keys > STRIPES, most, np.nan)
@@ -199,39 +207,53 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric("entropy", "entropy", "bits", "entropy of a row", rows=entropy),
-        Metric("relative-entropy", "rel. ent.", "share", "entropy over that of a uniform row", rows=relative_entropy),
+        Metric(
+            "relative-entropy", "rel. ent.", "share", "entropy divided by that of a uniform row", rows=relative_entropy
+        ),
         Metric("peak", "peak", "share", "largest weight of a row", rows=peak),
-        Metric("sink", "sink", "share", "on the key that receives most", columns=sink),
-        Metric("stripe", "stripe", "share", f"on the {STRIPES} keys that receive most", columns=stripe),
-        Metric("first", "first", "share", "on the first token", cells=first),
-        Metric("special", "special", "share", "on special tokens", frozenset({Need.SPECIAL}), special),
-        Metric("self", "self", "share", "on the query itself", ONE_TEXT, itself),
-        Metric("previous", "previous", "share", "on the token before", IN_SEQUENCE, previous),
+        Metric("sink", "sink", "share", "weight on the key that receives most", columns=sink),
+        Metric("stripe", "stripe", "share", f"weight on the {STRIPES} keys that receive most", columns=stripe),
+        Metric("first", "first", "share", "weight on the first token", cells=first),
+        Metric("special", "special", "share", "weight on special tokens", frozenset({Need.SPECIAL}), special),
+        Metric("self", "self", "share", "weight on the query itself", ONE_TEXT, itself),
+        Metric("previous", "previous", "share", "weight on the token before", IN_SEQUENCE, previous),
         Metric(
             "next",
             "next",
             "share",
-            "on the token after",
+            "weight on the token after",
             frozenset({Need.SELF_ATTENTION, Need.NOT_CAUSAL, Need.SEQUENCE}),
             following,
         ),
-        Metric("duplicate", "duplicate", "share", "on earlier copies", COPIES, duplicate),
+        Metric("duplicate", "duplicate", "share", "weight on earlier copies", COPIES, duplicate),
         Metric(
-            "induction", "induction", "share", "on tokens after earlier copies", COPIES | {Need.SEQUENCE}, induction
+            "induction",
+            "induction",
+            "share",
+            "weight on tokens after earlier copies",
+            COPIES | {Need.SEQUENCE},
+            induction,
         ),
         Metric("distance", "distance", "tokens", "mean distance to the key", IN_SEQUENCE, rows=distance),
-        Metric("spread", "spread", "tokens", "spread of the distance within a row", IN_SEQUENCE, rows=distance_spread),
-        Metric("locality", "locality", "share", f"within {NEAR} tokens", IN_SEQUENCE, locality),
+        Metric("spread", "spread", "tokens", "standard deviation of the distance", IN_SEQUENCE, rows=distance_spread),
+        Metric("locality", "locality", "share", f"weight within {NEAR} tokens", IN_SEQUENCE, locality),
         Metric(
             "block",
             "block",
             "share",
-            "within the own sentence",
+            "weight within the query's sentence",
             frozenset({Need.SELF_ATTENTION, Need.SENTENCES}),
             block,
         ),
-        Metric("pair", "pair", "share", "on the other text of a pair", frozenset({Need.PAIR}), pair),
-        Metric("hidden", "hidden", "share", "what the causal mask hid", frozenset({Need.CAUSAL_SCORES}), rows=hidden),
+        Metric("pair", "pair", "share", "weight on the other text of a pair", frozenset({Need.PAIR}), pair),
+        Metric(
+            "hidden",
+            "hidden",
+            "share",
+            "weight that the causal mask removes",
+            frozenset({Need.CAUSAL_SCORES}),
+            rows=hidden,
+        ),
     )
 }
 
@@ -239,12 +261,12 @@ METRICS = {
 def measure_heads(
     heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
 ) -> list[HeadNumbers]:
-    """The named metrics of these heads in their order; those of one call are measured together, and no others.
+    """Measures heads in their order; the heads of one attention call are measured together.
 
     Args:
-        heads: the maps and the number of each.
-        names: of the metrics.
-        every: of how many blocks of queries one is measured.
+        heads: maps with the number of a head.
+        names: the names of the metrics.
+        every: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
     calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
@@ -261,41 +283,49 @@ def measure_heads(
 def measure(
     maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, every: int = 1
 ) -> list[HeadNumbers]:
-    """The named metrics of these heads of one layer's maps (``None``: of all), in all or some blocks of queries.
+    """Measures heads of one attention call.
+
+    Args:
+        maps: the maps of the call.
+        names: the names of the metrics.
+        heads: the numbers of the heads; ``None`` for all.
+        every: the stride over blocks of queries; 1 measures all.
 
     Raises:
-        AttnvizError: for maps without single cells that were not measured when they were captured.
+        AttnvizError: for maps without single cells that were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
-    if (held := measured_of(maps)) is not None:
-        return [_held_numbers(tokens_of(maps), held, names, head) for head in heads]
+    if (captured := measured_of(maps)) is not None:
+        return [_captured_numbers(tokens_of(maps), captured, names, head) for head in heads]
     cells = cell_maps(tokens_of(maps))
-    measured = {one.head: one for alike in cells.head_groups(heads) for one in _measured(cells, names, alike, every)}
+    measured = {
+        one.head: one for alike in cells.head_groups(heads) for one in _measured_group(cells, names, alike, every)
+    }
     return [measured[head] for head in heads]
 
 
-def hold_numbers(maps: CellMaps) -> HeldNumbers:
-    """Every metric of the heads, for maps that are about to lose their cells."""
-    found = measure(maps)
-    return HeldNumbers(
+def hold_numbers(maps: CellMaps) -> CapturedMetrics:
+    """Returns every metric of all heads, to be stored with maps whose single cells are about to be dropped."""
+    measured = measure(maps)
+    return CapturedMetrics(
         names=tuple(METRICS),
-        values=np.array([[one.values[name] for name in METRICS] for one in found], dtype=np.float32),
-        counts=np.array([[one.counts[name] for name in METRICS] for one in found], dtype=np.int64),
-        sinks=np.array([one.sink for one in found], dtype=np.int64),
-        keys=np.array([one.keys for one in found], dtype=np.int64),
+        values=np.array([[one.values[name] for name in METRICS] for one in measured], dtype=np.float32),
+        counts=np.array([[one.counts[name] for name in METRICS] for one in measured], dtype=np.int64),
+        sinks=np.array([one.sink for one in measured], dtype=np.int64),
+        keys=np.array([one.keys for one in measured], dtype=np.int64),
     )
 
 
-def _held_numbers(maps: LayerMaps, held: HeldNumbers, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """What was measured of a head; a metric that was not then is absent."""
+def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
+    """Returns the stored metrics of a head; a metric that was not stored is NaN."""
     place = maps.positions((head,))[0]
-    values = dict(zip(held.names, held.values[place].tolist(), strict=True))
-    counts = dict(zip(held.names, held.counts[place].tolist(), strict=True))
-    sink = int(held.sinks[place])
+    values = dict(zip(captured.names, captured.values[place].tolist(), strict=True))
+    counts = dict(zip(captured.names, captured.counts[place].tolist(), strict=True))
+    sink = int(captured.sinks[place])
     return HeadNumbers(
         layer=maps.layer,
         head=head,
-        keys=int(held.keys[place]),
+        keys=int(captured.keys[place]),
         values={name: values.get(name, np.nan) for name in METRICS if name in names},
         counts={name: counts.get(name, 0) for name in METRICS if name in names},
         sink=sink,
@@ -303,17 +333,17 @@ def _held_numbers(maps: LayerMaps, held: HeldNumbers, names: tuple[str, ...], he
     )
 
 
-def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
-    numbers, columns, chosen = measure_queries(maps, names, heads, every)
-    means, known = _means(numbers, chosen)
-    found = dict(zip(_of_queries(names), means, strict=True))
-    count, keys = int(chosen.sum()), int(columns.seen.sum())
+def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
+    numbers, columns, has_choice = measure_queries(maps, names, heads, every)
+    means, mean_counts = _means(numbers, has_choice)
+    mean_of = dict(zip(_of_queries(names), means, strict=True))
+    count, keys = int(has_choice.sum()), int(columns.seen.sum())
     values = {
-        name: (metric.columns(columns) if metric.columns else found[name]) if count else np.full(len(heads), np.nan)
+        name: (metric.columns(columns) if metric.columns else mean_of[name]) if count else np.full(len(heads), np.nan)
         for name, metric in METRICS.items()
         if name in names
     }
-    counts = dict.fromkeys(values, count) | dict(zip(found, known, strict=True))
+    counts = dict.fromkeys(values, count) | dict(zip(mean_of, mean_counts, strict=True))
     sinks = columns.received.argmax(axis=-1)
     return [
         HeadNumbers(
@@ -330,7 +360,7 @@ def _measured(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], ev
 
 
 def with_shares(maps: CellMaps) -> CellMaps:
-    """The maps with rows that sum to 1: weights as they are, contributions as shares of their rows."""
+    """Returns maps whose rows sum to 1: weights unchanged, contributions divided by the sum of their row."""
     if maps.quantity == "weight":
         return maps
     from attnviz.maps.contributions import shares_of_rows
@@ -341,34 +371,41 @@ def with_shares(maps: CellMaps) -> CellMaps:
 def measure_queries(
     maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
 ) -> tuple[Float64Array, Columns, BoolArray]:
-    """Metrics for each query, ``(metrics, heads, queries)``; what keys received; which queries have a choice.
+    """Measures each query of heads that share their visible cells, as the groups of `LayerMaps.head_groups` do.
 
-    Of the named metrics those of columns have no number for a query, and are left out. The heads must see the same
-    cells: `LayerMaps.head_groups` gives such.
+    Args:
+        maps: the maps of one attention call.
+        names: the names of the metrics; those of columns have no number for a query and are skipped.
+        heads: the numbers of the heads.
+        every: the stride over blocks of queries; 1 measures all.
+
+    Returns:
+        The metrics ``(metrics, heads, queries)``, the weight that the keys receive, and ``(queries,)``, True for the
+        measured queries that see two keys or more.
     """
     maps = with_shares(maps)
     metrics, shape = list(_of_queries(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
     received = np.zeros((len(heads), len(maps.key_tokens)))
-    chosen, seen = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
+    has_choice, visible_keys = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
-        """Adds what some rows hold; in one of several threads at once."""
+        """Adds the numbers of some rows; several threads call it at once."""
         grid = rows.grid
-        for metric, found in zip(metrics, numbers, strict=True):
-            found[rows.places, grid.span] = metric.of(rows)
+        for metric, of_metric in zip(metrics, numbers, strict=True):
+            of_metric[rows.places, grid.span] = metric.of(rows)
         weights = rows.received
         with lock:
             received[rows.places, : weights.shape[-1]] += weights
-            chosen[grid.queries], seen[:] = grid.has_choice, grid.seen
+            has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.seen
 
     _each_rows(maps, heads, add, every)
-    return numbers, Columns(received / max(1, int(chosen.sum())), seen), chosen
+    return numbers, Columns(received / max(1, int(has_choice.sum())), visible_keys), has_choice
 
 
 def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], every: int) -> None:
-    """Calls a function with the rows of these heads: by torch, in several threads, where long maps name its device."""
+    """Calls ``work`` with blocks of rows: computed by torch in threads for long maps with a device, else by numpy."""
     factors = maps.cell_factors() if every == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
@@ -380,18 +417,18 @@ def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows]
 
 
 def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
-    """The metrics of these names that have a number for each query."""
+    """Returns the metrics among these that have a number for each query, by name."""
     return {name: metric for name in names if (metric := METRICS[name]).columns is None}
 
 
-def _means(numbers: Float64Array, chosen: BoolArray) -> tuple[Float64Array, list[int]]:
-    """The means over the chosen queries that have a number, ``(metrics, heads)``, and how many of head 0 these are.
+def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[int]]:
+    """Returns means over queries, ``(metrics, heads)``, and the number of queries per metric, the same for all heads.
 
     Args:
-        numbers: ``(metrics, heads, queries)``, of which those that do not count are written over by 0.
-        chosen: ``(queries,)``.
+        numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
+        chosen: ``(queries,)``, True for queries that count unless their number is NaN.
     """
-    counted = chosen & ~np.isnan(numbers)
+    counted = has_choice & ~np.isnan(numbers)
     count = np.count_nonzero(counted, axis=-1)
     numbers[~counted] = 0
     total = numbers.sum(axis=-1)

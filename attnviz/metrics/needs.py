@@ -1,4 +1,4 @@
-"""What a metric needs of the maps it is measured on, and the words for it."""
+"""Names the conditions under which a metric applies, and joins them into the end of a sentence."""
 
 from collections.abc import Iterable
 from enum import Enum
@@ -7,7 +7,7 @@ NOTHING_ELSE = "queries that see two keys or more"
 
 
 class Need(Enum):
-    """One condition of a metric, with the phrase that names it; the order is that of a sentence."""
+    """A condition of a metric, with its phrase; a sentence lists them in this order."""
 
     SELF_ATTENTION = "self-attention"
     TWO_TOKENS = "over two tokens or more"
@@ -25,21 +25,21 @@ class Need(Enum):
 
 
 Needs = frozenset[Need]
-QUALIFIERS = (Need.TWO_TOKENS, Need.NOT_CAUSAL)  # they go on with the phrase before them
-ONE_AXIS = frozenset({Need.SELF_ATTENTION, Need.PAIR, Need.CAUSAL_SCORES})  # queries and keys are the same tokens
+QUALIFIERS = (Need.TWO_TOKENS, Need.NOT_CAUSAL)  # phrases that continue the one before them, without a comma
+ONE_AXIS = frozenset({Need.SELF_ATTENTION, Need.PAIR, Need.CAUSAL_SCORES})  # these need queries and keys of one text
 
 
 def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
-    """The conditions as the end of a sentence, such as ``self-attention, token ids and a repeat``.
+    """Returns the conditions as the end of a sentence, such as ``self-attention, token ids and a repeat``.
 
     Args:
         needs: the conditions.
-        in_sequence: whether the tokens are in a sequence, as those of a text always are: then that is not said.
+        in_sequence: True if the tokens are in a sequence, as in every text; the sentence then omits that condition.
     """
-    wanted = set(needs)
+    conditions = set(needs)
     phrases: list[str] = []
     for need in Need:
-        if need not in wanted or (need is Need.SEQUENCE and in_sequence):
+        if need not in conditions or (need is Need.SEQUENCE and in_sequence):
             continue
         if need in QUALIFIERS and phrases:
             phrases[-1] += f" {need.value}"

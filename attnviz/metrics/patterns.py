@@ -1,16 +1,16 @@
-"""A head's numbers to what it does, in plain words, where the numbers are clear.
+"""Names the pattern of a head in plain words if its metrics are clear.
 
-The rules, in this order; each needs a number that is a mean over `MIN_QUERIES` queries or more, so that one lucky token
-names nothing:
+The rules apply in this order. Each needs a mean over at least `MIN_QUERIES` queries, so that a single token cannot name
+a pattern:
 
 - ``uniform``: a relative entropy of at least `MIN_UNIFORM_ENTROPY`.
 - ``induction``, ``previous token``, ``next token``, ``own token``, ``duplicate token``, ``sink``, ``other sentence``:
-  at least `MIN_CLEAR_SHARE` of the weight, so that all else together has less; the largest first, `MAX_NAMES` at most.
-  A sink is said with its token.
+  at least `MIN_CLEAR_SHARE` of the weight, which is at least half; the largest first, `MAX_NAMES` at most. A sink is
+  named with its token.
 - ``own sentence``: at least `MIN_WIDE_SHARE` of the weight within the query's sentence. ``local``: at least
-  `MIN_WIDE_SHARE` of it within a few tokens, in texts of `MIN_LOCAL_TOKENS` tokens or more: in shorter ones any head
-  is local.
-- ``mixed``: none of these.
+  `MIN_WIDE_SHARE` of it within a few tokens, in texts of `MIN_LOCAL_TOKENS` tokens or more; in shorter texts every head
+  would be local.
+- ``mixed``: no other pattern.
 """
 
 import math
@@ -38,17 +38,17 @@ SHARP = {
     "pair": "other sentence",
 }
 OWN_SENTENCE, LOCAL = "own sentence", "local"
-MEASURED = ("relative-entropy", *SHARP, "block", "locality")  # the metrics that patterns are named by
+MEASURED = ("relative-entropy", *SHARP, "block", "locality")  # the metrics that decide patterns
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One thing that a head does.
+    """A pattern in the weights of a head.
 
     Attributes:
-        name: in plain words, such as ``previous token``.
-        value: the number that shows it; ``None`` for ``uniform`` and ``mixed``.
-        token: of a sink, the one that receives most.
+        name: its name in plain words, such as ``previous token``.
+        value: the share of the weight that follows it; ``None`` for ``uniform`` and ``mixed``.
+        token: the label of the token that receives most weight; only for a sink.
     """
 
     name: str
@@ -56,25 +56,25 @@ class Pattern:
     token: str = ""
 
     def __str__(self) -> str:
-        """The pattern as a reader sees it, such as ``sink: [CLS] 0.83``."""
+        """Returns the pattern for a reader, such as ``sink: [CLS] 0.83``."""
         token = f": {self.token}" if self.token else ""
         return f"{self.name}{token}" + ("" if self.value is None else f" {self.value:.2f}")
 
 
 UNIFORM, MIXED = Pattern("uniform"), Pattern("mixed")
-# From what is seldom and tells most to what many heads do.
-TELLING = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
-ORDER = (*TELLING, UNIFORM.name, MIXED.name)
+# From the rarest and most informative patterns to those of many heads.
+BY_RARITY = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
+ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
-    """Finds what a head does, the clearest first; nothing where there are no numbers.
+    """Returns the patterns of a head, the clearest first; empty if it has no numbers.
 
     Args:
-        numbers: its metrics by name; NaN where one has no meaning.
-        counts: how many queries, or texts, each is a mean of.
-        keys: how many keys its queries see in all.
-        sink: the label of the token that receives most.
+        numbers: its metrics by name; NaN where one does not apply.
+        counts: the number of queries, or texts, that each metric is a mean of.
+        keys: the number of keys that any of its queries sees.
+        sink: the label of the token that receives most weight.
     """
     values = {name: value for name, value in numbers.items() if counts[name] >= MIN_QUERIES}
     if all(math.isnan(value) for value in values.values()):
@@ -93,31 +93,31 @@ def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys:
 
 
 def clearest_first(found: Iterable[tuple[Item, Pattern]]) -> list[Item]:
-    """What goes with each pattern, in the order in which a reader should meet them.
+    """Returns items in the order in which a reader should meet them, given each with its pattern.
 
-    The best of each pattern comes first, then the second best of each, and so on. Patterns come in the order of
-    `TELLING`; what is uniform or mixed is last.
+    The best item of each pattern comes first, then the second best of each, and so on; patterns are in the order of
+    `BY_RARITY`. Uniform and mixed items are last.
     """
-    seen: Counter[str] = Counter()
+    earlier: Counter[str] = Counter()
     ranked = []
     for item, pattern in sorted(found, key=lambda pair: -(pair[1].value or 0)):
-        ranked.append(((pattern in (UNIFORM, MIXED), seen[pattern.name], ORDER.index(pattern.name)), item))
-        seen[pattern.name] += 1
+        ranked.append(((pattern in (UNIFORM, MIXED), earlier[pattern.name], ORDER.index(pattern.name)), item))
+        earlier[pattern.name] += 1
     return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
 
 def summed_up(patterns: Iterable[Pattern]) -> str:
-    """How many heads do what, in the order of `TELLING`: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
+    """Returns the number of heads per pattern, in the order of `ORDER`: ``2 previous token, 31 sinks on [CLS]``."""
     by_name: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         by_name.setdefault(pattern.name, []).append(pattern)
     return ", ".join(_counted(by_name[name]) for name in ORDER if name in by_name)
 
 
-def _counted(alike: list[Pattern]) -> str:
-    name = alike[0].name
+def _counted(patterns: list[Pattern]) -> str:
+    name = patterns[0].name
     if name != "sink":
-        return f"{len(alike)} {name}"
-    [(token, count)] = Counter(pattern.token for pattern in alike).most_common(1)
-    most = f" on {token}" if count == len(alike) else f" ({count} on {token})"
-    return f"{len(alike)} sink{'s' if len(alike) > 1 else ''}{most}"
+        return f"{len(patterns)} {name}"
+    [(token, count)] = Counter(pattern.token for pattern in patterns).most_common(1)
+    most = f" on {token}" if count == len(patterns) else f" ({count} on {token})"
+    return f"{len(patterns)} sink{'s' if len(patterns) > 1 else ''}{most}"

@@ -1,4 +1,4 @@
-"""The numpy engine's grid: some queries of one layer's maps with the keys they see."""
+"""Defines the numpy engine's grid of queries and keys, and the sets of cells that metrics select in it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,115 +11,115 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.token_numbers import NumberedTokens
 
-MAX_PICKED = 1 / 8  # the share of cells up to which picking them out is quicker than multiplying all of them
+MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is faster than multiplying all by 0 or 1
 
 
 @dataclass(frozen=True, eq=False)
 class CountedCells:
-    """Visible cells of a grid that count for a metric.
+    """The visible cells that count for a metric, as a boolean array.
 
     Attributes:
-        counted: ``(queries, keys)``.
+        counted: ``(queries, keys)``, True for cells that count.
     """
 
     counted: BoolArray
 
     @cached_property
-    def picked(self) -> tuple[IntArray, IntArray] | None:
-        """The query and the key of each, in order of the queries; ``None`` where they are many."""
+    def indices(self) -> tuple[IntArray, IntArray] | None:
+        """The row and column indices of the cells, row by row; ``None`` if they are more than `MAX_PICKED`."""
         if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
             return None
         width = self.counted.shape[1]
-        queries = self.flat // width  # of numpy quicker than `divmod`
+        queries = self.flat // width  # faster in numpy than `divmod`
         return queries, self.flat - queries * width
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where the first picked cell of each query that has one stands among the picked."""
-        return first_of_each(self.picked)
+        """The index in ``indices`` of the first cell of each query that has one."""
+        return first_of_each(self.indices)
 
     @cached_property
     def numbers(self) -> FloatArray:
-        """The same as numbers, 1 or 0."""
+        """The cells as numbers, 1 or 0, ``(queries, keys)``."""
         return self.counted.astype(np.float32)
 
     @cached_property
     def flat(self) -> IntArray:
-        """Where each picked cell stands in the grid's cells, one row after another."""
+        """The index of each cell in the flattened grid."""
         return np.flatnonzero(self.counted)
 
     @cached_property
     def present(self) -> BoolArray:
-        """Whether there is one, ``(queries,)``."""
+        """True for queries with at least one cell, ``(queries,)``."""
         return np.asarray(self.counted.any(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
 class PickedCells:
-    """The same of few cells, whose places are known.
+    """The visible cells that count for a metric, as indices; for few cells.
 
     Attributes:
-        picked: the query and the key of each, in order of the queries.
-        shape: how many queries and keys the grid has.
-        alone: true if no query has two.
+        indices: the row and column indices of the cells, row by row.
+        shape: ``(queries, keys)`` of the grid.
+        alone: True if no query has two cells.
     """
 
-    picked: tuple[IntArray, IntArray]
+    indices: tuple[IntArray, IntArray]
     shape: tuple[int, int]
-    alone: bool = False
+    one_per_query: bool = False
 
     @cached_property
     def counted(self) -> BoolArray:
-        """The cells, ``(queries, keys)``."""
+        """The cells as a boolean array, ``(queries, keys)``."""
         counted = np.zeros(self.shape, dtype=bool)
-        counted[self.picked] = True
+        counted[self.indices] = True
         return counted
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where the first cell of each query that has one stands among them."""
-        return np.arange(len(self.picked[0])) if self.alone else first_of_each(self.picked)
+        """The index in ``indices`` of the first cell of each query that has one."""
+        return np.arange(len(self.indices[0])) if self.one_per_query else first_of_each(self.indices)
 
     @cached_property
     def numbers(self) -> FloatArray:
-        """The same as numbers, 1 or 0."""
+        """The cells as numbers, 1 or 0, ``(queries, keys)``."""
         return self.counted.astype(np.float32)
 
     @cached_property
     def flat(self) -> IntArray:
-        """Where each cell stands in the grid's cells, one row after another."""
-        queries, keys = self.picked
+        """The index of each cell in the flattened grid."""
+        queries, keys = self.indices
         return queries * self.shape[1] + keys
 
     @cached_property
     def present(self) -> BoolArray:
-        """Whether there is one, ``(queries,)``."""
+        """True for queries with at least one cell, ``(queries,)``."""
         present = np.zeros(self.shape[0], dtype=bool)
-        present[self.picked[0]] = True
+        present[self.indices[0]] = True
         return present
 
 
-def first_of_each(picked: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Where the first cell of each query that has one stands among picked cells."""
-    if picked is None:
+def first_of_each(indices: tuple[IntArray, IntArray] | None) -> IntArray:
+    """Returns the indices in ``indices`` at which a new query begins; empty if it is ``None``."""
+    if indices is None:
         return np.zeros(0, dtype=np.int64)
-    is_first = np.ones(len(picked[0]), dtype=bool)
-    np.not_equal(picked[0][1:], picked[0][:-1], out=is_first[1:])
+    is_first = np.ones(len(indices[0]), dtype=bool)
+    np.not_equal(indices[0][1:], indices[0][:-1], out=is_first[1:])
     return np.flatnonzero(is_first)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryGrid(Grid):
-    """Some queries of one layer's maps with their keys.
+    """A range of queries of one attention call, with the keys up to the last that any of them sees.
 
     Attributes:
-        visible: ``(queries, keys)``, of the keys up to the last that any of these queries sees.
-        seen: ``(all keys,)``, whether any query of the whole maps sees the key; padding is what none sees.
-        start: the number of the first query.
+        visible: ``(queries, keys)``, True where the query sees the key.
+        seen: ``(all keys,)``, True for keys that any query of the maps sees; the others are padding.
+        start: the index of the first query.
         query_tokens: the tokens of all queries of the maps.
-        key_tokens: the tokens of all keys.
-        cross: whether the keys come from another text, so that positions cannot be compared.
-        in_sequence: whether the keys follow one another.
+        key_tokens: the tokens of all keys of the maps.
+        cross: True if the keys come from another text, so that positions cannot be compared.
+        in_sequence: True if the keys are in a sequence.
     """
 
     visible: BoolArray
@@ -132,117 +132,117 @@ class QueryGrid(Grid):
 
     @cached_property
     def keys(self) -> IntArray:
-        """The number of each key, ``(keys,)``."""
+        """The index of each key, ``(keys,)``."""
         return np.arange(self.visible.shape[1], dtype=np.int64)
 
     @cached_property
     def queries(self) -> IntArray:
-        """The number of each query, ``(queries,)``."""
+        """The index of each query among all queries, ``(queries,)``."""
         return self.start + np.arange(len(self.visible), dtype=np.int64)
 
     @cached_property
     def positions(self) -> IntArray:
-        """Where each query stands among the keys, ``(queries,)``; with earlier keys cached, queries are the last."""
+        """The index of each query among all keys, ``(queries,)``; with a key/value cache, queries are the last keys."""
         return self.queries + len(self.key_tokens) - len(self.query_tokens)
 
     @property
     def span(self) -> slice:
-        """The queries, with both ends."""
+        """The range of the queries."""
         return slice(self.start, self.start + len(self.visible))
 
     @cached_property
-    def later(self) -> BoolArray:
-        """Whether a later key is hidden from the query that others see, ``(queries, all keys)``."""
+    def hidden_later(self) -> BoolArray:
+        """True for later keys that the query cannot see and another query can, ``(queries, all keys)``."""
         count, width = len(self.seen), self.visible.shape[1]
         first, stop = (int(np.clip(place + 1, 0, count)) for place in self.positions[[0, -1]])
-        later = np.zeros((len(self.visible), count), dtype=bool)
-        later[:, first:stop] = self.seen[first:stop] & (np.arange(first, stop) > self.positions[:, None])
-        later[:, stop:] = self.seen[stop:]
-        later[:, first:width] &= ~self.visible[:, first:]
-        return later
+        hidden = np.zeros((len(self.visible), count), dtype=bool)
+        hidden[:, first:stop] = self.seen[first:stop] & (np.arange(first, stop) > self.positions[:, None])
+        hidden[:, stop:] = self.seen[stop:]
+        hidden[:, first:width] &= ~self.visible[:, first:]
+        return hidden
 
     @cached_property
     def has_later(self) -> BoolArray:
-        """Whether any later key is hidden from the query, ``(queries,)``."""
-        return np.asarray(self.later.any(axis=-1))
+        """True for queries with a hidden later key, ``(queries,)``."""
+        return np.asarray(self.hidden_later.any(axis=-1))
 
     @cached_property
-    def all_later(self) -> bool:
-        """Whether every key after the grid's is a later one that is hidden from all queries."""
-        return bool(self.later[:, self.visible.shape[1] :].all())
+    def all_hidden_later(self) -> bool:
+        """True if every key behind the grid's last is a later key, hidden from all queries of the grid."""
+        return bool(self.hidden_later[:, self.visible.shape[1] :].all())
 
     @cached_property
     def first_hidden(self) -> int:
-        """The first key that is hidden from some query; as many as there are keys where none is."""
-        seen = np.asarray(self.visible.all(axis=0))
-        return len(seen) if seen.all() else int(seen.argmin())
+        """The index of the first key that some query cannot see; the number of keys if all are visible to all."""
+        visible_to_all = np.asarray(self.visible.all(axis=0))
+        return len(visible_to_all) if visible_to_all.all() else int(visible_to_all.argmin())
 
     @cached_property
     def before(self) -> int:
-        """How many of the keys lie before the position of the first query."""
+        """The number of the grid's keys before the position of the first query."""
         return int(np.clip(self.positions[0], 0, self.visible.shape[1]))
 
     @cached_property
     def after(self) -> int:
-        """The first of the keys that lie after the position of the last query."""
+        """The index of the first key after the position of the last query."""
         return int(np.clip(self.positions[-1] + 1, 0, self.visible.shape[1]))
 
     @cached_property
     def near_distances(self) -> FloatArray:
-        """The distances of the keys between ``before`` and ``after``, ``(queries, those keys)``."""
+        """The distances in tokens to the keys from ``before`` to ``after``, ``(queries, after − before)``."""
         steps = np.abs(self.positions[:, None] - self.keys[self.before : self.after])
         return np.asarray(steps.astype(np.float32))
 
     def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Each key's place, counted from an origin, to the powers of 0, 1 and 2, ``(keys, 3)``."""
+        """Returns each key's offset from an origin to the powers of 0, 1 and 2, ``(keys, 3)``."""
         places = (self.keys[keys] - origin).astype(np.float32)
         return np.stack([np.ones_like(places), places, places**2], axis=1)
 
     @cached_property
     def choices(self) -> IntArray:
-        """How many keys each query sees, ``(queries,)``."""
+        """The number of keys that each query sees, ``(queries,)``."""
         return np.asarray(np.count_nonzero(self.visible, axis=-1))
 
     @cached_property
     def has_choice(self) -> BoolArray:
-        """Whether each query sees two keys or more, ``(queries,)``."""
+        """True for queries that see two keys or more, ``(queries,)``."""
         return np.asarray(self.choices > 1)
 
     @cached_property
     def distances(self) -> FloatArray:
-        """How many tokens lie between query and key, ``(queries, keys)``."""
+        """The distance from query to key in tokens, ``(queries, keys)``."""
         gaps = self.positions.astype(np.float32)[:, None] - self.keys.astype(np.float32)
         return np.abs(gaps, out=gaps)
 
     @cached_property
     def squares(self) -> FloatArray:
-        """The distances squared, ``(queries, keys)``."""
+        """The squared distances, ``(queries, keys)``."""
         return self.distances**2
 
     @cached_property
     def most_bits(self) -> Float64Array:
-        """The largest entropy that each query can have, of at least two keys, ``(queries,)``."""
+        """The largest possible entropy of each query in bits, ``(queries,)``; that of two keys if it sees fewer."""
         return np.asarray(np.log2(np.maximum(self.choices, 2)))
 
     @cached_property
     def first_key(self) -> BoolArray:
-        """True for the first key that any query sees, ``(1, keys)``."""
+        """True for the first key that any query of the maps sees, ``(1, keys)``."""
         return np.asarray(self.keys == np.argmax(self.seen))[None]
 
     def query(self, name: str) -> NDArray[Any]:
-        """The numbers of each query's token, ``(queries, 1)``."""
+        """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(queries, 1)``."""
         return self.query_tokens.of(name)[self.queries, None]
 
     def key(self, name: str) -> NDArray[Any]:
-        """The numbers of each key's token, ``(1, keys)``."""
+        """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(1, keys)``."""
         return self.key_tokens.of(name)[None, self.keys]
 
     def all_keys(self, name: str) -> NDArray[Any]:
-        """The numbers of the tokens of all keys, ``(1, all keys)``."""
+        """Returns a column of `TOKEN_NUMBERS` for all keys of the maps, ``(1, all keys)``."""
         return self.key_tokens.of(name)[None]
 
     def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
-        """The visible ones of some cells, ``(queries, keys)``, or of some keys for all queries, ``(1, keys)``."""
+        """Returns the visible cells among ``counted``: cells ``(queries, keys)``, or keys ``(1, keys)``."""
         if len(counted) == len(self.visible):
             return CountedCells(self.visible & counted)
         keys = np.flatnonzero(counted)
@@ -252,19 +252,22 @@ class QueryGrid(Grid):
         return PickedCells((queries, keys[places]), self._size, len(keys) == 1)
 
     def at_keys(self, keys: IntArray) -> PickedCells:
-        """One key of each query, ``(queries,)``, if it is visible; none for a number that no key has."""
-        return self._picked(np.asarray(keys)[:, None])
+        """Returns one cell per query, given the index of its key, ``(queries,)``.
+
+        A query has no cell if that key is not visible or the index is no key's.
+        """
+        return self._cells_of(np.asarray(keys)[:, None])
 
     def next_keys(self, cells: BoolArray) -> BoolArray:
-        """The cells of the keys after some cells, ``(queries, keys)``."""
+        """Returns the cells shifted by one key to the right, ``(queries, keys)``."""
         following = np.zeros_like(cells)
         following[:, 1:] = cells[:, :-1]
         return following
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
-        """The visible keys whose position less that of the query is from ``first`` to ``last``."""
-        found = self._picked(self.positions[:, None] + np.arange(first, last + 1))
-        if first == last or len(found.picked[0]) <= MAX_PICKED * self.visible.size:
+        """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
+        found = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
+        if first == last or len(found.indices[0]) <= MAX_PICKED * self.visible.size:
             return found
         return CountedCells(found.counted)
 
@@ -273,8 +276,8 @@ class QueryGrid(Grid):
         count, width = self.visible.shape
         return count, width
 
-    def _picked(self, keys: IntArray) -> PickedCells:
-        """The visible ones of some keys of each query, ``(queries, those)``, in their order."""
+    def _cells_of(self, keys: IntArray) -> PickedCells:
+        """Returns the visible cells among some keys of each query, given their indices, ``(queries, count)``."""
         there = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
         queries, places = np.nonzero(there & self.visible[rows, np.where(there, keys, 0)])

@@ -1,4 +1,4 @@
-"""Blocks of one layer's attention, queries with the keys they see, and the sums over keys that metrics are made of."""
+"""Cuts the maps of an attention call into blocks of rows, and computes the sums over keys that metrics need."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from attnviz.metrics.grid import Array, Cells, Grid
 from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
 from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
 
-BLOCK_CELLS = 2**18  # cells of a block of rows: what stays in a processor's cache
-LONG_CELLS = 2**20  # the same of long maps, whose products pay only with more rows
-MIN_ROWS = 32  # where all heads of fewer queries fit the cache, some heads of so many are taken; of long maps twice
+BLOCK_CELLS = 2**18  # cells of a block of rows; they stay in the processor's cache
+LONG_CELLS = 2**20  # cells of a block of long maps: matrix products of long rows pay only with more rows
+MIN_ROWS = 32  # the least queries in a block: it has fewer heads rather than fewer queries; twice that for long maps
 TINY = np.finfo(np.float32).tiny
 
 
 class Rows(ABC):
-    """Some heads' rows of a grid, and the sums over keys that metrics are made of, by one of the engines.
+    """The rows of some heads over a grid, with the sums over keys that metrics need; each engine has a subclass.
 
-    Numbers are ``(heads, queries)``, of several texts ``(texts, heads, queries)``.
+    Arrays are ``(heads, queries)``, or ``(texts, heads, queries)`` of a batch.
 
     Attributes:
         grid: the queries and keys.
@@ -41,43 +41,43 @@ class Rows(ABC):
     @property
     @abstractmethod
     def peak(self) -> Array:
-        """The largest weight."""
+        """The largest weight of each row."""
 
     @property
     @abstractmethod
     def distance(self) -> Array:
-        """The mean distance to the key."""
+        """The mean distance from query to key, in tokens."""
 
     @property
     @abstractmethod
     def squared_distance(self) -> Array:
-        """The mean squared distance to the key."""
+        """The mean squared distance from query to key."""
 
     @property
     @abstractmethod
     def hidden(self) -> Array:
-        """Σ exp(score) over hidden later keys to that over these and visible ones; NaN without scores."""
+        """Σ exp(score) over hidden later keys, divided by that over these and the visible keys; NaN without scores."""
 
     @abstractmethod
     def mass(self, cells: Cells) -> Array:
-        """The weight on cells of the grid; NaN where a query has none of them."""
+        """Returns the weight on some cells of the grid; NaN for queries without any of them."""
 
     @abstractmethod
     def where(self, defined: Array, numbers: Array) -> Array:
-        """The numbers of queries for which that is true, ``(queries,)``, else NaN."""
+        """Returns the numbers of the queries where ``defined``, ``(queries,)``, is True; NaN for the others."""
 
     @abstractmethod
     def absent(self) -> Array:
-        """NaN for every query: a metric has no meaning here."""
+        """Returns NaN for every query: the numbers of a metric that does not apply."""
 
 
 class GridRows(Rows):
-    """Rows of one text, whose numbers are numpy's.
+    """The rows of some heads over one text; all results are numpy arrays.
 
     Attributes:
         grid: the queries and keys.
-        places: where the heads are among all that are measured.
-        shape: how many heads and queries there are.
+        places: the range of the heads among all that are measured.
+        shape: ``(heads, queries)``.
     """
 
     grid: QueryGrid
@@ -88,35 +88,35 @@ class GridRows(Rows):
 
     @property
     @abstractmethod
-    def beyond(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys to that over visible ones, ``(heads, queries)``; NaN without scores."""
+    def hidden_ratio(self) -> Float64Array:
+        """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
 
     @property
     @abstractmethod
     def received(self) -> Float64Array:
-        """The weight that each key receives from the queries that have a choice, ``(heads, keys)``."""
+        """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
 
     @property
     def hidden(self) -> Float64Array:
-        """The share of the softmax on hidden later keys."""
-        return np.asarray(1 - 1 / (1 + self.beyond)) if self.grid.has_later.any() else self.absent()
+        """The share of the softmax that would be on hidden later keys, without the mask."""
+        return np.asarray(1 - 1 / (1 + self.hidden_ratio)) if self.grid.has_later.any() else self.absent()
 
     def where(self, defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
-        """The numbers of queries for which that is true, else NaN."""
+        """Returns the numbers of the queries where ``defined`` is True; NaN for the others."""
         return where(defined, numbers)
 
     def absent(self) -> Float64Array:
-        """NaN for every query, ``(heads, queries)``."""
+        """Returns NaN for every query, ``(heads, queries)``."""
         return np.full(self.shape, np.nan)
 
 
 class NumpyRows(GridRows):
-    """Rows of weights that are held whole.
+    """Rows whose weights are in memory as a whole.
 
     Attributes:
-        maps: what they are of.
-        heads: their own numbers.
-        weights: ``(heads, queries, keys)``, 0 where not visible; in float64, or in float32 of long or sampled maps.
+        maps: the maps of the attention call.
+        heads: the numbers of the heads.
+        weights: ``(heads, queries, keys)``, 0 where not visible; float64, or float32 for long or sampled maps.
         scores: ``(heads, queries, keys)``, before the mask.
     """
 
@@ -139,46 +139,47 @@ class NumpyRows(GridRows):
 
     @cached_property
     def distance(self) -> Float64Array:
-        """The mean distance to the key."""
+        """The mean distance from query to key, in tokens."""
         return self._weighted(self.grid.distances)
 
     @cached_property
     def squared_distance(self) -> Float64Array:
-        """The mean squared distance to the key."""
+        """The mean squared distance from query to key."""
         return self._weighted(self.grid.squares)
 
     @cached_property
     def best(self) -> IntArray:
-        """The key of the largest weight, ``(heads, queries, 1)``."""
+        """The index of the key with the largest weight, ``(heads, queries, 1)``."""
         return np.asarray(self.weights.argmax(axis=-1)[:, :, None])
 
     @cached_property
     def peak(self) -> Float64Array:
-        """The largest weight."""
+        """The largest weight of each row."""
         return np.take_along_axis(self.weights, self.best, axis=-1)[:, :, 0].astype(np.float64)
 
     @cached_property
-    def total(self) -> Float64Array:
-        """The logarithm of Σ exp(score) over the visible keys, ``(heads, queries, 1)``: from the largest weight."""
+    def logsumexp(self) -> Float64Array:
+        """The log-sum-exp of the scores of the visible keys, ``(heads, queries, 1)``."""
+        # The largest weight is exp(its score − log-sum-exp), so that one logarithm replaces a sum over all keys.
         score = np.take_along_axis(self.scores, self.best, axis=-1)
         return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
 
     @cached_property
-    def beyond(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys to that over visible ones; NaN without scores."""
+    def hidden_ratio(self) -> Float64Array:
+        """Σ exp(score) over hidden later keys, divided by that over visible keys; NaN without scores."""
         grid = self.grid
         width, first = grid.visible.shape[1], max(0, int(grid.positions[0]) + 1)
-        sums = _powers(self.scores[:, :, first:], self.total, grid.later[:, first:width])
+        sums = _exp_sums(self.scores[:, :, first:], self.logsumexp, grid.hidden_later[:, first:width])
         if width < len(grid.seen):
             hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.seen)))
-            sums = sums + _powers(hidden, self.total, grid.later[:, width:])
+            sums = sums + _exp_sums(hidden, self.logsumexp, grid.hidden_later[:, width:])
         return sums
 
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
-        """The weight on the cells that count; NaN where a query has none."""
-        if cells.picked is None:
+        """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
+        if cells.indices is None:
             return where(cells.present, self._weighted(cells.counted))
-        queries, keys = cells.picked
+        queries, keys = cells.indices
         sums, picked = self.absent(), self.weights[:, queries, keys]
         if len(cells.starts) < len(queries):
             picked = np.add.reduceat(picked, cells.starts, axis=1, dtype=np.float64)
@@ -188,22 +189,22 @@ class NumpyRows(GridRows):
 
     @property
     def received(self) -> Float64Array:
-        """The weight that each key receives from the queries that have a choice."""
+        """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
         return np.asarray(self.grid.has_choice.astype(self.weights.dtype) @ self.weights)
 
     def _weighted(self, numbers: NDArray[Any]) -> Float64Array:
-        """Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
+        """Returns Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
         numbers = numbers.astype(self.weights.dtype, copy=False)
         return np.asarray(np.einsum("hqk,qk->hq", self.weights, numbers), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What the keys of one layer's maps received.
+    """The weight that the keys of an attention call receive.
 
     Attributes:
-        received: ``(..., heads, keys)``, the weight on each key, as a mean over the queries that have a choice.
-        seen: ``(..., keys)``, whether any query sees the key; what none sees receives nothing.
+        received: ``(..., heads, keys)``, the mean weight on each key, over the queries that see two keys or more.
+        seen: ``(..., keys)``, True for keys that any query sees; the others receive nothing.
     """
 
     received: Float64Array
@@ -211,39 +212,45 @@ class Columns:
 
     @property
     def keys(self) -> IntArray:
-        """How many keys are seen, ``(..., 1)``."""
+        """The number of keys that any query sees, ``(..., 1)``."""
         return np.asarray(self.seen.sum(axis=-1, keepdims=True))
 
 
 def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> Iterator[NumpyRows]:
-    """These heads in blocks of queries with the keys they see, each of as many heads as fit a processor's cache.
+    """Yields the rows of heads in blocks of queries, with as many heads in a block as fit the processor's cache.
 
     Args:
-        maps: of the heads.
-        heads: their own numbers; all see the same cells.
-        every: of how many blocks one is taken, the last of each.
+        maps: the maps of the attention call.
+        heads: the numbers of the heads, all with the same visible cells.
+        every: the stride over blocks of queries; of each ``every`` blocks the last is measured, whose queries see more.
     """
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
     kind = np.float32 if long or every > 1 else np.float64
     cells, rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
-    together = min(len(heads), max(1, cells // (rows * everything.stop)))
-    height = max(1, rows if together < len(heads) or every > 1 else cells // (together * everything.stop))
+    heads_together = min(len(heads), max(1, cells // (rows * everything.stop)))
+    height = max(1, rows if heads_together < len(heads) or every > 1 else cells // (heads_together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
     spans = spans[min(every, len(spans)) - 1 :: every]
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
-        for first in range(0, len(heads), together):
-            places = slice(first, first + together)
+        for first in range(0, len(heads), heads_together):
+            places = slice(first, first + heads_together)
             window = maps.window(heads[places], span, keys)
             weights = window.weights.astype(kind, copy=False)
             yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
 
 
 def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
-    """The grid of each run of queries of a head, as far as its last visible key."""
+    """Yields the grid of each range of queries, cut after the last key that one of its queries sees.
+
+    Args:
+        maps: the maps of the attention call.
+        head: the number of a head; its visible cells stand for those of its group.
+        spans: the ranges of queries.
+    """
     factors, count = maps.cell_factors(), len(maps.key_tokens)
-    seen = _seen(maps, head, spans)
+    seen = _visible_keys(maps, head, spans)
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
@@ -260,8 +267,8 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
         )
 
 
-def _seen(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
-    """Whether any query of a head sees each key, ``(keys,)``."""
+def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
+    """Returns True for keys that any query of a head sees, ``(keys,)``."""
     factors, everything = maps.cell_factors(), slice(0, len(maps.key_tokens))
     if factors is not None:
         counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(everything.stop + 1))
@@ -270,7 +277,7 @@ def _seen(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
 
 
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:
-    """Entropy over keys in bits, ``(..., keys)`` to ``(...)``: −Σ w log2 w, with 0 log 0 = 0."""
+    """Returns the entropy over keys in bits, ``(..., keys)`` to ``(...)``: −Σ w log2 w, with 0 log 0 = 0."""
     logarithms = np.maximum(weights, TINY, dtype=np.float32)
     np.log(logarithms, out=logarithms)
     total = np.einsum("...k,...k->...", weights, logarithms.astype(weights.dtype, copy=False))
@@ -278,19 +285,20 @@ def entropy_bits(weights: NDArray[Any]) -> Float64Array:
 
 
 def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
-    """The numbers where they are defined, else NaN."""
+    """Returns the numbers where ``defined`` is True; NaN elsewhere."""
     return np.where(defined, numbers, np.nan).astype(np.float64, copy=False)
 
 
-def _powers(scores: NDArray[Any], total: Float64Array, later: BoolArray) -> Float64Array:
-    """Σ exp(score − total) over cells that count, ``(heads, queries)``; NaN where one of them has no score."""
-    if not later.any():
-        return np.zeros(total.shape[:2])
-    if not later.all():
-        scores = np.where(later, scores, total)
-    kept = np.isfinite(scores.min(axis=-1)) & np.isfinite(scores.max(axis=-1)) & np.isfinite(total[:, :, 0])
+def _exp_sums(scores: NDArray[Any], logsumexp: Float64Array, hidden_later: BoolArray) -> Float64Array:
+    """Returns Σ exp(score − logsumexp) over hidden later cells, ``(heads, queries)``; NaN if a score is not finite."""
+    if not hidden_later.any():
+        return np.zeros(logsumexp.shape[:2])
+    if not hidden_later.all():
+        scores = np.where(hidden_later, scores, logsumexp)
+    finite = np.isfinite(scores.min(axis=-1)) & np.isfinite(scores.max(axis=-1)) & np.isfinite(logsumexp[:, :, 0])
+    # A hidden score may exceed the visible ones by far: exp is then infinite, and the share of the hidden keys is 1.
     with np.errstate(over="ignore", invalid="ignore"):
-        powers = np.subtract(scores, total, dtype=np.float32)
+        powers = np.subtract(scores, logsumexp, dtype=np.float32)
         np.exp(powers, out=powers)
-        sums = np.einsum("hqk,qk->hq", powers, later.astype(np.float32))
-    return where(kept, sums)
+        sums = np.einsum("hqk,qk->hq", powers, hidden_later.astype(np.float32))
+    return where(finite, sums)

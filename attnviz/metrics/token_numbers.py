@@ -1,4 +1,4 @@
-"""Numbers of single tokens by name: ids, words, sentences, which text of a pair; what metrics compare tokens by."""
+"""Provides the numbers of tokens that metrics compare: ids, words, sentences, segments of a pair, special tokens."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,17 +12,17 @@ from attnviz.text.tokens import Tokens
 
 
 def sentences_of(tokens: Tokens) -> IntArray:
-    """Returns which sentence each token belongs to, ``(tokens,)``, from 0; -1 for special tokens."""
+    """Returns the index of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens."""
     found = named_groups(tokens, SENTENCES)
     return np.where(tokens.special, -1, 0 if found is None else found.numbers).astype(np.int64)
 
 
 def is_sequence(tokens: Tokens) -> bool:
-    """True if the tokens follow one another, so that what is before, after and near a token has a meaning."""
+    """True if the tokens are in a sequence, so that before, after and near are defined."""
     return tokens.order == "sequence"
 
 
-# Each gives ``(tokens,)``: whole numbers, negative where a token has none; or truths.
+# Each function returns ``(tokens,)``: integers, negative for tokens without a number, or booleans.
 TOKEN_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
     "ids": lambda tokens: tokens.ids,
     "words": lambda tokens: tokens.words,
@@ -33,7 +33,7 @@ TOKEN_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
 
 
 class NumberedTokens:
-    """Tokens with their numbers by name, each computed once.
+    """Tokens with the columns of `TOKEN_NUMBERS`, each computed once.
 
     Args:
         tokens: the tokens.
@@ -47,7 +47,7 @@ class NumberedTokens:
         return len(self.tokens)
 
     def of(self, name: str) -> NDArray[Any]:
-        """The numbers of that name of `TOKEN_NUMBERS`, ``(tokens,)``."""
+        """Returns the column of `TOKEN_NUMBERS` with this name, ``(tokens,)``."""
         if name not in self._found:
             self._found[name] = TOKEN_NUMBERS[name](self.tokens)
         return self._found[name]

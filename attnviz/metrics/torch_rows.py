@@ -1,4 +1,4 @@
-"""Rows of long maps by torch: a head's weights over a band of queries are computed, summed up and forgotten."""
+"""Measures rows of long maps with torch: computes a head's weights over a band of queries, sums and drops them."""
 
 import threading
 from collections.abc import Callable
@@ -18,34 +18,41 @@ from attnviz.metrics.row_blocks import GridRows, grids, where
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.plan import HIDDEN, LOG2_E
 from attnviz.streaming.torch_pass import tensor_of
-from attnviz.streaming.workers import spread
+from attnviz.streaming.workers import run_parallel
 
-BAND_CELLS = 2**21  # cells of a band of a head's rows
+BAND_CELLS = 2**21  # the largest number of cells of a band: one head's rows of some queries
 MIN_ROWS, MAX_ROWS = 16, 256
-TILE_KEYS = {"cpu": 512, "cuda": 2**14}  # of a tile of a band: what stays in the cache
-MAX_FLOAT32_LOGSUMEXP = 64.0  # of a larger one products in float32 leave metrics less right than 1e-5
+TILE_KEYS = {"cpu": 512, "cuda": 2**14}  # keys of a tile of a band; a tile stays in the cache
+MAX_FLOAT32_LOGSUMEXP = 64.0  # above it, products in float32 give metrics an error larger than 1e-5
 
 
 class Moments(NamedTuple):
-    """Σ w, Σ w·x and Σ w·x² over some keys, each ``(queries,)``, x counted from an origin on the keys' far side."""
+    """The sums Σ w, Σ w·x and Σ w·x² over some keys, each ``(queries,)``.
+
+    x is a key's offset from an origin at the edge of these keys that is nearest to the queries.
+    """
 
     weight: Float64Array
     first: Float64Array
     second: Float64Array
 
     def distances(self, queries: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Σ w·|q − x| and Σ w·(q − x)² for queries on the origin's near side: no term takes from another."""
+        """Returns Σ w·|q − x| and Σ w·(q − x)², given the offsets q of the queries from the origin.
+
+        Queries and keys lie on opposite sides of the origin, so that all terms have one sign and nothing cancels.
+        """
         squares = queries**2 * self.weight - 2 * queries * self.first + self.second
         return np.abs(queries * self.weight - self.first), squares
 
 
 class LoadedRows(NamedTuple):
-    """A head's queries of a band, and what is added to their products with keys to give exponents.
+    """A head's queries of a band, scaled so that their products with keys are exponents of 2.
 
     Attributes:
-        queries: ``(queries, features + 1)``, the last feature ``-log2 e · logsumexp``; in float64 where that is large.
-        place: where the head is held.
-        span: which queries.
+        queries: ``(queries, features + 1)``; the last feature is ``-log2 e · logsumexp``, which is added to the
+            products. float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP` in magnitude.
+        place: the index of the head in the factors.
+        span: the range of the queries.
     """
 
     queries: Tensor
@@ -54,18 +61,18 @@ class LoadedRows(NamedTuple):
 
 
 class TorchRows(GridRows):
-    """One head's rows of a grid, tile by tile of their keys, each summed up while it is in the processor's cache.
+    """The rows of one head over a grid, computed in tiles of keys; each tile is summed while it is in the cache.
 
-    A weight is ``2 ** exponent``, the exponent ``log2 e · (score − logsumexp)``.
+    A weight is ``2 ** exponent``, with the exponent ``log2 e · (score − logsumexp)``.
 
     Attributes:
         weights: ``(queries, keys)``, 0 where not visible.
     """
 
-    def __init__(self, grid: QueryGrid, place: int, held: int, bands: "TorchBands") -> None:
+    def __init__(self, grid: QueryGrid, place: int, stored_place: int, bands: "TorchBands") -> None:
         super().__init__(grid, slice(place, place + 1))
         count, width = grid.visible.shape
-        self.bands, self.loaded = bands, bands.load(held, grid.span)
+        self.bands, self.loaded = bands, bands.load(stored_place, grid.span)
         self.weights = bands.memory("weights", (count, width))
         self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
         self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
@@ -80,7 +87,7 @@ class TorchRows(GridRows):
             self._add_near(self._tile(keys), keys)
 
     def _tile(self, keys: slice) -> Tensor:
-        """The weights of some keys, ``(queries, keys)``, added to the sums but for those of distances."""
+        """Computes the weights of some keys, ``(queries, keys)``, and adds them to all sums but those of distances."""
         exponents = self.bands.exponents(self.loaded, keys)
         if keys.stop > self.grid.first_hidden:
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
@@ -91,7 +98,7 @@ class TorchRows(GridRows):
         return weights
 
     def _add_near(self, weights: Tensor, keys: slice) -> None:
-        """Adds Σ w, Σ w·distance and Σ w·distance² over keys among the positions of the band's queries."""
+        """Adds Σ w, Σ w·distance and Σ w·distance² over keys between the positions of the first and last query."""
         first = self.grid.before
         steps = self.bands.tensor(self.grid.near_distances[:, keys.start - first : keys.stop - first])
         weighted = weights * steps
@@ -100,17 +107,17 @@ class TorchRows(GridRows):
     @property
     def entropy(self) -> Float64Array:
         """The entropy of each row in bits."""
-        return np.maximum(self._numbers(self._entropy), 0)
+        return np.maximum(self._as_numpy(self._entropy), 0)
 
     @property
     def peak(self) -> Float64Array:
         """The largest weight."""
-        return self._numbers(self._peak)
+        return self._as_numpy(self._peak)
 
     @property
     def received(self) -> Float64Array:
-        """The weight that each key receives from the queries that have a choice."""
-        return self._numbers(self._received)
+        """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
+        return self._as_numpy(self._received)
 
     @property
     def distance(self) -> Float64Array:
@@ -123,91 +130,92 @@ class TorchRows(GridRows):
         return self._distances[1]
 
     @cached_property
-    def beyond(self) -> Float64Array:
-        """Σ exp(score) over hidden later keys to that over visible ones."""
+    def hidden_ratio(self) -> Float64Array:
+        """Σ exp(score) over hidden later keys, divided by that over visible keys."""
         grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.seen)
         sums = self.bands.zeros(len(grid.visible), torch.float64)
         for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), count)):
             exponents = self.bands.exponents(self.loaded, keys)
-            if keys.start < width or not grid.all_later:
-                exponents.masked_fill_(self.bands.tensor(~grid.later[:, keys]), float(HIDDEN))
+            if keys.start < width or not grid.all_hidden_later:
+                exponents.masked_fill_(self.bands.tensor(~grid.hidden_later[:, keys]), float(HIDDEN))
             sums += exponents.exp2_().sum(1)
-        return self._numbers(sums)
+        return self._as_numpy(sums)
 
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
-        """The weight on the cells that count; NaN where a query has none."""
-        if cells.picked is None:
+        """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
+        if cells.indices is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
         else:
             picked = self.weights.view(-1)[self.bands.tensor(cells.flat)].double()
             sums = torch.zeros(self.shape[1], dtype=picked.dtype, device=picked.device)
-            sums.index_add_(0, self.bands.tensor(cells.picked[0]), picked)
-        return where(cells.present, self._numbers(sums))
+            sums.index_add_(0, self.bands.tensor(cells.indices[0]), picked)
+        return where(cells.present, self._as_numpy(sums))
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean distance and the mean squared distance: keys before and after the band by their moments."""
+        """The mean distance and the mean squared distance; keys before and after the band enter by their moments."""
         positions = self.grid.positions.astype(np.float64)
-        sums = self._numbers(self._near)[0]
-        for found, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
-            moments = Moments(*self._numbers(found)[0].T)
+        sums = self._as_numpy(self._near)[0]
+        for sums_of_moments, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
+            moments = Moments(*self._as_numpy(sums_of_moments)[0].T)
             sums += np.stack([moments.weight, *moments.distances(positions - origin)])
-        if self.bands.factors.sink is None:  # then a row's weights add up to 1 but for rounding
+        if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
             sums /= np.where(sums[0] > 0, sums[0], 1)
         return sums[1][None], sums[2][None]
 
-    def _numbers(self, sums: Tensor) -> Float64Array:
-        """What was summed up over keys, ``(heads, ...)``."""
+    def _as_numpy(self, sums: Tensor) -> Float64Array:
+        """Returns sums over keys as numpy, with an axis of one head in front: ``(heads, ...)``."""
         return np.asarray(sums[None].cpu().numpy(), dtype=np.float64)
 
 
 class TorchBands:
-    """What the bands of one layer's maps are computed from and in.
+    """The inputs and buffers from which the bands of an attention call are computed.
 
     Attributes:
-        factors: queries, keys and rules.
-        device: where they are computed.
+        factors: queries, keys and mask of the call.
+        device: the device of the computation.
+        keys: the keys of each key/value head, ``(keys, features)`` in float32, on the device.
     """
 
-    def __init__(self, factors: Factors, held: list[int]) -> None:
+    def __init__(self, factors: Factors, stored_places: list[int]) -> None:
         self.factors, self.device = factors, device_with_room(factors.device or "cpu")
         self.keys = {
             key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
-            for key_head in {factors.key_heads[place] for place in held}
+            for key_head in {factors.key_heads[place] for place in stored_places}
         }
         self._memory = threading.local()
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
-        """The array on the device."""
+        """Returns the array as a tensor on the device."""
         return tensor_of(array).to(self.device)
 
     def memory(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Memory of this thread for something of that name, which the next band writes over."""
-        held: Tensor | None = getattr(self._memory, name, None)
-        if held is None or held.numel() < shape[0] * shape[1]:
-            held = torch.empty(shape[0] * shape[1], device=self.device)
-            setattr(self._memory, name, held)
-        return held[: shape[0] * shape[1]].view(shape)
+        """Returns this thread's buffer of this name as ``shape``; the next request for the name overwrites it."""
+        buffer: Tensor | None = getattr(self._memory, name, None)
+        if buffer is None or buffer.numel() < shape[0] * shape[1]:
+            buffer = torch.empty(shape[0] * shape[1], device=self.device)
+            setattr(self._memory, name, buffer)
+        return buffer[: shape[0] * shape[1]].view(shape)
 
     def zeros(self, shape: int | tuple[int, ...], kind: torch.dtype = torch.float32) -> Tensor:
-        """Zeros on the device."""
+        """Returns zeros on the device."""
         return torch.zeros(shape, dtype=kind, device=self.device)
 
     def tiles(self, keys: slice) -> list[slice]:
-        """The keys in tiles."""
+        """Returns the range of keys cut into tiles."""
         width = TILE_KEYS["cpu" if self.device == "cpu" else "cuda"]
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
     def load(self, place: int, span: slice) -> LoadedRows:
-        """A head's queries of a band."""
+        """Returns the scaled queries of a head over a band."""
         reference = np.maximum(-self.factors.reference(place, span), HIDDEN)
         large = bool((np.abs(reference[reference > HIDDEN]) > MAX_FLOAT32_LOGSUMEXP).any())
         kind: type[np.floating[Any]] = np.float64 if large else np.float32
-        own = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)
-        return LoadedRows(self.tensor(np.concatenate([own, reference * kind(LOG2_E)], axis=1)), place, span)
+        scaled = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)
+        return LoadedRows(self.tensor(np.concatenate([scaled, reference * kind(LOG2_E)], axis=1)), place, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
-        """The exponents of a tile as if all were visible, ``(queries, keys)``, in memory that the next tile reuses."""
+        """Returns the exponents of a tile without the mask, ``(queries, keys)``, in a buffer that tiles share."""
         queries, softcap = rows.queries, self.factors.softcap
         columns = self.keys[self.factors.key_heads[rows.place]][keys].to(queries.dtype)
         out = self.memory("exponents", (len(queries), len(columns)))
@@ -226,16 +234,23 @@ class TorchBands:
 
 
 def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[GridRows], None]) -> None:
-    """Calls a function with the rows of each head over each band of queries, in several threads at once on the CPU."""
-    count, keys, held = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
-    bands, height = TorchBands(factors, held), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
+    """Calls ``work`` with the rows of each head over each band of queries; on the CPU in several threads at once.
+
+    Args:
+        maps: the maps of the attention call.
+        factors: queries, keys and mask of the call.
+        heads: the numbers of the heads, all with the same visible cells.
+        work: the function to call; it must be thread-safe.
+    """
+    count, keys, stored_places = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
+    bands, height = TorchBands(factors, stored_places), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
     def measure(grid: QueryGrid, place: int) -> None:
-        work(TorchRows(grid, place, held[place], bands))
+        work(TorchRows(grid, place, stored_places[place], bands))
 
     if bands.device == "cpu":
-        spread(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")
+        run_parallel(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")
         return
     for grid in grids(maps, heads[0], spans):
         for place in range(len(heads)):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from attnviz.attention.modules import Attended, MultiHeadAttention
+from attnviz.attention.modules import AttentionOutput, MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 
 
@@ -25,7 +25,7 @@ class LayerRun:
     module: MultiHeadAttention
     tokens: Tensor
     context: Tensor
-    attended: Attended
+    attended: AttentionOutput
 
     @property
     def result(self) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.attention.kernels import flash_attention, fused_attention, has_fused_attention, has_kernel
+from attnviz.attention.kernels import flash_attention, fused_attention, has_fused_attention, has_logsumexp_kernel
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import overflow
@@ -80,7 +80,7 @@ def attention_and_logsumexp(
     padded_queries, padded_keys, padded_values = (
         functional.pad(each, (0, width - each.shape[-1])) for each in (queries, keys, values)
     )
-    if has_kernel(device):
+    if has_logsumexp_kernel(device):
         mixed, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
     elif _fits_kernel(padded_queries, padded_keys, scale, causal):
         mixed, logsumexp = fused_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)

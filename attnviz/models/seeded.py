@@ -10,7 +10,7 @@ from attnviz.base.machine import find_device, refuse_without_room
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.seeded_model import PaddedBatch, build_model, pad_texts, padding_remarks, share_weights
+from attnviz.models.seeded_model import PaddedBatch, build_model, copy_weights, pad_texts, padding_remarks
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 from attnviz.version import __version__
 
@@ -43,7 +43,7 @@ class SeededReader(Reader):
     """
 
     reads = ("text", "context")
-    has_learned = False
+    is_trained = False
     name = "seeded model"
 
     def __init__(
@@ -254,7 +254,7 @@ class SeededReader(Reader):
             torch.manual_seed(self.settings.seed)
             self.stack = build_model(self.settings, vocabulary)
             if self.like is not None and self.like.stack is not None:
-                share_weights(self.stack, self.like.stack)
+                copy_weights(self.stack, self.like.stack)
             self.stack.to(device, dtype)
             yield
 

@@ -38,7 +38,7 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
     return AttentionStack(embedding, layers)
 
 
-def share_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
+def copy_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
     """Copies every weight of ``like`` that has the same name and shape into the model."""
     theirs = like.state_dict()
     for name, weight in model.state_dict().items():

@@ -69,14 +69,14 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
     return row_of(settings.model).load()(settings, [row.name for row in BUILT_IN], use)
 
 
-def kind_of(model: str) -> type[Reader]:
+def reader_class(model: str) -> type[Reader]:
     """Returns the reader class of a model by its name; its class attributes are known before the model is opened."""
     return row_of(model).load()
 
 
-def refuse_unlearned(model: str) -> None:
+def refuse_untrained(model: str) -> None:
     """Raises AttnvizError if the model is untrained, so that removing heads shows nothing."""
-    if not kind_of(model).has_learned:
+    if not reader_class(model).is_trained:
         raise AttnvizError(
             f"the {model} model is untrained, so that removing heads shows nothing; use {option('model', 'trained')} "
             "or a Hugging Face model"

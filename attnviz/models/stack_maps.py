@@ -68,9 +68,9 @@ def dense_maps(
     )
     if not values:
         return maps
-    from attnviz.models.moved_values import moved_values
+    from attnviz.models.value_norms import checked_value_norms
 
-    return replace(maps, **moved_values(run.module, call, chosen, item))
+    return replace(maps, **checked_value_norms(run.module, call, chosen, item))
 
 
 def factored_maps(
@@ -101,7 +101,7 @@ def factored_maps(
     from attnviz.attention.mask import Mask
     from attnviz.maps.factored import FactoredMaps
     from attnviz.models.long_attention import array_of
-    from attnviz.models.moved_values import norms_of
+    from attnviz.models.value_norms import value_norms
     from attnviz.streaming.factors import Factors
 
     chosen = heads_of(module, heads)
@@ -112,7 +112,7 @@ def factored_maps(
         query_tokens=queries,
         key_tokens=keys,
         kind="cross" if cross else "self",
-        moved=norms_of(module, call.values, chosen) if values else None,
+        moved=value_norms(module, call.values, chosen) if values else None,
         factors=Factors(
             queries=array_of(call.queries, chosen),
             keys=array_of(call.keys, chosen),

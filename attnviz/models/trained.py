@@ -115,7 +115,7 @@ class TrainedReader(Reader):
         resolve_span(selection.queries, len(tokens), "queries")
         resolve_span(selection.keys, len(tokens), "keys")
         refuse_memory(len(tokens))
-        runs, visible = self._runs(tokens)[1], seen_before(len(tokens))
+        runs, visible = self._runs(tokens)[1], causal_cells(len(tokens))
         return Recording(
             maps=tuple(
                 dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), values=values)
@@ -184,7 +184,7 @@ def build_model() -> "AttentionStack":
     return AttentionStack(embedding, layers, unembedding, encode_positions)
 
 
-def seen_before(count: int) -> "BoolArray":
+def causal_cells(count: int) -> "BoolArray":
     """Returns the visible cells of a causal mask, ``(queries, keys)``."""
     from attnviz.attention.mask import Mask
 
@@ -212,13 +212,13 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
             contributions |= head_outputs(each)
         split, key = run.module.split_heads, run.module.key
         parts = {name: array_of(split(key(part))[0]) for name, part in contributions.items()}
-        moved = norms_of_values(run)
+        moved = trained_value_norms(run)
     features = array_of(torch.stack(list(contributions.values())).sum(0)[0])
     return stack_maps.computation_of(
         run,
         tokens,
         tokens,
-        seen_before(len(tokens)),
+        causal_cells(len(tokens)),
         vocabulary=VOCABULARY_SIZE,
         features=features,
         context_features=features,
@@ -233,11 +233,11 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
             for each in earlier
             for head in range(NUM_HEADS)
         },
-        moved=moved,
+        value_norms=moved,
     )
 
 
-def norms_of_values(run: "LayerRun") -> "FloatArray":
+def trained_value_norms(run: "LayerRun") -> "FloatArray":
     """Returns the norm ‖v W_O‖ of each value after the output projection, ``(heads, keys)``."""
     import torch
 

@@ -191,7 +191,7 @@ def medium_of(suffix: str, look: Look) -> Medium:
     return chosen.medium(look)
 
 
-def refuse_unseen(names: Iterable[str], suffix: str) -> None:
+def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
     """Raises AttnvizError if a named option of the look has no effect in files of this suffix."""
     kind, looks = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
     for name in names:

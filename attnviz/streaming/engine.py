@@ -29,10 +29,10 @@ def overview_of(
     device = None if factors.device is None else device_with_room(factors.device)
     if device not in (None, "cpu") and not maximum and _is_whole(factors, queries, keys):
         from attnviz.streaming.device_factors import DeviceFactors
-        from attnviz.streaming.fused_pass import overview_by_indicators, suits
+        from attnviz.streaming.fused_pass import overview_by_indicators, prefers_kernel
 
         on_device = DeviceFactors.on(str(device), factors, places)
-        if suits(on_device):
+        if prefers_kernel(on_device):
             return overview_by_indicators(on_device, *size)[0]
     plan = TilePlan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
     totals, peaks = np.zeros((len(places), *plan.shape)), np.zeros((len(places), *plan.shape), dtype=np.float32)

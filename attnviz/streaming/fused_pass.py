@@ -26,15 +26,15 @@ MAX_BYTES = {"cpu": 2**26, "cuda": 2**29}  # of the weights on blocks in memory 
 WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
 
 
-def suits(factors: DeviceFactors) -> bool:
+def prefers_kernel(factors: DeviceFactors) -> bool:
     """True if the means of these factors should be computed here: on CUDA, by a kernel that supports their rules."""
     queries = factors.queries
-    if queries.device.type != "cuda" or not expressible(factors):
+    if queries.device.type != "cuda" or not kernel_supports(factors):
         return False
     return has_fused_attention(_width(queries), queries.dtype, queries.device)
 
 
-def expressible(factors: DeviceFactors) -> bool:
+def kernel_supports(factors: DeviceFactors) -> bool:
     """True if the kernel can compute these weights: full or causal, with a prefix, padding at the ends, a sink."""
     mask, bare = factors.mask, not factors.bias and factors.softcap is None
     if not bare or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
@@ -53,7 +53,7 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
     6e-8 become 0), and usually five times smaller, as the rounding errors within a block cancel out.
 
     Args:
-        factors: factors that are ``expressible``.
+        factors: factors that are ``kernel_supports``.
         height: pixels along the queries, at most one per query: a larger number counts as the number of queries.
         width: pixels along the keys, limited likewise.
     """

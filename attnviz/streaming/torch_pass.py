@@ -13,7 +13,7 @@ from torch import Tensor
 from attnviz.base.arrays import Float64Array, FloatArray
 from attnviz.streaming.plan import BITS, Band, TilePlan
 from attnviz.streaming.tiles import Tile
-from attnviz.streaming.workers import spread
+from attnviz.streaming.workers import run_parallel
 
 
 class _Head(NamedTuple):
@@ -53,7 +53,7 @@ def pool(plan: TilePlan, places: Sequence[int], device: str, totals: Float64Arra
 
     heads = map(loaded, range(len(places)))
     if device == "cpu":
-        spread(pool_band, heads, plan.bands, "pooling")
+        run_parallel(pool_band, heads, plan.bands, "pooling")
         return
     for head in heads:
         for band in plan.bands:

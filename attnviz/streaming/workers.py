@@ -13,7 +13,9 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
-def spread(work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], what: str) -> None:
+def run_parallel(
+    work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], what: str
+) -> None:
     """Calls ``work`` for each item of each group, in threads; an interrupt ends it.
 
     The next group is created while the items of the previous one run, so that two groups are in memory at once.
@@ -38,7 +40,7 @@ def spread(work: Callable[[Group, Item], None], groups: Iterable[Group], items: 
         torch.set_num_threads(threads)
 
 
-def side_by_side(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+def map_parallel(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
     """Returns the result of ``work`` for each item, in their order; results do not depend on the number of threads."""
     threads = torch.get_num_threads()
     try:

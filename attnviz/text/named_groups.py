@@ -12,7 +12,7 @@ from attnviz.base.arrays import IntArray
 from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.text.groups import Groups
-from attnviz.text.tokens import TEXTS, WORDS, Tokens, start_of
+from attnviz.text.tokens import TEXTS, WORDS, Tokens, first_words
 
 Mark = tuple[int, str]
 TOKENS, SENTENCES = "tokens", "sentences"
@@ -75,7 +75,7 @@ def matches(text: str, name: str, called: str) -> Iterator[Mark]:
     """
     if name not in NUMBERED:
         for start, found in _found(text, name, called):
-            yield start, start_of(found, MAX_LABEL_CHARACTERS)
+            yield start, first_words(found, MAX_LABEL_CHARACTERS)
         return
     for number, match in enumerate(compile_mark(name).finditer(text), start=1):
         yield match.start() + len(match.group()) - len(match.group().lstrip()), f"{NUMBERED[name][0]}{number}"

@@ -17,6 +17,7 @@ from attnviz.base.printable import JOINERS, printable, written_out
 from attnviz.media.medium import Medium, Order
 from attnviz.media.text import LABELS_ALONE, Text, refuse_surrogates
 from attnviz.text.groups import Groups
+from attnviz.text.tokenizer_file import refuse_absurd_tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -324,7 +325,7 @@ def readable_label(label: str) -> str:
     return _short(printable(_short(label)))
 
 
-def start_of(text: str, characters: int) -> str:
+def first_words(text: str, characters: int) -> str:
     """Returns the first words of a text on one line, with control characters visible, cut to ``characters``."""
     words = " ".join(text.lstrip()[: 4 * characters].split())
     shown = " ".join(map(visible_label, words.split(" ")))
@@ -365,6 +366,7 @@ def _encoder_from_file(path: str) -> "tokenizers.Tokenizer":
     if not Path(path).is_file():
         names = known_names([*TOKENIZERS, "the path of a tokenizer.json"])
         raise AttnvizError(f"unknown tokenizer {path!r}; choose {names}")
+    refuse_absurd_tokenizer(Path(path))
     try:
         encoder = Tokenizer.from_file(path)
     except Exception as error:  # the library raises bare Exception for whatever is wrong with the file

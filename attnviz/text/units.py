@@ -11,7 +11,7 @@ from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.text import Text
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, TOKENS, named_groups
-from attnviz.text.tokens import WORDS, Tokens, readable_label, start_of, visible_label
+from attnviz.text.tokens import WORDS, Tokens, first_words, readable_label, visible_label
 
 MAX_WORD_CHARACTERS = 1000  # of a word that are read for its label
 
@@ -149,4 +149,4 @@ def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
     text = tokens.text[tokens.offsets[start, 0] : tokens.offsets[stop - 1, 1]].strip()
     if by == WORDS:
         return readable_label(visible_label(text[:MAX_WORD_CHARACTERS]) or "".join(tokens.labels[start:stop]))
-    return readable_label(start_of(text or " ".join(tokens.labels[start:stop]), MAX_LABEL_CHARACTERS))
+    return readable_label(first_words(text or " ".join(tokens.labels[start:stop]), MAX_LABEL_CHARACTERS))

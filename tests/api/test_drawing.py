@@ -267,7 +267,7 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
     ("suffix", "options", "message"),
     [
         (".gif", {}, r"unknown suffix '\.gif'"),
-        (".svg", {"colour": "red"}, r"unknown option 'colour'; did you mean colors\? choose layers, heads, .*theme"),
+        (".svg", {"colour": "red"}, r"unknown option 'colour'; did you mean colors\? Choose layers, heads, .*theme"),
         (".svg", {"heads": "0.9"}, "no head in layer 0: 9"),
         (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
         (".svg", {"size": "1x1"}, "choose 2 to 60 a side"),

@@ -114,7 +114,7 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
         ("a.npz", b"PK junk", "File is not a zip file"),
         ("a.npy", b"junk", "numpy did not write it"),
         ("a.safetensors", b"junk", "is no safetensors file, or is cut off"),
-        ("missing.npy", None, "there is no such file"),
+        ("missing.npy", None, "No such file"),
     ],
 )
 def test_refuses_other_files(tmp_path: Path, name: str, written: Any, said: str) -> None:

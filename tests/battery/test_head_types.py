@@ -47,10 +47,19 @@ def test_intervals_are_those_of_the_differences_text_by_text() -> None:
     tested = {"previous": ({(0, 0): scores}, {(0, 0): controls})}
     found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
     assert found.scores.values == pytest.approx(0.8)
-    assert found.scores.margins == pytest.approx(1.96 * 0.1 / np.sqrt(3), abs=1e-4)
+    assert found.scores.margins == pytest.approx(4.3027 * 0.1 / np.sqrt(3), abs=1e-4)
     assert found.excess.values == pytest.approx(0.5)
-    assert found.excess.margins == pytest.approx(1.96 * np.std([0.4, 0.4, 0.7], ddof=1) / np.sqrt(3), abs=1e-4)
+    assert found.excess.margins == pytest.approx(4.3027 * np.std([0.4, 0.4, 0.7], ddof=1) / np.sqrt(3), abs=1e-4)
     assert found.is_clear("previous").all()
+
+
+def test_of_one_text_no_head_is_surely_above_its_control() -> None:
+    tested = {"delimiter": ({(0, 0): np.array([0.9])}, {(0, 0): np.array([0.1])})}
+    found = HeadTypes(model="a model", tested=tested, skipped={}, detected={}, texts=())
+    assert np.isnan(found.excess.column("delimiter", "margins")).all()
+    assert not found.is_clear("delimiter").any()
+    [row] = found.as_json()["heads"]
+    assert (row["margin"], row["texts"]) == (None, 1)
 
 
 def test_every_type_names_its_source_and_its_control() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnviz.battery.head_types import scores_by_text
 from attnviz.battery.needle import haystacks
 from attnviz.battery.probed_model import ProbedModel
 from attnviz.battery.templates import delimiter_probes, template_probes
@@ -62,11 +63,31 @@ def test_an_item_looks_at_the_one_before_it_in_the_order_where_that_was_said(mod
     assert len(wanted) == len(controls)
 
 
-def test_delimiters_are_marks(model: ProbedModel) -> None:
-    names = {number: label for label, number in KNOWN.items()}
-    for probe in delimiter_probes(model)["delimiter"]:
-        keys = np.unique(np.argwhere(probe.cells)[:, 1])
-        assert {names.get(int(probe.ids[key]), ".") for key in keys} <= set(".,;:!?")
+def test_delimiters_are_marks_that_later_tokens_see_in_many_texts(model: ProbedModel) -> None:
+    read_texts = list[Tokens]()
+
+    def noted(text: str) -> Tokens:
+        read_texts.append(read(text))
+        return read_texts[-1]
+
+    noting = ProbedModel(**vars(model) | {"read": noted})
+    probes = delimiter_probes(noting)["delimiter"]
+    assert len(probes) == 12
+    for probe, tokens in zip(probes, read_texts, strict=False):
+        queries, keys = np.argwhere(probe.cells).T
+        assert {tokens.labels[key] for key in keys} <= set(".,;:!?")
+        assert len(np.unique(keys)) > 2
+        assert (queries > keys).all()
+
+
+def test_a_text_with_several_shuffled_controls_counts_once(model: ProbedModel) -> None:
+    texts, controls = template_probes(model, 0)["successor"]
+    assert len(texts) == 4 * len(set(texts))
+    scores, means = scores_by_text(model, texts, controls)
+    once, each = model.scores(list(dict.fromkeys(texts)))[0], model.scores(controls)[0]
+    for head in scores:
+        np.testing.assert_array_equal(scores[head], once[head])
+        np.testing.assert_allclose(means[head], each[head].reshape(-1, 4).mean(1))
 
 
 def test_a_needle_lies_at_its_depth_and_its_answer_is_the_same_tokens(model: ProbedModel) -> None:

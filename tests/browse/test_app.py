@@ -13,8 +13,8 @@ from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.layout import listed_lines, side_column
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
+from attnviz.browse.view.head_layout import lay_out
 from attnviz.browse.view.open_head import clicked_in_head
-from attnviz.browse.view.opened import lay_out
 from attnviz.browse.view.side_pane import side_lines
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording

@@ -8,7 +8,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
-from attnviz.browse.view.opened import lay_out
+from attnviz.browse.view.head_layout import lay_out
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from tests.browse.examples import previous_maps, wide_recording

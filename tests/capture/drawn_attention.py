@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.capture.drawn_cases import HIDDEN, LETTERS, SOFTMAXES, Case
+from tests.capture.drawn_cases import HIDDEN, LETTERS, SOFTMAXES, WITH_SINK, Case
 
 
 class Arrangement:
@@ -168,11 +168,13 @@ class Attend(nn.Module):
             and case.key_heads > 1
         ):
             keys, values = (part.repeat_interleave(case.groups, 1) for part in (keys, values))
-        parts = []
+        parts, heads = [], queries.shape[1]
         size = -(-case.queries // case.chunks)
         for start in range(0, case.queries, size):
             rows = slice(start, start + size)
             call = self._by_kernel if case.kernel == "sdpa" else self._by_hand
+            if case.aside:
+                self.aside = (queries[:, :, rows] @ keys.repeat_interleave(heads // keys.shape[1], 1).mT).softmax(-1)
             parts.append(call(queries[:, :, rows], keys, values, visible[:, :, rows], self.added[:, :, rows]))
         result = torch.cat(parts, 2).transpose(1, 2).reshape(case.batch, case.queries, case.width)
         output: Tensor = self.out(result)
@@ -636,7 +638,7 @@ def _truth(
 
 
 def _has_sink(case: Case) -> bool:
-    return case.softmax == "sink" and case.kernel == "by hand" and case.layout != "4-D heads last"
+    return case.softmax in WITH_SINK and case.kernel == "by hand" and case.layout != "4-D heads last"
 
 
 def _projections(

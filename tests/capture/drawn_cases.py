@@ -26,8 +26,11 @@ SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
     "logsumexp": lambda scores: (scores - scores.logsumexp(-1, keepdim=True)).exp(),
     "in place": lambda scores: torch.softmax(scores, -1, out=scores),
     "sink": lambda scores: torch.cat([scores, torch.zeros_like(scores[..., :1])], -1).softmax(-1)[..., :-1],
+    "one more": lambda scores: scores.exp() / (1 + scores.exp().sum(-1, keepdim=True)),
+    "one more, of differences": lambda scores: _one_more(scores, scores.amax(-1, keepdim=True)),
     "sigmoid": lambda scores: scores.sigmoid(),
 }
+WITH_SINK = ("sink", "one more", "one more, of differences")  # softmaxes of which a share goes to no key
 LETTERS = {2: "", 3: "b", 4: "bh", 5: "bgr"}
 FOLDED = ("folded", "folded sequence first", "folded heads first")
 LAYOUTS = {
@@ -53,6 +56,11 @@ def _normalised(powers: Tensor) -> Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
+def _one_more(scores: Tensor, highest: Tensor) -> Tensor:
+    powers = (scores - highest).exp()
+    return powers / ((-highest).exp() + powers.sum(-1, keepdim=True))
+
+
 @dataclass(frozen=True)
 class Case:
     """How a model is written.
@@ -74,6 +82,7 @@ class Case:
         stack, name, counted, class_name: paths, and the attribute that holds the number of heads.
         shared: whether all layers are one module.
         decoys: softmaxes that are no attention.
+        aside: whether weights are computed once more and kept aside.
         dtype: of the model.
     """
 
@@ -105,6 +114,7 @@ class Case:
     class_name: str
     shared: bool
     decoys: frozenset[str]
+    aside: bool
     dtype: str
 
     @property
@@ -153,6 +163,7 @@ PLAIN = Case(
     class_name="Attention",
     shared=False,
     decoys=frozenset(),
+    aside=False,
     dtype="float32",
 )
 
@@ -209,6 +220,13 @@ def variants() -> Iterator[tuple[str, Case]]:
                 yield f"{name} {value} named attn", replace(PLAIN, **changes, fused=True)
             if value in ("cross", "both", "two in one module"):
                 yield f"{name} {value}, 7 keys", replace(PLAIN, **changes | {"keys": 7, "hides": "padding"})
+    for kernel in ("by hand", "sdpa"):
+        yield f"aside, {kernel}", replace(PLAIN, kernel=kernel, aside=True)
+        yield f"one head, {kernel}", replace(PLAIN, kernel=kernel, heads=1)
+    one_key = replace(PLAIN, queries=1, keys=1, hides="nothing", softmax="sink")
+    for dropout in ("train", "train in place"):
+        yield f"softmax sink, one key, dropout {dropout}", replace(one_key, dropout=dropout)
+    yield "one head, talk", replace(PLAIN, heads=1, after="talk")
     yield "one query", replace(PLAIN, queries=1, keys=1)
     for product in ("mm", "addmm", "tensordot"):
         mixing = product if product != "addmm" else "mm"
@@ -234,10 +252,12 @@ def cases(draw: st.DrawFn) -> Case:
     if kind == "differential" and kernel == "module":
         kind = "self"
     rank = LAYOUTS[layout]
-    heads = 1 if layout in ("3-D",) or (layout == "2-D" and kernel != "module") else one(2, 3, 4, 6)
+    heads = 1 if layout in ("3-D",) or (layout == "2-D" and kernel != "module") else one(2, 3, 4, 5, 6)
+    if layout == "4-D":
+        heads = one(1, heads, heads)
     groups = 1
     if layout == "5-D grouped":
-        groups = one(*[size for size in (2, 3) if heads % size == 0])
+        groups = one(*[size for size in (2, 3, 5) if heads % size == 0])
     elif layout == "4-D" and kernel != "module":
         groups = one(*[size for size in (1, 1, 1, 2, 3, heads) if heads % size == 0])
     batch = 1 if layout in ("2-D", "3-D heads") else one(1, 2, 3, 4)
@@ -290,9 +310,10 @@ def cases(draw: st.DrawFn) -> Case:
         chunks=one(1, 1, 1, 2) if kernel != "module" else 1,
         stack=one(*STACKS),
         name=one("attn", "self_attn", "mixer", "core", "", "sublayer.fn"),
-        counted=one("num_heads", "n_head", "heads", "nb_head", ""),
+        counted=one("num_heads", "n_head", "heads", "nb_head", "H", ""),
         class_name=one("Attention", "Layer", "Mixer", "Block"),
         shared=one(False, False, False, True),
+        aside=kernel != "module" and one(False, False, True),
         decoys=frozenset(draw(st.lists(st.sampled_from(DECOYS), max_size=1))),
         dtype=one("float32", "float32", "float64"),
     )

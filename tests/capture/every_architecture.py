@@ -164,11 +164,11 @@ def compared(recording: Recording, attentions: list[Tensor]) -> Outcome:
         cells = cell_maps(maps)
         window = cells.window(maps.heads, slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens)))
         visible: NDArray[np.bool_] = np.broadcast_to(window.visible, window.weights.shape)
-        rows = visible.any(-1, keepdims=True)
+        rows = np.asarray(visible.any(-1, keepdims=True))
         off = [
-            (float(np.max(np.abs(tensor[maps.item].float().numpy() - window.weights) * rows, initial=0)), indices)
+            (_difference(tensor[maps.item].float().numpy(), window.weights, rows), indices)
             for indices, tensor in expected
-            if len(tensor) > maps.item and tuple(tensor.shape[1:]) == window.weights.shape
+            if len(tensor) > maps.item and _may_be_part(tensor, window.weights)
         ]
         least = min((one for one, _ in off), default=None)
         if least is not None and least < TOLERANCE:
@@ -181,7 +181,8 @@ def compared(recording: Recording, attentions: list[Tensor]) -> Outcome:
         elif maps.fidelity > FIDELITY:
             wrong.append(f"{maps!r} has fidelity {maps.fidelity:.2g}")
     in_windows = {index for index, tensor in enumerate(attentions) if "windows" in said and len(tensor) > TEXTS}
-    missing = len(set(range(len(attentions))) - used - in_windows) if used else 0
+    others = {index for index, tensor in enumerate(attentions) if len(tensor) != TEXTS}
+    missing = len(set(range(len(attentions))) - used - in_windows - (set() if used else others))
     counts = {"maps": len(recording.maps), "compared": equal_maps}
     if wrong:
         return Outcome("DOUBTFUL", f"{len(wrong)}: {wrong[0]}; {said[:200]}", **counts)
@@ -194,6 +195,18 @@ def compared(recording: Recording, attentions: list[Tensor]) -> Outcome:
         )
     word = "exact, some left out" if "eft out" in said else "exact"
     return Outcome(word, f"{[maps.layer for maps in recording.maps if maps.item == 0]} {said[:200]}", **counts)
+
+
+def _may_be_part(tensor: Tensor, weights: NDArray[np.float32]) -> bool:
+    """True if an attention may be a map, or its last queries and keys, as a model gives that cuts its prompt off."""
+    pairs = zip(tensor.shape[2:], weights.shape[1:], strict=True)
+    return tensor.shape[1] == len(weights) and all(size <= whole for size, whole in pairs)
+
+
+def _difference(attention: NDArray[np.float32], weights: NDArray[np.float32], rows: NDArray[np.bool_]) -> float:
+    queries, keys = attention.shape[1:]
+    difference = np.abs(attention - weights[:, -queries:, -keys:]) * rows[:, -queries:]
+    return float(np.max(difference, initial=0))
 
 
 def _halves_of_one_softmax(attentions: list[Tensor]) -> list[tuple[set[int], Tensor]]:

@@ -24,7 +24,7 @@ from tests.capture.drawn_attention import DrawnModel, Truth, build, inputs_of, t
 from tests.capture.drawn_cases import Case, cases, variants
 
 TOLERANCE = 2e-5
-CASES = int(os.environ.get("ATTNVIZ_DRAWN", "80"))  # of one run of the suite
+CASES = int(os.environ.get("ATTNVIZ_DRAWN", "600"))  # of one run of the suite
 FIDELITY = 1e-4
 ALWAYS_EXACT = (
     "plain",
@@ -43,6 +43,8 @@ ALWAYS_EXACT = (
     "fused",
     "per_head",
     "dtype",
+    "aside",
+    "one head",
 )
 
 

@@ -26,6 +26,7 @@ def quiet() -> None:
         ("videomae", "exact"),
         ("clip", "exact"),
         ("jamba", "exact"),
+        ("jetmoe", "exact"),
         ("prophetnet", "exact"),
         ("led", "exact, some left out"),
         ("deformable_detr", "exact, some left out"),

@@ -1,10 +1,16 @@
 """What a recording says of modules that attend in a way that is no map of queries and keys."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import attnviz
+from attnviz.base.errors import AttnvizError
+from tests.conftest import cells
 
 WIDTH, TOKENS, PLACES = 8, 6, 3
 
@@ -58,3 +64,46 @@ def test_module_that_is_called_attention_and_makes_no_map_is_said(second: nn.Mod
         model(torch.randn(2, TOKENS, WIDTH))
     assert [maps.module for maps in recording.maps] == ["first", "first"]
     assert recording.remarks == remarks
+
+
+HEADS = 2
+
+
+class Aside(nn.Module):
+    """Attention by torch's kernel, whose weights are also computed by hand."""
+
+    def __init__(self, kept: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.project, self.kept = nn.Linear(WIDTH, 3 * WIDTH), kept
+        self.visible = torch.ones(HEADS, TOKENS, TOKENS).tril(1).bool()
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = self.project(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        scores = queries @ keys.mT * queries.shape[-1] ** -0.5
+        self.weights = scores.masked_fill(~self.visible, -torch.inf).softmax(-1)
+        self.aside = self.kept(self.weights)
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=self.visible)
+        return mixed.transpose(1, 2).flatten(2)
+
+
+@torch.no_grad()
+def test_softmax_kept_aside_does_not_hide_the_attention_of_its_module() -> None:
+    model = nn.Sequential(Aside(lambda weights: weights), Aside(lambda weights: weights.mean(1)))
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, TOKENS, WIDTH))
+    assert [(maps.layer, maps.module, maps.heads) for maps in recording.maps] == [(0, "0", (0, 1)), (1, "1", (0, 1))]
+    for number, layer in enumerate(model):
+        window = cells(recording, number).window((0, 1), slice(0, TOKENS), slice(0, TOKENS))
+        assert isinstance(layer, Aside)
+        np.testing.assert_allclose(window.weights, layer.weights[0], atol=1e-6)
+    assert recording.remarks == (
+        "Not shown: a softmax beside the attention of 0 and 1 other module, which multiplies no values that were seen.",
+    )
+
+
+@torch.no_grad()
+def test_softmax_of_another_shape_beside_attention_still_is_attention_that_was_not_seen() -> None:
+    model = Aside(lambda weights: weights[..., :3].softmax(-1))
+    with pytest.raises(AttnvizError, match=r"multiplies no values that were seen \(1, 2, 6, 3\)"):  # noqa: SIM117
+        with attnviz.record(model):
+            model(torch.randn(1, TOKENS, WIDTH))

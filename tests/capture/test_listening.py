@@ -123,7 +123,7 @@ def test_every_name_that_capture_replaces_is_in_the_table() -> None:
     with pytest.raises(AttnvizError, match="was not called"), attnviz.record(nn.Linear(2, 2)):
         inside = state()
     assert all(inside[name] is not outside[name] for name in outside if " " in name)
-    assert len(patches()) == len([name for name in outside if " " in name]) == 3
+    assert len(patches()) == len([name for name in outside if " " in name]) == 4
 
 
 @torch.no_grad()
@@ -268,6 +268,37 @@ def test_crash_while_torch_is_patched_leaves_nothing(
         model(x)
     assert done == [moment]
     assert PATCHES.users == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stop", [False, True])
+def test_error_of_ours_is_a_refusal_at_the_end_of_the_block_that_says_where(
+    stop: bool, model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise IndexError("injected")
+
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.kernel_call", crash)
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.use_call", crash)
+    ran, expected = [], model(x)
+    refused = r"could not be read, by a fault of attnviz: IndexError: injected \(test_listening.py:\d+\)"
+    with pytest.raises(AttnvizError, match=refused) as raised, attnviz.record(model, stop=stop):
+        ran.append(model(x))
+    assert isinstance(raised.value.__cause__, IndexError)
+    assert stop or torch.equal(ran[0], expected)
+
+
+@torch.no_grad()
+def test_lack_of_memory_while_a_call_is_looked_at_stays_what_it_is(
+    model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.kernel_call", crash)
+    monkeypatch.setattr("attnviz.capture.hooks.torch_functions.use_call", crash)
+    with pytest.raises(MemoryError), attnviz.record(model):
+        model(x)
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--tokenizer", "words"), "unknown tokenizer 'words'; choose word, char, byte"),
         (("show", "Life", "--heads", "4"), "no head 4; there are 0-3"),
         (("show", "Life", "--layers", "1"), "no layer 1; there is only 0"),
-        (("show", "Life", "--queries", "0:2"), "there are 1, so 0:1 works"),
+        (("show", "Life", "--queries", "0:2"), "there are 1"),
         (("show", "Life", "--device", "gpu"), "unknown device 'gpu'; auto, cpu"),
         (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),
         (("show", "Life", "--num-heads", "0"), "--num-heads 0 is out of range"),
@@ -139,7 +140,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
         (
             ("heads", "Life", "-o", "x.svg"),
-            "no query sees two keys, so that no head has a number; a text of two tokens or more works",
+            "no query sees two keys, so no head has a number; give a text of two tokens or more",
         ),
         (("show", "Life", "-o", "folder.png"), "'folder.png' is a folder"),
         (("compare", "Life"), "nothing to compare; add --causal"),
@@ -292,3 +293,38 @@ def test_text_of_a_file_that_ends_like_a_recording_is_text(attnviz: Streams, in_
 def test_a_text_of_one_token_says_that_its_weight_must_be_one(attnviz: Streams) -> None:
     assert "Every query sees one key" in attnviz.run("show", "a")
     assert "Every query sees one key" not in attnviz.run("show", "a b", "--causal")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("show 'a b' --notes /dev/zero -o x.html", "is a pipe or a device; give a file of notes"),
+        ("heads 'a b' --effects /dev/zero", "is a pipe or a device; give a JSON file"),
+        ("heads --batch many.txt", "holds 10001 texts, and at most 10000 are run; attnviz survey"),
+        ("survey two.txt --model trained --window 1 -o s.safetensors", "--window 1 is out of range"),
+        (f"survey two.txt --model trained --token-class 'x={'(' * 5000}' -o s.safetensors", "nested too deeply"),
+        ("survey two.txt --model trained --token-class 'x=a{99999999999999999999}' -o s.safetensors", "no regular"),
+        (f"heads 'a b' --filter={'-' * 3000}>1", "is no test of a head"),
+        ("survey '' --model trained -o s.safetensors", "an empty name is no corpus"),
+    ],
+)
+def test_what_has_no_end_is_refused_in_one_line(
+    in_folder: Path, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("many.txt").write_text("a b\n" * 10_001)
+    Path("two.txt").write_text("a b\na b a\n")
+    assert main(shlex.split(line)) == 1
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(in_folder: Path) -> None:
+    command = [sys.executable, "-m", "attnviz", "show", "a b c", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0

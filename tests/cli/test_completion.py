@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
-from attnviz.cli.commands import main
+from attnviz.cli.commands import app, main
+from attnviz.cli.completion import complete_output
 from attnviz.metrics.metrics import METRICS
 from attnviz.text.samples import samples
 
@@ -51,3 +53,15 @@ def test_heads_of_a_recording_are_completed(in_folder: Path, capsys: pytest.Capt
     assert completed("show", "run.safetensors", "--heads", "0.0,") == ["0.0,0.0", "0.0,0.1"]
     Path("broken.safetensors").write_bytes(b"no recording")
     assert completed("show", "broken.safetensors", "--heads", "") == []
+
+
+@pytest.mark.parametrize(
+    "name", [r"ob\$(touch PWNED)", 'ob"', r"ob\"", "ob;touch PWN;", "ob`x`", "ob x", "ob\x1b[31m", "ob'", "ob*", "ob~"]
+)
+def test_a_folder_whose_name_a_shell_would_obey_is_not_completed(in_folder: Path, name: str) -> None:
+    for folder in (name, "obä-1.2_+,@"):
+        (in_folder / folder / "inside").mkdir(parents=True)
+    context = typer.Context(typer.main.get_command(app))
+    assert [each for each in complete_output(context, "ob") if each.endswith("/")] == ["obä-1.2_+,@/"]
+    assert complete_output(context, f"{name}/in") == []
+    assert "~/fig.png" in complete_output(context, "~/fig")

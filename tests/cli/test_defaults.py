@@ -64,7 +64,9 @@ def test_a_model_in_a_file_is_found_from_its_folder(attnviz: Streams, monkeypatc
     Path("attnviz.toml").write_text('model = "empty"\n')
     (below := Path("below")).mkdir()
     monkeypatch.chdir(below)
-    line = attnviz.refused("show", "a b")
+    attnviz.run("show", "a b", code=1)
+    said, line = attnviz.err.splitlines()
+    assert said.endswith(f"is set in {Path('..').resolve() / 'attnviz.toml'}")
     assert f"{Path('..').resolve() / 'empty'}" in line
 
 
@@ -73,7 +75,7 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
     Path("attnviz.toml").write_text("num-heads = 2\n")
     assert attnviz.run("show", "abcabc", "--model", "trained") == plain
     assert "head 0.2" not in attnviz.run("show", "a b")
-    assert "--num-heads means nothing" in attnviz.refused("show", "a", "--model", "trained", "--num-heads", "2")
+    assert "--num-heads does not apply" in attnviz.refused("show", "a", "--model", "trained", "--num-heads", "2")
 
 
 @pytest.mark.parametrize(
@@ -86,9 +88,9 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
         ("dpi = true", "dpi is True; give a whole number"),
         ("words = 3", "words is 3; give true or false"),
         ("dpi = 5", "--dpi 5 is out of range"),
-        ("theme = ", "is not valid TOML"),
-        ("\x00", "is not valid TOML"),
-        ("theme = " + "[" * 9_999, "is not valid TOML"),
+        ("theme = ", "is no TOML"),
+        ("\x00", "is no TOML"),
+        ("theme = " + "[" * 9_999, "is no TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it(attnviz: Streams, content: str, message: str) -> None:
@@ -141,7 +143,7 @@ def test_a_file_in_a_folder_has_no_model_fetched_but_a_user_and_a_variable_may(
 
 def test_a_file_too_long_is_refused_and_not_cut(attnviz: Streams) -> None:
     Path("attnviz.toml").write_text("#" * 1_000_001)
-    assert "longer than 1 MB" in attnviz.refused("config")
+    assert "longer than 256 kB" in attnviz.refused("config")
 
 
 def test_no_default_can_name_what_is_written_or_read() -> None:
@@ -154,3 +156,39 @@ def test_what_is_no_file_or_no_table_sets_nothing_and_is_not_waited_for(attnviz:
     assert attnviz.run("config").startswith("No defaults are set.\n")
     Path("pyproject.toml").write_text("tool = 'attnviz'\n")
     assert "tool.attnviz is not a table" in attnviz.refused("config")
+
+
+def test_a_model_of_a_folder_above_is_said_and_one_of_this_folder_is_not(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("attnviz.toml").write_text('model = "trained"\n')
+    attnviz.run("show", "a b")
+    assert attnviz.err == ""
+    (below := in_folder / "below").mkdir()
+    monkeypatch.chdir(below)
+    attnviz.run("show", "a b")
+    assert attnviz.err == f"attnviz: --model trained is set in {in_folder / 'attnviz.toml'}\n"
+    attnviz.run("show", "a b", "--model", "seeded")
+    assert "attnviz.toml" not in attnviz.err
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to give a file away")
+@pytest.mark.parametrize(("mode", "user", "read"), [(0o1777, 0, False), (0o755, 0, True), (0o755, 1234, False)])
+def test_a_file_of_another_user_is_not_read(
+    attnviz: Streams, in_folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int, user: int, read: bool
+) -> None:
+    (shared := in_folder / "shared").mkdir()
+    (shared / "attnviz.toml").write_text('theme = "drak"\n')
+    os.chown(shared / "attnviz.toml", 4321, 4321)
+    shared.chmod(mode)
+    monkeypatch.chdir(shared)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    attnviz.run("show", "a b", code=int(read))
+
+
+def test_keys_of_many_parts_are_refused_at_once(attnviz: Streams) -> None:
+    for part in ("a", '"a b"', "'.'", "a "):
+        Path("attnviz.toml").write_text(f"{part}." * 40_000 + "a = 1\n")
+        assert "a key of more than 32 parts" in attnviz.refused("show", "a b")
+    Path("attnviz.toml").write_text("size = " + "{a = " * 150 + "1" + "}" * 150 + "\n")
+    assert "nested too deeply" in attnviz.refused("show", "a b")

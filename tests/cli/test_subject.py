@@ -18,6 +18,7 @@ def files(in_folder: Path, recording: Recording) -> Path:
     header = json.dumps({"__metadata__": {"attnviz": json.dumps({"survey": {}})}}).encode()
     (in_folder / "survey.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     (in_folder / "effects.json").write_text('{"format": "attnviz effects", "version": 1}')
+    (in_folder / "picture.png").write_bytes(b"\x89PNG")
     (in_folder / "other.json").write_text("{}")
     (in_folder / "model").mkdir()
     (in_folder / "model" / "config.json").write_text("{}")
@@ -27,7 +28,15 @@ def files(in_folder: Path, recording: Recording) -> Path:
 
 KINDS = [
     ("Life is short", Kind.TEXT),
-    ("notes.txt", Kind.TEXT),  # of which there is none here
+    ("notes.txt", Kind.MISSING),
+    ("run.safetensor", Kind.MISSING),
+    ("./notes", Kind.MISSING),
+    ("/nowhere/notes", Kind.MISSING),
+    ("see notes.txt", Kind.TEXT),
+    ("and/or", Kind.TEXT),
+    ("/", Kind.FOLDER),
+    ("e.g.", Kind.TEXT),
+    ("picture.png", Kind.FILE),
     ("\0", Kind.TEXT),
     ("a" * 5000, Kind.TEXT),
     ("two words.npz", Kind.TEXT),
@@ -50,7 +59,7 @@ def test_kind_of_an_argument(files: Path, argument: str, kind: Kind) -> None:
     if kind in SHOWN:
         assert subject.shown() is subject
     else:
-        with pytest.raises(AttnvizError, match=r"; (use|give|--file|attnviz)") as refused:
+        with pytest.raises(AttnvizError, match=r"works|reads|takes|runs|draws|compares|records|give|use") as refused:
             subject.shown()
         assert "\n" not in str(refused.value)
 
@@ -72,3 +81,24 @@ def test_effects_are_known_by_every_command(files: Path, command: str, capsys: p
     assert main([command, "effects.json", *extra]) == 1
     said = "'effects.json' holds effects of heads; use attnviz heads TEXT --effects effects.json"
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("run.safetensor", "there is no file 'run.safetensor'; did you mean run.safetensors?"),
+        ("nope.txt", "there is no file 'nope.txt'; printf %s nope.txt | attnviz show - draws these words"),
+        ("picture.png", "'picture.png' is a picture; use attnviz.record(model)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["show", "heads", "explain"])
+def test_a_file_that_is_not_there_and_a_picture_are_no_text(
+    files: Path, command: str, argument: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, argument]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_a_picture_given_as_a_texts_file_is_called_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--file", "picture.png"]) == 1
+    assert "'picture.png' is a picture, and a text is read here" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Surveys of random numbers."""
 
+from typing import Any
+
 import numpy as np
 
 from attnviz.corpus.sums.examples import Examples, ExampleText
@@ -17,15 +19,21 @@ def numbers_of(texts: int, seed: int) -> TextNumbers:
     shape = texts, len(HEADS), len(METRICS)
     values = np.round(random.random(shape).astype(np.float32), 2).astype(np.float64)  # rounded, so that some are equal
     values[random.random(shape) < 0.2] = np.nan
+    places, sinks = random.integers(0, 5, shape) % 2, random.integers(0, 2, shape[:2])
+    weights: Any = random.random((texts, len(HEADS), 9)).astype(np.float32)
+    scores: Any = random.normal(size=(texts, len(HEADS), 9)).astype(np.float32)
+    pairs = random.integers(0, 9, (len(HEADS), 9))
+    entropies: Any = random.random((texts, len(HEADS), 4)).astype(np.float32)
+    rows = random.integers(0, 9, (len(HEADS), 4))
     return TextNumbers(
         values=values,
-        places=random.integers(0, 5, shape),
-        sinks=random.integers(0, 2, shape[:2]),
-        weights=random.random((texts, len(HEADS), 9)).astype(np.float32),
-        scores=random.normal(size=(texts, len(HEADS), 9)).astype(np.float32),
-        pairs=random.integers(0, 9, (len(HEADS), 9)),
-        entropies=random.random((texts, len(HEADS), 4)).astype(np.float32),
-        rows=random.integers(0, 9, (len(HEADS), 4)),
+        places=places,
+        sinks=sinks,
+        weights=weights * np.minimum(1, pairs / texts),  # no more than 1 a pair
+        scores=scores,
+        pairs=pairs,
+        entropies=entropies * (rows > 0),
+        rows=rows,
     )
 
 

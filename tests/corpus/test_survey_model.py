@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 import attnviz
 from attnviz.base.errors import AttnvizError
@@ -41,6 +41,36 @@ def test_a_model_and_its_tokenizer_give_what_batches_of_the_same_ids_give(tokeni
     assert (of_texts.texts, of_texts.tokens) == (of_batches.texts, of_batches.tokens)
     for name in ("entropy", "previous", "punctuation", "duplicate", "distance"):
         np.testing.assert_allclose(values(of_texts, name), values(of_batches, name), atol=1e-5)
+
+
+def tokenizer_of(model: Any, decoder: Any) -> Any:
+    """A tokenizer that cuts punctuation off, and decodes as told."""
+    inner = Tokenizer(model)
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer() if decoder is None else pre_tokenizers.ByteLevel()
+    inner.decoder = decoders.WordPiece() if decoder is None else decoder
+    build: Any = PreTrainedTokenizerFast
+    return build(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
+
+
+QUOTED = "It isn't well-known, e.g. here. He didn't say."
+
+
+def test_words_and_sentences_of_decoded_texts_are_left_out_where_these_are_others() -> None:
+    letters = [*pre_tokenizers.ByteLevel.alphabet()]
+    pieces = ["[PAD]", "[UNK]", *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    pieced = tokenizer_of(models.WordPiece(vocabulary, unk_token="[UNK]"), None)
+    by_bytes = tokenizer_of(models.BPE(vocabulary, [], unk_token="[UNK]"), decoders.ByteLevel())
+    model = BertModel(BertConfig(vocab_size=len(vocabulary), hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+    for tokenizer, is_known in ((pieced, False), (by_bytes, True)):
+        of_texts = attnviz.survey(model, tokenizer, [QUOTED])
+        encoded = dict(tokenizer([QUOTED], return_tensors="pt"))
+        of_batches = attnviz.survey(model, tokenizer, batches=[encoded])
+        assert set(of_batches.left_out) == (set() if is_known else {"block", "same-word", "sentence-start"})
+        for metric in of_batches.metrics:
+            np.testing.assert_allclose(
+                values(of_texts, metric.name), values(of_batches, metric.name), atol=1e-5, err_msg=metric.name
+            )
 
 
 class OwnModel(nn.Module):

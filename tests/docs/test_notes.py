@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.attention.modules import Attended, MultiHeadAttention, SelfAttention, SeparateHeads, dot_product
+from attnviz.attention.modules import AttentionOutput, MultiHeadAttention, SelfAttention, SeparateHeads, dot_product
 from attnviz.attention.softmax import masked_softmax, renormalized_softmax
 from attnviz.text.tokens import tokenize
 from tests.docs.printed_numbers import CAUSAL_WEIGHTS, SCORES, assert_prints
@@ -37,7 +37,7 @@ class Second:
         self.embedding = nn.Embedding(6, 3)
         self.features = self.embedding(torch.from_numpy(self.tokens.ids.copy())).detach()[None]  # (1, 6, 3)
         self.head = SelfAttention(3, QK_DIM, VALUE_DIM, bias=False, init="uniform")
-        self.call: Attended = self.head(self.features)
+        self.call: AttentionOutput = self.head(self.features)
         torch.manual_seed(123)  # cell 6
         self.uniform = SelfAttention(3, QK_DIM, bias=False, init="uniform")
         self.linear = SelfAttention(3, QK_DIM, bias=False)
@@ -271,13 +271,13 @@ class Fourth:
         torch.manual_seed(89)
         self.tokens = torch.randn(1, 3, 5)
         self.head = SelfAttention(5, 16, bias=False)
-        self.call: Attended = self.head(self.tokens)
+        self.call: AttentionOutput = self.head(self.tokens)
 
-    def again(self, **how: float) -> Attended:
+    def again(self, **how: float) -> AttentionOutput:
         """What the same weights compute in another way."""
         head = SelfAttention(5, 16, bias=False, **how)  # type: ignore[arg-type]
         head.load_state_dict(self.head.state_dict())
-        attended: Attended = head(self.tokens)
+        attended: AttentionOutput = head(self.tokens)
         return attended
 
 

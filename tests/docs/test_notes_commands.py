@@ -185,7 +185,7 @@ def test_tokens_among_others_are_numbered_with_them() -> None:
         ({"value_dim": -3}, r"value_dim -3 is out of range"),
         ({"qk_dim": 2, "embed_dim": 10}, r"embed_dim=10 is not divisible by num_heads=4"),
         ({"context": ""}, r"context has no tokens; give a text with at least one word"),
-        ({"context": " \n"}, r"context holds no tokens"),
+        ({"context": " \n"}, r"context has no tokens"),
         (
             {"context": "ja", "causal": True},
             r"causal=True needs queries and keys from one text; with context leave it out",

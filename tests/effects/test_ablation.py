@@ -163,7 +163,7 @@ def test_the_trained_models_heads_back_each_other_up() -> None:
     found = {row.name: round(effects.baseline + row.mean, 4) for row in effects.rows}
     assert round(effects.baseline, 4) == 0.9998
     assert found == {"0.0": 0.0092, "0.1": 0.9998, "1.0": 0.9990, "1.1": 0.9965, "1.0+1.1": 0.0020}
-    assert effects.beyond(effects["1.0+1.1"]) == pytest.approx(-0.9938, abs=1e-4)
+    assert effects.interaction(effects["1.0+1.1"]) == pytest.approx(-0.9938, abs=1e-4)
 
 
 def test_greedy_removal_takes_the_head_that_then_matters_most() -> None:
@@ -204,11 +204,14 @@ def test_a_head_is_replaced_by_its_mean_or_by_what_it_gives_on_another_text() ->
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3, so 1.3 works"),
+        ({"heads": ["5.0"]}, "no head '5.0'; layers 0-1 have heads 0-3; choose one as 1.3"),
         ({"metric": "los"}, "unknown metric 'los'; did you mean loss"),
         ({"metric": "loss"}, "the output has no logits of tokens"),
-        ({"top": 9}, "top=9 is out of range; 1 to 8 works"),
-        ({"by": IDS[:, :4]}, "the other text has another number of tokens"),
+        ({"top": 9}, "top=9 is out of range; give 1 to 8"),
+        ({"top": 3, "pairs": True}, "top removes one head after another, and no pairs"),
+        ({"top": 3, "sets": ["0", "1", "0+1.0"]}, "top=3 is out of range: 2 of these sets hold every head"),
+        ({"heads": ["9" * 5000 + ".0"]}, "no head '999"),
+        ({"by": IDS[:, :4]}, "that text has another number of tokens"),
     ],
 )
 def test_what_cannot_be_done_is_refused(options: dict[str, Any], message: str) -> None:

@@ -173,11 +173,11 @@ def test_the_model_is_as_it_was(fails: BaseException | None) -> None:
 
 def test_what_has_no_unembedding_or_none_that_heads_add_to_is_refused() -> None:
     bert = model_of("BertForMaskedLM", SMALL)
-    with pytest.raises(AttnvizError, match=r"no sum of what its heads add.*cls\.predictions\.transform"):
+    with pytest.raises(AttnvizError, match=r"not a sum of its heads' outputs.*cls\.predictions\.transform"):
         attnviz.logit_attribution(bert, IDS, TOKEN)
     with pytest.raises(AttnvizError, match="the output of BertModel has no logits of tokens"):
         attnviz.logit_attribution(bert.get_submodule("bert"), IDS, TOKEN)
-    with pytest.raises(AttnvizError, match="no token 50; 0 to 49 works"):
+    with pytest.raises(AttnvizError, match="no token 50; choose 0 to 49"):
         attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), IDS, 50)
     with pytest.raises(AttnvizError, match="2 texts at once"):
         attnviz.logit_attribution(model_of("GPT2LMHeadModel", GPT2), torch.cat([IDS, IDS]), TOKEN)

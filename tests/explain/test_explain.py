@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.explain.explain import STEPS, explain
-from attnviz.explain.formats import FORMATS, room, write
+from attnviz.explain.formats import FORMATS, line_width, write
 from attnviz.explain.markdown import escape
 from attnviz.explain.tables import Explanation, Matrix, Table, cut_table, keep_ends
 from attnviz.explain.terminal import explanation_lines
@@ -281,7 +281,7 @@ def test_cutting_keeps_both_ends_and_no_more_than_asked(count: int, most: int) -
 def test_no_line_is_wider_than_the_terminal(text: str, width: int) -> None:
     look = Look(width=width, colors=2**24)
     explanation = explain(
-        compute(text, causal=True, embed_dim=48, value_dim=None), line_width=room(".txt", look), look=look
+        compute(text, causal=True, embed_dim=48, value_dim=None), line_width=line_width(".txt", look), look=look
     )
     for line in explanation_lines(explanation):
         assert sum(cell_len(span.text) for span in line) <= width
@@ -355,7 +355,9 @@ def test_command_writes_what_the_library_gives(tmp_path: Path, capsysbinary: pyt
     assert main([*command, "--device", "cpu"]) == 0
     assert capsysbinary.readouterr().out.decode().strip() == str(target)
     look = Look(for_command_line=True)
-    expected = explain(compute(causal=True, qk_dim=None, value_dim=None), 1, line_width=room(".md", look), look=look)
+    expected = explain(
+        compute(causal=True, qk_dim=None, value_dim=None), 1, line_width=line_width(".md", look), look=look
+    )
     assert target.read_text(encoding="utf-8") == drawn(expected, ".md")
 
 
@@ -372,8 +374,8 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
         (["--step", "magic"], "unknown step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
-        (["--head", "0,1"], "--head '0,1' is not one head; 1 or 0.1 (layer.head) works"),
-        (["-o", "x.png"], "unknown suffix '.png'; .txt, .html or .md works"),
+        (["--head", "0,1"], "--head '0,1' is not one head; write it as 1 or 0.1 (layer.head)"),
+        (["-o", "x.png"], "unknown suffix '.png'; choose .txt, .html or .md"),
         (["--json"], "explain prints no JSON"),
     ],
 )
@@ -482,8 +484,8 @@ def test_what_is_moved_is_the_weight_times_the_norm_that_contributions_have(trai
         Example(trained.tokens.text), Selection(), values=True
     )
     expected = contributions(recording).maps[1].window((1,), slice(0, None), slice(0, None)).weights[0]  # type: ignore[attr-defined]
-    assert trained.moved is not None
-    np.testing.assert_allclose(trained.weights[1] * trained.moved[1], expected, rtol=1e-4, atol=1e-5)
+    assert trained.value_norms is not None
+    np.testing.assert_allclose(trained.weights[1] * trained.value_norms[1], expected, rtol=1e-4, atol=1e-5)
     assert f"= {expected[-1].max():.4f}" in step.examples[0]
 
 

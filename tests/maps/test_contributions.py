@@ -112,5 +112,5 @@ def test_a_report_names_contributions_and_the_check_of_their_sum(grouping: Group
 
 
 def test_an_unknown_quantity_is_refused() -> None:
-    with pytest.raises(AttnvizError, match="unknown of 'norms'; weights or contributions works"):
+    with pytest.raises(AttnvizError, match="unknown of 'norms'; choose weights or contributions"):
         ReportOptions(of="norms")

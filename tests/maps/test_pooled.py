@@ -94,7 +94,7 @@ def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
 def test_numbers_of_other_heads_or_keys_are_refused() -> None:
     maps = whole_maps()
     held = hold_numbers(maps)
-    assert replace(pooled_maps(maps), measured=held).measured is held
+    assert replace(pooled_maps(maps), metrics=held).metrics is held
     for wrong in (
         replace(held, sinks=held.sinks[:-1]),
         replace(held, sinks=held.sinks + KEYS),
@@ -102,7 +102,7 @@ def test_numbers_of_other_heads_or_keys_are_refused() -> None:
         replace(held, keys=held.keys + KEYS),
     ):
         with pytest.raises(AttnvizError, match=f"numbers that are not of {len(maps.heads)} heads over {KEYS} keys"):
-            replace(pooled_maps(maps), measured=wrong)
+            replace(pooled_maps(maps), metrics=wrong)
 
 
 def test_metrics_of_maps_that_were_not_measured_are_refused() -> None:
@@ -122,7 +122,7 @@ def pooled_with_own_cells(tmp_path: Path) -> PooledMaps:
     maps = own_cells()
     (fields,) = pool_heads((maps.weights[[head]], maps.visible[[head]]) for head in range(3))
     common = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
-    whole = PooledMaps(**common, **fields, measured=hold_numbers(maps))
+    whole = PooledMaps(**common, **fields, metrics=hold_numbers(maps))
     drawable(Recording(maps=(whole,), model="none")).save(tmp_path / "x.safetensors")
     [again] = load(tmp_path / "x.safetensors").maps
     assert isinstance(again, PooledMaps)
@@ -254,7 +254,7 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
 
 
 def pooled_recording(maps: DenseMaps) -> Recording:
-    return Recording(maps=(replace(pooled_maps(maps), measured=hold_numbers(maps)),), model="a model")
+    return Recording(maps=(replace(pooled_maps(maps), metrics=hold_numbers(maps)),), model="a model")
 
 
 def test_blocks_are_cells_whose_rows_are_those_of_the_tokens_joined() -> None:

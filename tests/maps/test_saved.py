@@ -150,8 +150,8 @@ def test_recording_read_back_equals_the_one_written(
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        (2.0, ["Warning: weights from 2 to 2 are", "Rows of weights sum to 1 to 14 and not to 1"]),
-        (-1.0, ["Warning: weights from -1 to -1 are", "Rows of weights sum to -7 to 1 "]),
+        (2.0, ["Warning: this file has weights from 2 to 2, and", "Rows of weights sum to 1 to 14 and not to 1"]),
+        (-1.0, ["Warning: this file has weights from -1 to -1, and", "Rows of weights sum to -7 to 1 "]),
         (0.0, ["Rows of weights sum to 0 to 1 and not to 1"]),
         (1 / KEYS, []),
     ],

@@ -94,7 +94,7 @@ def test_token_that_sees_nothing_is_made_of_itself() -> None:
 
 
 def test_refuses_cross_attention() -> None:
-    with pytest.raises(AttnvizError, match=r"self-attention .* reduce='mean' or max works"):
+    with pytest.raises(AttnvizError, match=r"self-attention .* use reduce='mean' or max here"):
         reduced([(dense_maps(), 0)], "rollout")
 
 
@@ -121,7 +121,7 @@ def test_refuses_a_share_out_of_range(residual: float) -> None:
 
 
 def test_unknown_method_lists_the_known() -> None:
-    with pytest.raises(AttnvizError, match="unknown reduce 'sum'; mean, max or rollout works"):
+    with pytest.raises(AttnvizError, match="unknown reduce 'sum'; choose mean, max or rollout"):
         reduced(two_layers(), "sum")
 
 
@@ -162,7 +162,7 @@ def test_what_reaches_a_token_without_a_residual_is_visible_however_little_it_is
 def test_rollout_refuses_more_tokens_than_matrices_of_them_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.metrics.combine.MAX_ROLLOUT_TOKENS", 3)
     monkeypatch.setattr(DenseMaps, "window", lambda *given: pytest.fail("allocated before it refused"))
-    with pytest.raises(AttnvizError, match="4 tokens are too many; up to 3 work, and reduce='mean' or max at any"):
+    with pytest.raises(AttnvizError, match="4 tokens are too many; give at most 3, or use reduce='mean' or max"):
         reduce_heads(two_layers(), "rollout")
 
 

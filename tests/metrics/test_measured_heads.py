@@ -176,9 +176,9 @@ def test_recordings_of_different_models_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sort", "inducton"], "unknown metric 'inducton'; did you mean induction? entropy, "),
+        (["--sort", "inducton"], "unknown metric 'inducton'; did you mean induction? Choose entropy, "),
         (["--sort", "pair"], "no head has the metric 'pair' here: it needs a pair of texts"),
-        (["--sort", "previous", "--top", "0"], "--top 0 leaves no head; 1 or more works"),
+        (["--sort", "previous", "--top", "0"], "--top 0 leaves no head; give 1 or more"),
         (["--layers", "7"], "no layer 7; there are 0-1"),
     ],
 )
@@ -245,7 +245,7 @@ def test_page_of_the_atlas_has_a_cell_a_head_with_its_number_and_pattern() -> No
 def test_table_says_what_its_columns_mean() -> None:
     look = Look(width=80)
     report = heads_report((known_recording(),), ReportOptions(sort="entropy", look=look, medium=LISTED))
-    assert report.remarks[0].startswith("Entropy: entropy of a row in bits; sink: on the key that receives most")
+    assert report.remarks[0].startswith("Entropy: entropy of a row in bits; sink: weight on the key that receives most")
 
 
 def test_document_lists_every_metric_and_every_pattern() -> None:

@@ -52,7 +52,9 @@ def test_show_and_heads_draw_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_explain_tells_what_its_run_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "as the toy had them" in printed(capsys, "explain", TEXT, "--head", "1.2", "--all").replace("\n", " ")
+    assert "captured in the forward pass of" in printed(capsys, "explain", TEXT, "--head", "1.2", "--all").replace(
+        "\n", " "
+    )
 
 
 def test_survey_sums_it_up_in_windows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

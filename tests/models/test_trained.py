@@ -195,7 +195,7 @@ def test_an_ablation_measures_a_text_where_an_earlier_copy_tells_the_next_token(
 ) -> None:
     assert main(["ablate", "the cat sat. the cat sat", "--model", "trained", "--sets", "1.0+1.1"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "loss 0.0001 with all; without heads 1.0+1.1 it rises to" in out
+    assert "loss is 0.0001 with all heads; without heads 1.0+1.1 it rises to" in out
     assert "(worse)" in out
     assert "Measured from the second “the” on (token 5)" in out
 

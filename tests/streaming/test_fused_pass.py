@@ -17,7 +17,7 @@ from attnviz.streaming import fused_pass
 from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.engine import overview_of
 from attnviz.streaming.factors import Factors
-from attnviz.streaming.fused_pass import expressible, overview_by_indicators, suits
+from attnviz.streaming.fused_pass import kernel_supports, overview_by_indicators, prefers_kernel
 from tests import room
 from tests.maps.examples import HEADS, KEYS, QUERIES, dense_of, factored, floats
 
@@ -167,19 +167,19 @@ def test_bfloat16_factors_are_right_to_two_roundings_and_commonly_better(causal:
 
 @cases
 def test_rules_that_the_kernel_follows_are_expressible(case: dict[str, Any]) -> None:
-    assert expressible(on_cpu(factored(**case)))
+    assert kernel_supports(on_cpu(factored(**case)))
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_other_rules_are_left_to_plain_tiles(case: dict[str, Any]) -> None:
-    assert not expressible(on_cpu(factored(**case)))
+    assert not kernel_supports(on_cpu(factored(**case)))
 
 
 def test_unlike_number_types_and_scales_below_zero_are_left_to_plain_tiles() -> None:
     queries, keys = torch.randn(2, 1, 5, 8).unbind()
-    assert expressible(DeviceFactors(queries, keys, (0,), 0.1))
-    assert not expressible(DeviceFactors(queries, keys.bfloat16(), (0,), 0.1))
-    assert not expressible(DeviceFactors(queries, keys, (0,), -0.1))
+    assert kernel_supports(DeviceFactors(queries, keys, (0,), 0.1))
+    assert not kernel_supports(DeviceFactors(queries, keys.bfloat16(), (0,), 0.1))
+    assert not kernel_supports(DeviceFactors(queries, keys, (0,), -0.1))
 
 
 def on_cuda(dtype: torch.dtype = torch.float32, features: int = 6, mask: Mask | None = None) -> DeviceFactors:
@@ -192,12 +192,12 @@ def on_cuda(dtype: torch.dtype = torch.float32, features: int = 6, mask: Mask | 
 
 def test_only_means_on_cuda_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fused_pass, "has_fused_attention", lambda *given: True)
-    assert not suits(on_cpu(factored()))
+    assert not prefers_kernel(on_cpu(factored()))
     with FakeTensorMode():
-        assert suits(on_cuda())
-        assert not suits(on_cuda(mask=Mask(window=3)))
+        assert prefers_kernel(on_cuda())
+        assert not prefers_kernel(on_cuda(mask=Mask(window=3)))
         monkeypatch.setattr(fused_pass, "has_fused_attention", lambda *given: False)
-        assert not suits(on_cuda())
+        assert not prefers_kernel(on_cuda())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -205,7 +205,7 @@ def test_only_means_on_cuda_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> 
 def test_on_cuda_the_overview_is_that_of_the_cpu(case: dict[str, Any]) -> None:
     factors = on_cpu(factored(**case))
     moved = replace(factors, queries=factors.queries.cuda(), keys=factors.keys.cuda())
-    assert suits(moved)
+    assert prefers_kernel(moved)
     expected, logsumexp = overview(factors, 7, 9)
     found, sums = overview(moved, 7, 9)
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-4 if "size" in case else 1e-5)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from attnviz.streaming.workers import side_by_side, spread
+from attnviz.streaming.workers import map_parallel, run_parallel
 from tests.patience import PATIENCE
 
 
@@ -26,7 +26,7 @@ def test_every_item_of_every_group_is_worked_on_and_two_groups_are_held_at_once(
             assert sum(1 for one, _ in done if one <= group - 2) == 5 * max(0, group - 1)
             yield group
 
-    spread(lambda group, item: done.append((group, item)), groups(), range(5), "testing")
+    run_parallel(lambda group, item: done.append((group, item)), groups(), range(5), "testing")
     assert sorted(done) == [(group, item) for group in range(4) for item in range(5)]
 
 
@@ -37,7 +37,7 @@ def test_threads_compute_on_one_processor_without_denormals_and_the_caller_is_le
         found.append((torch.get_num_threads(), float(torch.full((1,), 1e-39) * 1)))
 
     torch.set_flush_denormal(False)
-    spread(work, [0], range(3), "testing")
+    run_parallel(work, [0], range(3), "testing")
     assert found == [(1, 0.0)] * 3
     assert torch.get_num_threads() == threads
     assert float(torch.full((1,), 1e-39) * 1) > 0
@@ -49,7 +49,7 @@ def test_what_is_raised_in_a_thread_ends_all_of_them_and_reaches_the_caller() ->
 
     before = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
-        spread(work, range(3), range(1000), "testing")
+        run_parallel(work, range(3), range(1000), "testing")
     assert threading.active_count() == before
 
 
@@ -62,5 +62,5 @@ def test_what_is_found_side_by_side_is_in_the_order_of_its_items_and_of_threads_
         together.wait()  # ends where as many threads are at work
         return item, torch.get_num_threads(), torch.is_inference_mode_enabled()
 
-    assert side_by_side(work, range(4)) == [(item, 1, True) for item in range(4)]
+    assert map_parallel(work, range(4)) == [(item, 1, True) for item in range(4)]
     assert torch.get_num_threads() == threads

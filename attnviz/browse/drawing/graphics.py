@@ -131,7 +131,7 @@ def escapes(line: Line, y: int, character: tuple[int, int], protocol: Protocol) 
     )
 
 
-def cleared(y: int) -> str:
+def clear_escape(y: int) -> str:
     """Returns the escape sequence that deletes kitty's pictures on a line; text overwrites sixels by itself."""
     return f"\x1b_Ga=d,d=Y,y={y + 1},q=2\x1b\\"
 

@@ -7,7 +7,7 @@ from attnviz.browse.session.state import State
 MAX_PLACES = 100
 
 
-def remembered(before: State, after: State) -> State:
+def with_history(before: State, after: State) -> State:
     """Returns the state after a move, with the place before it in its history if the place changed."""
     if _place(before) == _place(after) or (before.past, before.future) != (after.past, after.future):
         return after

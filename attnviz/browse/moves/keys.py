@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find
-from attnviz.browse.moves.history import go_back, go_forward, remembered
+from attnviz.browse.moves.history import go_back, go_forward, with_history
 from attnviz.browse.moves.layout import help_pages
 from attnviz.browse.moves.marking import combine_marked, mark, subtract
 from attnviz.browse.moves.moving import (
@@ -86,7 +86,7 @@ def press(screen: Screen, state: State, key: str) -> State:
     if binding is None or not screen.size.enough:
         return state
     before = replace(state, message="")
-    return remembered(before, settle(screen, binding.press(screen, before, key)))
+    return with_history(before, settle(screen, binding.press(screen, before, key)))
 
 
 def _history(screen: Screen, state: State, key: str) -> State:

@@ -43,7 +43,7 @@ def written_place(screen: Screen, state: State) -> str:
         parts.append(("direction", "from"))
     if view.steps != "sqrt":
         parts.append(("scale", view.steps))
-    if view.own:
+    if view.own_scale:
         parts.append(("limits", "head"))
     return "#" + "&".join(f"{name}={quote(value, safe=READABLE).replace('%20', '+')}" for name, value in parts)
 
@@ -119,7 +119,7 @@ def _with_look(screen: Screen, state: State, words: dict[str, str]) -> State:
         view = replace(view, filter=words["filter"])
     if "scale" in words:
         view = replace(view, steps=SCALES.get(words["scale"], view.steps))
-    return replace(state, view=replace(view, own=words.get("limits") == "head", mean=words.get("pool") == "mean"))
+    return replace(state, view=replace(view, own_scale=words.get("limits") == "head", mean=words.get("pool") == "mean"))
 
 
 def _with_heads(screen: Screen, state: State, words: dict[str, str]) -> tuple[State, bool]:

@@ -29,7 +29,7 @@ def toggle(screen: Screen, state: State, key: str) -> State:
         "v": lambda: replace(view, scores=not view.scores, difference=False),
         "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
         "p": lambda: replace(view, mean=not view.mean),
-        "c": lambda: replace(view, own=not view.own),
+        "c": lambda: replace(view, own_scale=not view.own_scale),
     }[key]()
     return replace(state, view=toggled)
 

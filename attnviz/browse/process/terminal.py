@@ -11,8 +11,13 @@ from typing import Any, TextIO
 
 ASK_ATTRIBUTES = "\x1b[c"
 ATTRIBUTES = re.compile(r"\x1b\[\?([\d;]{1,99})c")
-BEGUN_ATTRIBUTES = re.compile(r"\x1b\[\?[\d;]{0,99}$")
-HUGE_NUMBER = re.compile(r"(\x1b\[[<=>?]?(?:\d{1,6}[;:])*)\d{7,}")  # no key, place or character has such a number
+LONG_ANSWER = re.compile(r"\x1b\[[<=>?]?[\d;:]{100,}[ -/]*[@-~]?")  # far longer than any key
+BEGUN_ANSWER = re.compile(r"\x1b\[[<=>?][\d;:]{0,100}")  # as much of it as tells that it is long
+# What a terminal tells of itself (OSC, DCS, APC), up to any control character, so that Esc ends it wherever it is cut.
+STRING = r"(\x1b(?:\]\d{1,4};|P[\d;]{0,16}[>$+!|{]|_G))[^\x00-\x1f\x7f]*"
+WHOLE_STRING = re.compile(STRING + r"(?:\x07|\x1b\\|(?=\x1b[^\\]|[\x00-\x06\x08-\x1a\x1c-\x1f\x7f]))")
+BEGUN_STRING = re.compile(STRING + r"(\x1b?)$")
+HUGE_NUMBER = re.compile(r"(\x1b\[[<=>?]?(?:\d{1,6}[;:])*)\d{7,}")  # in an escape: no key, no place and no character
 
 
 class ToleratedStream:
@@ -70,14 +75,24 @@ class KeyDecoder:
         return re.sub(HUGE_NUMBER, r"\g<1>0", self._keys(self.decoder.decode(content, final), final))
 
     def _keys(self, text: str, final: bool) -> str:
-        """Returns the text without the terminal's answers; an incomplete answer waits for its end."""
-        text, self.begun = self.begun + text, ""
+        """The text without answers; one that has begun waits for its end."""
+        text, self.begun = re.sub(WHOLE_STRING, "", self.begun + text), ""
         for answer in re.finditer(ATTRIBUTES, text):
             self.answered(answer.group(1).split(";"))
         text = re.sub(ATTRIBUTES, "", text)
-        if not final and (begun := re.search(BEGUN_ATTRIBUTES, text)):
-            text, self.begun = text[: begun.start()], begun.group()
-        return text
+        if not final:
+            text, self.begun = _without_begun(text)
+        return re.sub(LONG_ANSWER, "", text)
+
+
+def _without_begun(text: str) -> tuple[str, str]:
+    """Returns the text before an answer that has no end yet, and as much of the answer as tells what it is."""
+    if string := BEGUN_STRING.search(text):
+        return text[: string.start()], string.group(1) + string.group(2)
+    start = text.rfind("\x1b[")
+    if start >= 0 and (answer := BEGUN_ANSWER.match(text, start)) and not text[answer.end() :].strip("0123456789;:"):
+        return text[:start], answer.group()
+    return text, ""
 
 
 def hang_up() -> None:

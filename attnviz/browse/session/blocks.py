@@ -56,14 +56,14 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
         rows: the units of the queries, and the span of them that is shown.
         columns: the units of the keys, and the span of them that is shown.
     """
-    cells = joined(head.maps, head.number, view.scores, rows, columns)
+    cells = unit_values(head.maps, head.number, view.scores, rows, columns)
     if not view.difference or head.partner is None:
         return cells
-    theirs = joined(head.partner, head.number, view.scores, rows, columns)
+    theirs = unit_values(head.partner, head.number, view.scores, rows, columns)
     return CellBlock(theirs.values - cells.values, cells.visible | theirs.visible)
 
 
-def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> CellBlock:
+def unit_values(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> CellBlock:
     """Returns the weights or scores between units; a unit of several tokens has no score (NaN).
 
     Args:
@@ -73,11 +73,11 @@ def joined(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side)
         rows: the units of the queries, and the span of them that is shown.
         columns: the units of the keys, and the span of them that is shown.
     """
-    window = joined_window(maps, number, rows, columns)
+    window = unit_window(maps, number, rows, columns)
     return CellBlock((window.scores if scores else window.weights)[0], window.visible)
 
 
-def joined_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
+def unit_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Window:
     """Returns the weights and scores between units of one head.
 
     Args:
@@ -109,7 +109,7 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
     return CellBlock((found.mean if mean else found.maximum)[0], found.visible)
 
 
-def pooled(
+def pooled_blocks(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
     """Returns a block of each of several heads of one call, in at most ``height`` x ``width`` cells.
@@ -135,7 +135,7 @@ def pooled(
     return [CellBlock(*of_head) for of_head in zip(values, np.broadcast_to(visible, values.shape), strict=True)]
 
 
-def sampled(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
+def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
     """Returns a preview of a block: each row of cells shows one query exactly; in the longest maps rows share a query.
 
     Args:
@@ -207,7 +207,7 @@ class RefinedBlock:
     def __post_init__(self) -> None:
         count = self.queries.stop - self.queries.start
         self._edges: list[int] = (self.queries.start + block_edges(count, min(self.height, count))).tolist()
-        self.cells: CellBlock = sampled(self.head, self.view, self.queries, self.keys, self.height, self.width)
+        self.cells: CellBlock = preview_block(self.head, self.view, self.queries, self.keys, self.height, self.width)
         self.done = 0
 
     @property
@@ -228,7 +228,7 @@ class RefinedBlock:
     def advance(self) -> None:
         """Pools the next row of cells from all its queries."""
         rows = slice(self._edges[self.done], self._edges[self.done + 1])
-        [cells] = pooled([self.head], self.view, rows, self.keys, 1, self.width)
+        [cells] = pooled_blocks([self.head], self.view, rows, self.keys, 1, self.width)
         values, visible = self.cells.values.copy(), self.cells.visible.copy()
         values[self.done], visible[self.done] = cells.values[0], cells.visible[0]
         self.cells = CellBlock(values, visible)  # replaced, not changed: another thread may be drawing the old one

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.session.blocks import joined, joined_window, unit_cells
+from attnviz.browse.session.blocks import unit_cells, unit_values, unit_window
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import Direction, View
@@ -94,10 +94,10 @@ class QueryRows:
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
         places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        window = joined_window(maps, number, *places)
+        window = unit_window(maps, number, *places)
         change, partner = None, self.heads.partner(maps)
         if partner is not None:
-            change = joined(partner, number, False, *places).values[0] - window.weights[0, 0]
+            change = unit_values(partner, number, False, *places).values[0] - window.weights[0, 0]
         return QueryRow(window.weights[0, 0], window.scores[0, 0], change, window.visible[0])
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pool, pooled, unit_cells
+from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pool, pooled_blocks, unit_cells
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.ranking import Ranking
@@ -49,7 +49,7 @@ class Session(InspectedHeads):
         ranking: the metrics of the heads.
         thumbnails: every head in few cells.
         token_rows: one token in every head.
-        wanted: the blocks on the screen that are still to be refined; emptied before each screen is drawn.
+        unfinished: the blocks on the screen that are still to be refined; emptied before each screen is drawn.
 
     Raises:
         AttnvizError: if the heads, queries or keys of the two recordings do not correspond, or what is selected is not
@@ -75,7 +75,7 @@ class Session(InspectedHeads):
         self.weights = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
-        self.wanted: list[RefinedBlock] = []
+        self.unfinished: list[RefinedBlock] = []
         self._query_rows = QueryRows(self)
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
@@ -141,7 +141,7 @@ class Session(InspectedHeads):
         large = area * self.inspected(head).cost > MAX_POOLED_CELLS
         if large and not fits and units[0].plain and units[1].plain:
             return self._refined(head, view, queries, keys, height, width)
-        shown = replace(view, steps="sqrt", own=False, order=None, ascending=False)
+        shown = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
         key = (head, shown, rows.start, rows.stop, columns.start, columns.stop, height, width)
         return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
 
@@ -165,7 +165,7 @@ class Session(InspectedHeads):
     def _scale(self, view: View, shown: list[CellBlock]) -> ColorScale:
         """Returns the colour scale with the default colormap."""
         quantity = self.quantity(view)
-        if not shown or (quantity is PERCENT and not view.own and not view.mean):
+        if not shown or (quantity is PERCENT and not view.own_scale and not view.mean):
             high = 1.0
         else:
             blank = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), 1)
@@ -197,8 +197,8 @@ class Session(InspectedHeads):
         """Returns the cells of a large block as far as they are computed, and queues the rest for refinement."""
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
         block = self._blocks.get(key, lambda: RefinedBlock(self.inspected(head), view, queries, keys, height, width))
-        if not block.finished and block not in self.wanted:
-            self.wanted.append(block)
+        if not block.finished and block not in self.unfinished:
+            self.unfinished.append(block)
         return block.cells
 
     def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
@@ -207,7 +207,7 @@ class Session(InspectedHeads):
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.plain and column_units.plain and not fits:
             spans = row_units.part(rows).token_span, column_units.part(columns).token_span
-            [cells] = pooled([self.inspected(head)], view, *spans, height, width)
+            [cells] = pooled_blocks([self.inspected(head)], view, *spans, height, width)
             return cells
         cells = unit_cells(self.inspected(head), view, (row_units, rows), (column_units, columns))
         return pool(cells, height, width, mean=means(view))

@@ -59,7 +59,7 @@ class View:
         words: give the tokens of a word, or of another group, one row and one column.
         difference: show the other recording minus this one.
         mean: pool cells by their mean instead of their maximum.
-        own: give each head a colour scale of its own.
+        own_scale: give each head a colour scale of its own.
         order: the metric that heads are sorted by; ``None`` for the order of layers.
         ascending: sort the smallest number first.
         filter: words that must all hold for a listed head, as `head_filter` reads them.
@@ -71,7 +71,7 @@ class View:
     words: bool = False
     difference: bool = False
     mean: bool = False
-    own: bool = False
+    own_scale: bool = False
     order: str | None = None
     ascending: bool = False
     filter: str = ""

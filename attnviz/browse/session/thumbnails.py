@@ -1,6 +1,6 @@
 """Computes thumbnails, whole heads in few cells, a slice at a time."""
 
-from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pooled
+from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pooled_blocks
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import View
@@ -61,7 +61,7 @@ class HeadThumbnails:
             return missing[:1]
         most = max(1, MAX_THUMBNAIL_CELLS // (whole[0].stop * whole[1].stop))
         batch = [head for head in missing if self.heads.heads[head][0] is maps][:most]
-        cells = pooled([self.heads.inspected(head) for head in batch], view, *whole, pixels, pixels)
+        cells = pooled_blocks([self.heads.inspected(head) for head in batch], view, *whole, pixels, pixels)
         for head, each in zip(batch, cells, strict=True):
             self._kept.keep((head, *key), each)
         return batch

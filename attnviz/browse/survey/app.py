@@ -29,7 +29,7 @@ from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.lines import Line, fit
 from attnviz.report.picture.look import Look
 from attnviz.report.survey.surveyed_heads import ChosenExample
-from attnviz.text.tokens import start_of
+from attnviz.text.tokens import first_words
 
 BESIDE = 120  # columns; on a screen as wide the card is beside the list
 Record = Callable[[str], Recording]
@@ -150,7 +150,7 @@ class SurveyBrowser(Application[OpenedText]):
             table.add_column(Text(name + marked.get(name, ""), justify="right"))
         for row in view.rows:
             name, pattern, *numbers = view.cells(row)
-            cells = [Text(name), Text(start_of(printable(pattern), PATTERN_COLUMNS))]
+            cells = [Text(name), Text(first_words(printable(pattern), PATTERN_COLUMNS))]
             table.add_row(*cells, *(Text(number, justify="right") for number in numbers))
         table.move_cursor(row=min(place, len(view.rows) - 1))
         survey = view.survey
@@ -230,7 +230,7 @@ class SurveyBrowser(Application[OpenedText]):
         tokens = self.view.survey.examples.texts[example.id].tokens
         label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
         before = f"{example.said:<8} {example.value:6.2f}  {label}  "
-        return printable(before + start_of(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(before))))
+        return printable(before + first_words(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(before))))
 
     def on_data_table_row_highlighted(self) -> None:
         """Draws the card of the newly chosen head."""
@@ -352,7 +352,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.look_at(replace(self.view, filter=event.value.strip()))
         else:
             self.pointed = True
-            self.look_at(replace(self.view, asked=event.value.strip()))
+            self.look_at(replace(self.view, axis_names=event.value.strip()))
 
     def save_as(self, path: Path) -> None:
         """Saves the points, or the card of the chosen head, as a picture."""

@@ -15,7 +15,7 @@ from attnviz.report.heads.head_columns import METRIC_QUANTITIES
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Report
-from attnviz.report.survey.survey_card import survey_card_report, telling_metric
+from attnviz.report.survey.survey_card import clearest_metric, survey_card_report
 from attnviz.report.survey.surveyed_heads import ChosenExample, chosen_axes, chosen_examples
 from attnviz.text.selection import Selection
 
@@ -32,7 +32,7 @@ class SurveyView:
         sort: the metric that heads are sorted by; ``None`` for the order of layers.
         ascending: sort the smallest number first.
         filter: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them; "" for all.
-        asked: the names of the metrics across and up, as ``--axes`` takes them; "" for the first two.
+        axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" for the first two.
     """
 
     survey: Survey
@@ -40,7 +40,7 @@ class SurveyView:
     sort: str | None = None
     ascending: bool = False
     filter: str = ""
-    asked: str = ""
+    axis_names: str = ""
 
     @cached_property
     def table(self) -> HeadFrame:
@@ -72,7 +72,7 @@ class SurveyView:
         Raises:
             AttnvizError: if there are not two, or the survey lacks one.
         """
-        axes = chosen_axes(self.survey, self.asked or None)
+        axes = chosen_axes(self.survey, self.axis_names or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
             raise AttnvizError(f"points need two metrics, across and up; give '{self.numbers[0]},{self.numbers[1]}'")
         return axes[0], axes[1]
@@ -105,7 +105,7 @@ class SurveyView:
 
     def shown_by(self, row: HeadRow) -> str:
         """Returns the metric by which a head's examples are chosen."""
-        return self.sort or telling_metric(self.survey, self.place(row))
+        return self.sort or clearest_metric(self.survey, self.place(row))
 
     def command(self, file: str, row: HeadRow | None) -> str:
         """Returns the command that draws a head's card, or the points if ``row`` is ``None``, as a figure."""

@@ -49,13 +49,13 @@ WRITTEN = {
 }
 
 
-def written(key: str) -> str:
+def key_label(key: str) -> str:
     """Returns a key as the last line and the palette write it."""
     return WRITTEN.get(key, key)
 
 
 def _hint(key: str, does: str) -> Hint:
-    return Hint(key, written(key), does)
+    return Hint(key, key_label(key), does)
 
 
 HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quit"), _hint("escape", "back")

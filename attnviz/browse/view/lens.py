@@ -14,7 +14,7 @@ from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, Sized, Words
 from attnviz.browse.view.legends import quantity_text
-from attnviz.browse.view.text_pane import ShadedTokens, text_pane, token_at, told_apart
+from attnviz.browse.view.text_pane import ShadedTokens, text_pane, token_at, unique_label
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
@@ -56,7 +56,7 @@ class LaidOutLens:
             few = [CellBlock(row.values[None], row.visible[None]) for row in found[:32]]
             return session.scale(view, few, self.state.theme)
         high = max((row.largest for row in found), default=0.0) or 1.0
-        usual = session.scale(replace(view, own=False), [], self.state.theme)
+        usual = session.scale(replace(view, own_scale=False), [], self.state.theme)
         return replace(usual, high=high, low=high * LOG_RANGE * (view.steps == "log"))
 
     def row(self, head: int) -> TokenRow | None:
@@ -213,7 +213,7 @@ def _strip(lens: LaidOutLens, of: TokenRow | None, here: bool) -> tuple[Box, ...
 
 def _named(lens: LaidOutLens, axis: int, place: int) -> str:
     """Returns a token of the lens's axis, 0, or of the other, 1; its number too if another token has the same text."""
-    return told_apart(lens.units[axis], place)
+    return unique_label(lens.units[axis], place)
 
 
 def _number(lens: LaidOutLens, row: TokenRow, place: int) -> str:

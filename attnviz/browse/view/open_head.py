@@ -18,8 +18,8 @@ from attnviz.browse.moves.layout import (
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, PictureArea, Sized, Words
+from attnviz.browse.view.head_layout import OpenHead, lay_out
 from attnviz.browse.view.legends import preview
-from attnviz.browse.view.opened import OpenHead, lay_out
 from attnviz.browse.view.side_pane import listed_heads, side_lines
 from attnviz.browse.view.text_pane import text_pane, token_at
 from attnviz.maps.heads import tokens_of
@@ -56,7 +56,7 @@ def _title(head: OpenHead) -> str:
 def _status(head: OpenHead) -> Box:
     """Composes the status: the progress of a preview, the size of a cell, and the part of the map on the screen."""
     spans = head.pane.queries.span, head.pane.keys.span
-    on_map = [block for block in head.screen.session.wanted if (block.queries, block.keys) == spans]
+    on_map = [block for block in head.screen.session.unfinished if (block.queries, block.keys) == spans]
     place = Words(place_status(head))
     return Beside((Words(preview(on_map), style="bold"), place))
 

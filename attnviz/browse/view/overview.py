@@ -21,7 +21,7 @@ LEGEND_COLUMNS = 12
 def overview_body(screen: Screen, state: State) -> Body:
     """Composes the rows of tiles on the screen."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
-    session.wanted += session.thumbnails.unfinished(grid.on_screen(state.top), state.view, grid.pixels)
+    session.unfinished += session.thumbnails.unfinished(grid.on_screen(state.top), state.view, grid.pixels)
     scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
     rows = grid.rows[state.top : state.top + grid.shown]
     boxes = tuple(Beside((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
@@ -42,7 +42,7 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
     """Returns the colour scale of all thumbnails that are computed."""
     computed = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded)]
     cells = [each for each in computed if each is not None]
-    return session.scale(replace(state.view, own=False), cells, state.theme)
+    return session.scale(replace(state.view, own_scale=False), cells, state.theme)
 
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
@@ -59,7 +59,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     if block is None:
         empty = (Words("", grid.width),) * (grid.height - 2)
         return Below((title, Words("…", grid.width, "dim"), *empty))
-    if state.view.own:
+    if state.view.own_scale:
         scale = session.scale(state.view, [block], state.theme)
     gap = Below((Words(" "),) * (grid.height - 1))
     return Below((title, Beside((_thumbnail(screen, block, grid, scale), gap))))
@@ -102,11 +102,11 @@ def _number(session: Session, state: State, head: int) -> str:
 
 def _status(screen: Screen, state: State, grid: Tiles, shown: tuple[Words, Box, Words]) -> Box:
     """Composes the status: the progress of a preview, the chosen head, and the legend."""
-    before = preview(screen.session.wanted)
+    before = preview(screen.session.unfinished)
     low, _, high = shown
     colors: tuple[Box, ...] = shown
     width = screen.size.width - LEGEND_COLUMNS - cell_len(low.text) - cell_len(high.text)
-    if state.view.own:
+    if state.view.own_scale:
         own = "one scale per head"
         colors, width = (Words(own),), screen.size.width - len(own)
     return Beside(

@@ -70,7 +70,7 @@ def described(screen: Screen, state: State) -> str:
     parts = [f"change of {named}" if view.difference else "scores" if view.scores else named]
     parts += [
         view.steps if view.steps != "sqrt" and not view.scores and not view.difference else "",
-        "own scale" if view.own else "",
+        "own scale" if view.own_scale else "",
         "mean" if view.mean else "",
     ]
     parts += [screen.session.by if view.words else "", "" if view.special else "no special"]

@@ -10,9 +10,9 @@ from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.session import means
 from attnviz.browse.view.boxes import Beside, Box, Cells, ShareBar, Words
+from attnviz.browse.view.head_layout import OpenHead
 from attnviz.browse.view.legends import legend, quantity_text
-from attnviz.browse.view.opened import OpenHead
-from attnviz.browse.view.text_pane import told_apart
+from attnviz.browse.view.text_pane import unique_label
 from attnviz.browse.view.why import why_lines
 from attnviz.report.picture.panels import PERCENT
 
@@ -165,7 +165,7 @@ def _key_line(head: OpenHead, key: int, most: float) -> Box:
         (
             Words(f"{'▸' if here else ' '}{number} ", style="bold" if here else ""),
             ShareBar(value, most, BAR_WIDTH, "" if here else "dim"),
-            Words(f" {told_apart(head.keys, key)}", 1 + width, "bold" if here else ""),
+            Words(f" {unique_label(head.keys, key)}", 1 + width, "bold" if here else ""),
         )
     )
 

@@ -94,7 +94,7 @@ def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
     return lines[first : first + most]
 
 
-def told_apart(units: Units, place: int) -> str:
+def unique_label(units: Units, place: int) -> str:
     """Returns a token's text, with its number if another token has the same text."""
     label = units.labels[place]
     return f"{label} {units.starts[place]}" if label in _repeated(units) else label

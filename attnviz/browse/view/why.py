@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.browse.view.boxes import Beside, Box, ShareBar, Words
-from attnviz.browse.view.opened import OpenHead
+from attnviz.browse.view.head_layout import OpenHead
 
 BAR_WIDTH = 4  # columns
 NO_FACTORS = "This recording holds weights, but no queries and keys; record it with --factored to keep them."

@@ -19,12 +19,12 @@ from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, pick_heads
 from attnviz.capture.flow.sites import CallSite
+from attnviz.maps.captured_metrics import CapturedMetrics, joined_metrics
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
-from attnviz.maps.held_numbers import HeldNumbers, joined_numbers
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.pooled import PooledMaps, pool_heads
-from attnviz.maps.seen_cells import seen_by, shared_or_each
+from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import hold_numbers
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
@@ -160,7 +160,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if len(calls) > 1:
         joined |= {name: _joined_seen(calls, item, name) for name in fields if name in SEEN_ARRAYS}
     if fields.get("measured") is not None:
-        joined["measured"] = joined_numbers(call.fields[item]["measured"] for call in calls)
+        joined["measured"] = joined_metrics(call.fields[item]["measured"] for call in calls)
     return first.held_as(**shared, **fields | joined)
 
 
@@ -171,14 +171,14 @@ def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[s
     _refuse_infinite(weights.sum(), site)
     visible = np.ascontiguousarray(maps.visible.cpu().numpy())
     return [
-        {"scores": scores[item], "weights": weights[item], "visible": shared_or_each(visible[item])}
+        {"scores": scores[item], "weights": weights[item], "visible": shared_or_per_head(visible[item])}
         for item in range(len(scores))
     ]
 
 
 def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
     """What ``PooledMaps`` hold, one a text; single cells are in memory for one head at a time, and measured there."""
-    numbers: list[list[HeldNumbers]] = []
+    numbers: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
         for head in heads:
@@ -191,13 +191,13 @@ def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextT
             yield weights, visible
 
     pooled = pool_heads(weights_and_visible())
-    of_texts = map(joined_numbers, zip(*numbers, strict=True))
+    of_texts = map(joined_metrics, zip(*numbers, strict=True))
     return [text | {"measured": measured} for text, measured in zip(pooled, of_texts, strict=True)]
 
 
 def _measured(
     scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
-) -> HeldNumbers:
+) -> CapturedMetrics:
     """The metrics of one head's cells."""
     maps = DenseMaps(
         layer=site.layer,
@@ -333,8 +333,8 @@ def _numbers(values: Tensor) -> FloatArray:
 
 def _joined_seen(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
     """What the heads of several calls see of one text."""
-    return shared_or_each(
-        [seen_by(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]
+    return shared_or_per_head(
+        [visible_to_heads(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]
     )
 
 

@@ -12,7 +12,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS, Window
 from attnviz.maps.pooled import PooledMaps
-from attnviz.maps.seen_cells import shape_to_hold
+from attnviz.maps.visibility import joint_shape
 from attnviz.text.tokens import Tokens
 
 SAME = 1e-2  # how far weights of a row may differ that is computed again
@@ -177,7 +177,7 @@ class StepRows:
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         seen = [call.fields[item]["visible"] for call, _ in self.calls if call.held_as is DenseMaps]
-        visible = np.zeros(shape_to_hold(seen, shape), dtype=bool)
+        visible = np.zeros(joint_shape(seen, shape), dtype=bool)
         for call, place in self.calls:
             part = cells_of(call, item)
             rows = slice(place.row, place.row + call.shape[2])

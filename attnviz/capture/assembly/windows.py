@@ -13,7 +13,7 @@ from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.flow.token_places import Origin
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
-from attnviz.maps.seen_cells import shape_to_hold
+from attnviz.maps.visibility import joint_shape
 
 NOT_A_TOKEN = -1  # padding that a window was filled up with
 FILLED_UP = "windows were filled up with padding, whose share of a row is not shown, so that it sums to less than 1"
@@ -151,7 +151,7 @@ def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
     weights, here = np.zeros_like(scores), np.flatnonzero(windows.texts == text).tolist()
-    visible = np.zeros(shape_to_hold([call.fields[window]["visible"] for window in here], scores.shape), dtype=bool)
+    visible = np.zeros(joint_shape([call.fields[window]["visible"] for window in here], scores.shape), dtype=bool)
     for window in here:
         fields = call.fields[window]
         rows, columns = windows.queries[window], windows.keys[window]

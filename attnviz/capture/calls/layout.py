@@ -7,12 +7,23 @@ features are heads, those that weights and values share are texts, those of the 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Literal
 
 from torch import Tensor
 
-from attnviz.capture.flow.axes import FEATURES, MAX_REMEMBERED, UNKNOWN, Axes, label_of, size_of
+from attnviz.capture.flow.axes import (
+    FEATURES,
+    MAX_REMEMBERED,
+    TOKENS,
+    UNKNOWN,
+    Axes,
+    axis_of,
+    is_all,
+    label_of,
+    size_of,
+)
 from attnviz.capture.flow.nodes import Use
 
 Role = Literal["batch", "heads", "queries", "keys", "features"]
@@ -81,6 +92,10 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
     named = [place for place in (*open_places, *before_queries) if heads not in (None, 1) and place.size == heads]
     if named:
         return roles | {named[-1].mark: ((named[-1].size, "heads"),)}
+    pairs = [pair for pair in pairwise(places) if all(place.label == UNKNOWN for place in pair)]
+    grouped = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
+    if grouped:  # key heads, and the heads of each
+        return roles | {place.mark: ((place.size, "heads"),) for place in grouped[-1]}
     if before_queries and before_queries[-1].label == UNKNOWN:
         place = before_queries[-1]
         return None if heads is not None else roles | {place.mark: ((place.size, "heads"),)}
@@ -218,6 +233,7 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         keys: the same of the keys.
         heads: how many heads the module says it has.
     """
+    queries = _with_heads_whole(queries, keys, heads)
     marked = tuple(
         tuple((part.size, label_of(part.label), 1 + 10 * at + place) for place, part in enumerate(axis))
         for at, axis in enumerate(queries[:-1])
@@ -240,6 +256,25 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         for axis, roles in zip(keys[:-2], leading[:-1], strict=True)
     ]
     return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
+
+
+@lru_cache(MAX_REMEMBERED)
+def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
+    """Returns the axes of the queries with their second axis as one part, where it is the kernel's axis of heads.
+
+    The kernel defines ``(batch, heads, tokens, features)``, so parts of its second axis of which no more is known, as
+    after rows were gathered by index, are heads together. Tokens are known to be none; nor is an axis of which a part
+    alone has the length that the module gives.
+    """
+    if len(queries) != FOLDED_AXES:
+        return queries
+    second, size = queries[1], size_of(queries[1])
+    if is_all(second, UNKNOWN) and is_all(keys[1], FEATURES) and size == size_of(keys[1]):
+        second = keys[1]
+    labels = {label_of(part.label) for part in second}
+    if TOKENS in labels or (heads != size and any(part.size == heads for part in second)):
+        return queries
+    return (queries[0], axis_of(size, max(labels, default=UNKNOWN)), *queries[2:])
 
 
 def _key_heads(size: int, roles: Roles) -> Roles:

@@ -20,6 +20,9 @@ from attnviz.capture.flow.picked_rows import OperandPicks
 from attnviz.capture.flow.products import Contraction
 
 WEIGHT_TOLERANCE, HALF_WEIGHT_TOLERANCE = 1e-4, 1e-2  # of a softmax written as several functions
+HALF_SUM_TOLERANCE = 0.1  # of its rows in half precision, whose powers are each off by a few hundredths
+PARTIAL_SHARE = 1e-3  # of a row that goes to no key, from which on it is said: less is added so that no sum is 0
+PARTIAL = "a share of each row goes to no key, so that its weights sum to less than 1"
 SIGMOIDS = "the weights are sigmoids of the scores, and their rows do not sum to 1"
 EXACT_DTYPES = (torch.float32, torch.float64)
 FoldOperand = Callable[[Tensor], Tensor | None]
@@ -127,6 +130,7 @@ def use_call(use: Use, layout: UseLayout, picks: OperandPicks | None = None) -> 
         before = before.masked_fill(after == 0, -math.inf)
         if not _is_softmax(before, after):
             return None
+        note = PARTIAL if _has_partial_rows(after) else ""
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
     before, after = _multiplied_part(
         before, after, product.left.shape[product.left_letters.index(product.summed)], operand
@@ -177,9 +181,24 @@ def _has_same_numbers(operand: Tensor, after: Tensor) -> bool:
 
 
 def _is_softmax(before: Tensor, after: Tensor) -> bool:
+    """True if the weights are a softmax of the scores, of which a share of each row may go to no key."""
     exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
-    expected = before.float().softmax(-1).nan_to_num()
-    return bool(((expected - after.float()).abs() <= (WEIGHT_TOLERANCE if exact else HALF_WEIGHT_TOLERANCE)).all())
+    scores, weights = before.float(), after.float()
+    sums = weights.sum(-1, keepdim=True)
+    expected = scores.softmax(-1).nan_to_num() * sums
+    tolerance: float | Tensor = WEIGHT_TOLERANCE
+    if not exact:  # a power is off by what its score was rounded by
+        rounding = torch.finfo(torch.bfloat16).eps * scores.nan_to_num(0, 0, 0).abs().amax(-1, keepdim=True)
+        tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected
+    most = 1 + (WEIGHT_TOLERANCE if exact else HALF_SUM_TOLERANCE)
+    return bool(((expected - weights).abs() <= tolerance).all() and (sums <= most).all())
+
+
+def _has_partial_rows(after: Tensor) -> bool:
+    """True if a share of a row goes to no key."""
+    sums = after.float().sum(-1)
+    least = 1 - (PARTIAL_SHARE if after.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
+    return bool(((sums < least) & (sums > 0)).any())
 
 
 @dataclass(frozen=True, eq=False)

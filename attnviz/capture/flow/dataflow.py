@@ -198,6 +198,10 @@ class DataFlow:
         axes = (*query.axes[:-1], resized(value.axes[-1], result.shape[-1]))
         return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.attended))
 
+    def note_same(self, source: Tensor, result: Tensor) -> None:
+        """Follows a function that computes each number from the one in its place, out of sight."""
+        self._keep(result, self.node(source))
+
     def _keep(self, tensor: Tensor, node: Node) -> None:
         known = _Known(tensor, self._forget)
         known.key, known.node = id(tensor), node

@@ -23,7 +23,7 @@ from attnviz.capture.flow.axes import (
     size_of,
     unknown_axes,
 )
-from attnviz.capture.flow.lineage import Lineage, cut_axis, merged, piece_along
+from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged, piece_along
 from attnviz.capture.flow.nodes import Node, is_alive, scored_first, weights_of
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
@@ -33,6 +33,7 @@ JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
 SWAPPING = ("transpose_", "swapaxes_", "swapdims_", "t_")
 RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_as_", "as_strided_", "set_"})  # in place
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
+DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
 PICKING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by their numbers
 SEQUENCES = (list, tuple)  # made once: this is asked of every argument
 QUERY_FROM_END = 3  # where queries stand when they are multiplied with keys by broadcasting
@@ -77,6 +78,8 @@ def node_after(
     """
     if name == "embedding":
         return _embedded(nodes, inputs, result)
+    if name in DISTANCES and len(inputs) == 2:
+        return _apart(nodes, result)
     if len(inputs) == 1:
         return _node_of_one(name, inputs[0], nodes[0], result, args, kwargs)
     axes = _axes_after(name, inputs, nodes, result, args, kwargs)
@@ -123,6 +126,14 @@ def _embedded(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -
     return Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
 
 
+def _apart(nodes: Sequence[Node], result: Tensor) -> Node:
+    """Returns the node of distances of each row of one tensor to each of another, ``(..., rows, rows)``."""
+    one, other = (node.axes for node in nodes)
+    front = broadcast((one[:-2], other[:-2]), tuple(result.shape[:-2]))
+    paired = not any(node.constant for node in nodes)
+    return Node((*front, one[-2], other[-2]), merged([node.lineage for node in nodes]), paired=paired)
+
+
 def is_one_pair(tensor: Tensor) -> bool:
     """Whether it may hold the features of one query and one key, ``(..., 1, 1, features)``."""
     return tensor.dim() > QUERY_FROM_END and tensor.shape[-QUERY_FROM_END:-1] == (1, 1)
@@ -145,10 +156,12 @@ def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: T
 
 def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
     """What a result was computed from: what its one input was, or a piece of that."""
-    axis = cut_axis(source, result)
-    if axis is None or is_all(node.axes[axis], FEATURES) or not is_view(source, result):
+    if not node.axes or result.numel() >= source.numel():
         return node.lineage
-    return node.lineage.part(piece_along(source, result, axis))
+    axis = cut_axis(source, result)
+    if is_all(node.axes[axis or 0], FEATURES) or not is_view(source, result):
+        return node.lineage
+    return node.lineage.part(leading_piece(source, result) if axis is None else piece_along(source, result, axis))
 
 
 def _axes_after(
@@ -167,7 +180,7 @@ def _axes_after(
     if found is None and name in CONVOLUTIONS:
         found = _convolved(nodes[0], shape)
     elif found is None and name in JOINING:
-        found = _joined([node.axes for node in nodes], shape, axis_of_call(args, kwargs) if name == "stack" else None)
+        found = _joined(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
     elif found is None and len(inputs) == 1:
         found = _moved(axes, source, result)
     elif found is None and name in PICKING and len(shape) == source.dim():
@@ -217,15 +230,25 @@ def _convolved(node: Node, shape: torch.Size) -> Axes:
     return (axes[0], axis_of(shape[1], FEATURES), *axes[2:])
 
 
-def _joined(operands: Sequence[Axes], shape: torch.Size, stacked: int | None) -> Axes:
+def _joined(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Axes:
     """The axes of tensors that were joined along one, or along a new one."""
+    operands = [node.axes for node in nodes]
+    label = FEATURES if _are_projections(nodes) else UNKNOWN
     if stacked is not None and len(operands[0]) == len(shape) - 1:
         at = stacked % len(shape)
-        operands = [(*axes[:at], axis_of(shape[at], UNKNOWN), *axes[at:]) for axes in operands[:1]]
+        operands = [(*axes[:at], axis_of(shape[at], label), *axes[at:]) for axes in operands[:1]]
     alike = [axes for axes in operands if len(axes) == len(shape)]
     return tuple(
-        best_known([axes[at] for axes in alike if axes[at]], size) if size > 1 else () for at, size in enumerate(shape)
+        best_known([axes[at] for axes in alike if axes[at]] or [axis_of(size, label)], size) if size > 1 else ()
+        for at, size in enumerate(shape)
     )
+
+
+def _are_projections(nodes: Sequence[Node]) -> bool:
+    """True if tensors are features of the same tokens, so that an axis along which they are put is one of heads."""
+    first = nodes[0]
+    alike = all(each.lineage is first.lineage and not each.constant for each in nodes)  # what attended is a new one
+    return alike and len(nodes) > 1 and all(each.axes and is_all(each.axes[-1], FEATURES) for each in nodes)
 
 
 def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:

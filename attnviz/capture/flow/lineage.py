@@ -66,6 +66,24 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
     return Piece((memory, int(source.storage_offset()), step, source.shape[axis]), offset // step, rows)
 
 
+def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
+    """The piece of a tensor's first axis that a view holds which is cut along others too, as the first words of a text.
+
+    ``None`` where the view is no such part of it.
+    """
+    if source.dim() < result.dim() or source.dim() - result.dim() > 1 or result.dim() < 1 or not result.numel():
+        return None
+    step, offset = source.stride(0), result.storage_offset() - source.storage_offset()
+    inner = result if _same_rank(source, result) else result[None]
+    width = sum((size - 1) * stride for size, stride in zip(inner.shape[1:], inner.stride()[1:], strict=True))
+    if step <= 0 or offset < 0 or offset % step + width >= step or (len(inner) > 1 and inner.stride(0) != step):
+        return None
+    memory = source.untyped_storage().data_ptr()
+    start, rows = offset // step, len(inner)
+    whole = (memory, int(source.storage_offset()), step, source.shape[0])
+    return Piece(whole, start, rows) if rows < source.shape[0] and start + rows <= source.shape[0] else None
+
+
 class Lineage(NamedTuple):
     """What a tensor was computed from.
 

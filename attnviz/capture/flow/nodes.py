@@ -213,7 +213,8 @@ def weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> 
     if not held:
         return ()
     labels = labels_in(axes)
-    return tuple(each for each in held if each.is_in(labels) or each.is_first_key(name, result))
+    cut = {each for node in nodes if node.axes == axes for each in node.weights if not each.is_in(labels)}
+    return tuple(each for each in held if each.is_in(labels) or each in cut or each.is_first_key(name, result))
 
 
 def scored_first(nodes: Sequence[Node]) -> Sequence[Node]:

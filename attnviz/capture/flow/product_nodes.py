@@ -33,7 +33,7 @@ def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> It
     """The products over what was normalised that a product is."""
     for one, other, each in ((left, right, product), (right, left, product.swapped())):
         for candidate in one.weights:
-            if not candidate.used and _sums_over(candidate, each, one):
+            if not candidate.used and _sums_over(candidate, each, one, other.constant):
                 of_weights = any(not held.used for held in other.weights)
                 refusal = OF_WEIGHTS if of_weights else candidate.refusal(other)
                 yield Use(candidate, each, result, one, refusal)
@@ -150,16 +150,24 @@ def _shared(part: Part, fresh: bool) -> Part:
     return Part(part.size, UNKNOWN if label == FEATURES else label)
 
 
-def _sums_over(candidate: Candidate, product: Contraction, weights: Node) -> bool:
-    """Whether a product sums over the axis that was normalised, and nothing else of the weights."""
+def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_constant: bool) -> bool:
+    """True if a product sums over the axis that was normalised, and nothing else of the weights.
+
+    Args:
+        candidate: the normalised tensor.
+        product: the product, the weights its first operand.
+        weights: the node of the weights as they enter the product.
+        is_constant: whether the other operand is a parameter, as one that mixes heads is.
+    """
     summed = [at for at, letter in enumerate(product.left_letters) if letter in product.summed]
     if len(summed) != 1:
         return False
     size, marks = product.left.shape[summed[0]], candidate.key_marks
-    if not marks:
-        return size == candidate.shape[candidate.axis] == 1
+    if not marks:  # a single key has no mark, nor a single head, which a parameter may mix
+        return size == candidate.shape[candidate.axis] == 1 and not is_constant
     labels = labels_in(weights.axes[summed[0] : summed[0] + 1])
-    return (labels == marks or (size == 1 and not labels)) and size <= candidate.shape[candidate.axis]
+    cut_to_one = size == 1 and not marks & labels_in(weights.axes)
+    return (labels == marks or (cut_to_one and not labels)) and size <= candidate.shape[candidate.axis]
 
 
 def _sides(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node, str], tuple[Node, str]]:

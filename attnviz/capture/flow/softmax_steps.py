@@ -11,6 +11,7 @@ from attnviz.capture.flow.nodes import Node, Stage, Steps
 
 LOGARITHMS = ("log_softmax", "_log_softmax", "special_log_softmax", "logsumexp")
 DIVISIONS = ("div", "div_", "__truediv__", "true_divide", "divide")
+ADDITIONS = ("add", "__add__", "__radd__")
 VIEWS = ("unsqueeze", "view", "reshape", "__getitem__", "expand", "expand_as")
 
 
@@ -49,6 +50,8 @@ def steps_after(
         found = _subtracted(inputs[0], nodes[1].steps)
     elif name in DIVISIONS and len(nodes) == 2:
         found = _divided(first, nodes[1].steps)
+    elif name in ADDITIONS and len(nodes) == 2 and _is_sum(nodes[1], inputs[1], result):
+        found = nodes[1].steps
     elif first is not None and (name in VIEWS or _only_moves(first, inputs[0], result)):
         found = first
     return found
@@ -66,6 +69,11 @@ def _divided(powers: Steps | None, divisor: Steps | None) -> Steps | None:
     if powers is None or divisor is None or powers.before is not divisor.before or divisor.axis is None:
         return None
     return replace(divisor, stage="softmax") if (powers.stage, divisor.stage) == ("powers", "sum") else None
+
+
+def _is_sum(node: Node, source: Tensor, result: Tensor) -> bool:
+    """True for the sum of powers, to which the share that goes to no key is added."""
+    return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
 
 
 def _only_moves(steps: Steps, source: Tensor, result: Tensor) -> bool:

@@ -2,11 +2,15 @@
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import nn
 
+from attnviz.base.errors import AttnvizError
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 
 
@@ -29,6 +33,28 @@ def unheard(modules: Mapping[str, nn.Module], heard: Collection[str]) -> list[st
             known = [path for path, module in inside.items() if ATTENTION_NAME.search(type(module).__name__)]
         found += [path for path in known if path not in heard]
     return list(dict.fromkeys(found))
+
+
+def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
+    """Raises AttnvizError for a further call of a module whose parts a compiler has merged into one function.
+
+    A compiler that calls torch function by function lets the calls be heard, but no part of the module runs as itself,
+    so that calls of several layers seem to be further calls of one.
+
+    Args:
+        modules: of the model, by their paths.
+        path: of the module that made the call.
+    """
+    if not _is_compiled(modules[path]):
+        return
+    inside = [module for each, module in modules.items() if each != path and _is_within(each, path)]
+    kinds = Counter(type(module) for module in inside if not isinstance(module, CONTAINERS) and module._modules)
+    if kinds and max(kinds.values()) > 1:
+        place = path or "the model"
+        raise AttnvizError(
+            f"the layers of {place} cannot be told apart: torch.compile made one function of them; call it "
+            'under torch.compiler.set_stance("force_eager"), or compile its layers one by one'
+        )
 
 
 def anything_compiled() -> bool:

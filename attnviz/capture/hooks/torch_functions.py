@@ -41,6 +41,8 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 BuildCall = Callable[[], AttentionCall | None]
 MIN_AXES = 2  # of queries and features
+OTHER_HEADS = "weights whose axes do not fit the heads that the module says it has"
+UNUSED = "a softmax whose result multiplies no values that were seen"
 
 
 class StopForward(BaseException):
@@ -238,8 +240,7 @@ class Observer:
         if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
-            reason = f"a {candidate.normaliser} whose result multiplies no values that were seen"
-            self.listener.on_other(candidate.caller, candidate.shape, reason, True)
+            self.listener.on_other(candidate.caller, candidate.shape, UNUSED, True)
 
     def _running(self) -> CallingModule | None:
         return self.modules.running(self.cross)
@@ -261,7 +262,7 @@ class Observer:
             return
         layout = layout_of_use(use, self.modules.head_count(caller))
         if layout is None:
-            self.listener.on_other(caller, candidate.shape, "", True)
+            self.listener.on_other(caller, candidate.shape, OTHER_HEADS, True)
             return
         self._find_windows_of(candidate.scores)
         scores = candidate.scores

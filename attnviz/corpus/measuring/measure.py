@@ -15,7 +15,7 @@ from torch import Tensor
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
 from attnviz.corpus.measuring.texts_grid import HeldGrids, KnownNumbers, TextsGrid, diagonal_room, diagonal_sums
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, weigh
-from attnviz.streaming.workers import side_by_side
+from attnviz.streaming.workers import map_parallel
 
 BLOCK_CELLS = 2**19  # heads x queries x keys that are in memory at once, in each thread
 MIN_ROWS = 16
@@ -64,7 +64,7 @@ def measure_call(
         return _measure_block(call.of_texts(block.texts), heads, held, block)
 
     on_processor = held.batch.device.type == "cpu"
-    found = side_by_side(measured, blocks) if on_processor else [measured(block) for block in blocks]
+    found = map_parallel(measured, blocks) if on_processor else [measured(block) for block in blocks]
     bands = [band for band in found if band is not None]
     if len(bands) < len(found):
         return [numbers for head in heads for numbers in measure_call(call, [head], held)]

@@ -53,6 +53,11 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
         if site.kind == "cross":
             return
         count, _, queries, keys = call.shape
+        if count < len(texts.texts):
+            raise AttnvizError(
+                f"layer {site.layer} attends over {count} of {len(texts.texts)} texts at a time; a survey takes models "
+                "that attend over all texts of a batch at once"
+            )
         if (count, queries, keys) != (len(texts.texts), texts.width, texts.width):
             raise AttnvizError(
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "

@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from attnviz.base.arrays import FloatArray, IntArray
+from attnviz.base.printable import printable
 from attnviz.corpus.sums.tallies import TextNumbers
 from attnviz.text.tokens import Tokens
 
@@ -21,7 +22,7 @@ class ExampleText:
     """A text of the corpus as the model read it.
 
     Attributes:
-        source: the file it is from.
+        source: the name of its file, control characters written out.
         row: its line or row there, from 1.
         window: which part of it, from 0, where a long text is read in windows.
         tokens: its tokens.
@@ -31,6 +32,9 @@ class ExampleText:
     row: int
     window: int
     tokens: Tokens
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", printable(self.source))
 
     @property
     def place(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
+from attnviz.base.printable import printable
 from attnviz.corpus.sums.bins import quantile
 from attnviz.corpus.sums.examples import Examples
 from attnviz.corpus.sums.tallies import VARIOUS_SINKS, Tallies
@@ -27,12 +28,15 @@ class SurveyedHead:
     Attributes:
         layer: its layer's number.
         head: its number in the layer.
-        module: the path of its module.
+        module: the path of its module, control characters written out.
     """
 
     layer: int
     head: int
     module: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "module", printable(self.module))
 
     @property
     def name(self) -> str:
@@ -74,6 +78,23 @@ class Survey:
     version: str = ""
     left_out: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        shown = {
+            "model": printable(self.model),
+            "version": printable(self.version),
+            "corpus": tuple(map(printable, self.corpus)),
+            "skipped": {printable(reason): count for reason, count in self.skipped.items()},
+            "sink_labels": {number: printable(label) for number, label in self.sink_labels.items()},
+        }
+        for name, value in shown.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def model_folder(self) -> str | None:
+        """The folder of this machine that its file names for its model; ``None`` where there is none."""
+        name = str(self.settings.get("model", ""))
+        return name if name and name != "trained" and Path(name).expanduser().is_dir() else None
+
     @property
     def model_settings(self) -> ModelSettings:
         """The model that was surveyed, to be run again: one of this machine, since a file must not have one fetched.
@@ -82,7 +103,7 @@ class Survey:
             AttnvizError: if it is not on this machine.
         """
         name = str(self.settings.get("model", ""))
-        if not name or (name != "trained" and not Path(name).expanduser().is_dir()):
+        if name != "trained" and self.model_folder is None:
             raise AttnvizError(f"the model {self.model!r} is not on this machine")
         return ModelSettings(model=name, dtype=str(self.settings.get("dtype", ModelSettings.dtype)))
 

@@ -33,8 +33,9 @@ def parse_classes(given: Sequence[str]) -> dict[str, str]:
             raise AttnvizError(f"{option('token_class', each)}: there is a {name!r} already; another name works")
         try:
             re.compile(pattern)
-        except re.error as error:
-            raise AttnvizError(f"{option('token_class', each)} is no regular expression: {error}") from error
+        except (re.error, RecursionError, OverflowError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise AttnvizError(f"{option('token_class', each)} is no regular expression: {reason}") from error
         own[name] = pattern
     return own
 

@@ -1,21 +1,21 @@
 """Reads the texts of a corpus one by one: files of lines, JSON lines, CSV, Parquet, Arrow; folders, standard input."""
 
 import csv
-import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.reading import open_file, parse_json
 
 STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
 MAX_ROW_BYTES = 64 * 10**6
-PARQUET_ROWS = 1024  # read at once
 DERIVED = "cache-"  # before the names of files that `datasets` made of others: the same texts again
 EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 
@@ -134,6 +134,8 @@ def files_of(path: str) -> list[str]:
     """
     if path == STANDARD_INPUT:
         return [path]
+    if not path:  # which Python takes for the working folder
+        raise AttnvizError("an empty name is no corpus; give a file, a folder or - for standard input")
     found = Path(path)
     if not found.exists() and (cached := cached_dataset(path)).is_dir():
         found = cached
@@ -170,15 +172,13 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """A text a line."""
     if column is not None:
         raise AttnvizError(f"{option('column', column)} means nothing to {str(path)!r}, which has lines; leave it out")
-    with path.open("rb") as file:
+    with open_file(path) as file:
         yield from _lines(file)
 
 
 def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
     first = True
-    while line := file.readline(MAX_ROW_BYTES + 1):
-        if len(line) > MAX_ROW_BYTES:
-            raise AttnvizError(f"a line is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
+    for line in _bounded_lines(file):
         try:
             text = line.decode("utf-8-sig" if first else "utf-8").rstrip("\r\n")
             yield text if "\0" not in text else Skipped("binary")
@@ -187,17 +187,25 @@ def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
         first = False
 
 
+def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yields each line with its end; raises AttnvizError for one that is longer than any that is read."""
+    while line := file.readline(MAX_ROW_BYTES + 1):
+        if len(line) > MAX_ROW_BYTES:
+            raise AttnvizError(f"a line is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
+        yield line
+
+
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """A JSON object or string a line."""
     wanted, known = column or DEFAULT_COLUMN, False
-    with path.open("rb") as file:
+    with open_file(path) as file:
         for line in _lines(file):
             if isinstance(line, Skipped) or not line.strip():
                 yield line
                 continue
             try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
+                value = parse_json(line, "a line")
+            except AttnvizError:
                 yield Skipped(NOT_JSON)
                 continue
             if isinstance(value, dict) and not known and wanted not in value:
@@ -210,12 +218,13 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """A row of a table whose first line names the columns."""
     csv.field_size_limit(MAX_ROW_BYTES)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.reader(file, delimiter=separator)
+    with open_file(path) as file:
+        reader = csv.reader(lines := TableLines(file), delimiter=separator)
         try:
             names = next(reader, [])
             place = names.index(wanted := _column_of(path, column, names))
             for row in reader:
+                lines.of_row = 0
                 yield _text_of(row[place] if place < len(row) else None, wanted)
         except csv.Error as error:
             raise AttnvizError(
@@ -223,38 +232,40 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
             ) from error
 
 
+@dataclass
+class TableLines:
+    """The lines of a table, with bytes that are no UTF-8 as halves of characters, which ``_text_of`` finds.
+
+    Attributes:
+        file: open for reading.
+        of_row: how many bytes were read since the last row ended: a field in quotes goes on over ends of lines.
+    """
+
+    file: IO[bytes]
+    of_row: int = 0
+
+    def __iter__(self) -> Iterator[str]:
+        first = True
+        for line in (part for whole in _bounded_lines(self.file) for part in whole.splitlines(keepends=True)):
+            self.of_row += len(line)
+            if self.of_row > MAX_ROW_BYTES:
+                raise AttnvizError(f"a row is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
+            yield line.decode("utf-8-sig" if first else "utf-8", "surrogateescape")
+            first = False
+
+
 def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """A row of a Parquet file."""
-    pyarrow = _arrow(path)
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            wanted = _column_of(path, column, file.schema_arrow.names)
-            for batch in file.iter_batches(PARQUET_ROWS, columns=[wanted]):
-                yield from (_text_of(value, wanted) for value in batch.column(0).to_pylist())
-    except pyarrow.ArrowException as error:
-        raise AttnvizError(f"{str(path)!r} is no Parquet file that can be read: {error}") from error
+    from attnviz.corpus.texts.columns import parquet_values
+
+    return (_text_of(value, wanted) for wanted, value in parquet_values(path, partial(_column_of, path, column)))
 
 
 def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """A row of a stream of Arrow, as Hugging Face's `datasets` keeps its tables."""
-    pyarrow = _arrow(path)
-    try:
-        with pyarrow.memory_map(str(path)) as file, pyarrow.ipc.open_stream(file) as batches:
-            wanted = _column_of(path, column, batches.schema.names)
-            for batch in batches:
-                yield from (_text_of(value, wanted) for value in batch.column(wanted).to_pylist())
-    except pyarrow.ArrowException as error:
-        raise AttnvizError(f"{str(path)!r} is no stream of Arrow that can be read: {error}") from error
+    from attnviz.corpus.texts.columns import arrow_values
 
-
-def _arrow(path: Path) -> Any:
-    """The library that reads the file."""
-    try:
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError as error:
-        raise AttnvizError(f"{str(path)!r} needs pyarrow; pip install 'attnviz[corpus]' works") from error
-    return pyarrow
+    return (_text_of(value, wanted) for wanted, value in arrow_values(path, partial(_column_of, path, column)))
 
 
 def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
@@ -266,10 +277,14 @@ def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
     wanted = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
     if wanted not in names:
         raise _no_column(path, wanted, names)
+    if list(names).count(wanted) > 1:
+        raise AttnvizError(f"{str(path)!r} has several columns {wanted!r}; give each a name of its own")
     return wanted
 
 
 def _text_of(value: Any, column: str) -> "str | Skipped":
+    if isinstance(value, bytes):
+        value = value.decode(errors="surrogateescape")
     if not isinstance(value, str):
         return Skipped(f"without a text in {column!r}")
     return Skipped(NOT_UTF8) if any("\ud800" <= character <= "\udfff" for character in value) else value

@@ -9,7 +9,7 @@ from torch import nn
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
-from attnviz.models.sources import kind_of, open_reader, refuse_unused
+from attnviz.models.sources import open_reader, reader_class, refuse_unused
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
@@ -46,7 +46,7 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
     Raises:
         AttnvizError: if there is no such model, it has learned nothing, or reads single texts alone.
     """
-    if not kind_of(settings.model).has_learned:
+    if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey is of a model that was trained; {option('model', './my-bert')} works, or trained")
     refuse_unused(settings)
     given = [name for name in OF_SINGLE_TEXTS if getattr(settings, name)]

@@ -11,6 +11,8 @@ from attnviz.base.errors import AttnvizError, known_names, option
 from attnviz.base.reading import read_json, read_text
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
+    refuse_absurd_tokenizers,
+    refuse_kernels,
     refuse_unsafe_files,
     refuse_unsafe_paths,
     refuse_unsafe_weights,
@@ -83,13 +85,19 @@ def check_folder(folder: Path, name: str) -> dict[str, Any]:
     refuse_unsafe_files(folder, name)
     config = _config(folder, name)
     refuse_absurd_counts(name, config)
+    refuse_kernels(name, config)
     refuse_without_weights([file.name for file in folder.iterdir()], name)
+    if not _has_tokenizer(folder) and (folder / "preprocessor_config.json").is_file() and "vocab_size" not in config:
+        raise AttnvizError(
+            f"{name!r} reads pictures or sounds and no text; in Python attnviz.record(model) records any input"
+        )
     if not _has_tokenizer(folder):
         raise AttnvizError(
             f"{name!r} has no tokenizer: every word would be unknown; copy tokenizer.json (or vocab.txt) into it"
         )
     refuse_unsafe_weights(folder, name, config)
     refuse_unsafe_paths(folder, name)
+    refuse_absurd_tokenizers(folder)
     return config
 
 

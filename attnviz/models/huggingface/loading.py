@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # modules after the last layer, which change no map
 ATTENTION_PART = re.compile(r"attn|attention", re.IGNORECASE)  # in the name of a weight that may change maps
 POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
-MAX_GROWTH = 16  # of weights from file to memory: 4 bits may become float64
-SPARE_BYTES = 2**28  # for what no file holds: computed tables, and modules after the attention
-PROGRESS_BYTES = 500_000_000  # size of weights from which loading shows its progress
+ATTENTION = "_attn_implementation_internal"  # of a configuration; the public name passes a value on to its parts
+OWN_ATTENTION = ("eager", "sdpa", None)
+MAX_GROWTH = 16  # of weights from their file to memory: numbers of 4 bits become float64
+SPARE_BYTES = 2**28  # of what no file holds: tables that are computed, and what comes after the attention
+PROGRESS_BYTES = 500_000_000  # of weights, from which loading shows its progress
 PACKAGE = Path(__file__).parents[1]
 MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
@@ -31,7 +33,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """Loads the model's tokenizer without running code from the folder."""
     from transformers import AutoTokenizer
 
-    with sealed(), silenced():
+    with forbid_pickles_and_network(), discard_output():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False
         )
@@ -53,8 +55,9 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
     import transformers
 
     dtype = getattr(torch, settings.dtype)
-    with sealed():
+    with forbid_pickles_and_network():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        use_own_attention(config)
         kind: Any = transformers.AutoModel
         if settings.generate or (predicts and _predicts(config)):
             seq2seq = config.is_encoder_decoder
@@ -77,6 +80,18 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
     return loaded
+
+
+def use_own_attention(config: Any) -> None:
+    """Has a model and its parts run the attention of torch: any other name in a configuration chooses what is run.
+
+    A name with a slash is a kernel of the hub, which is native code; flex_attention is compiled for minutes.
+    """
+    if getattr(config, ATTENTION, None) not in OWN_ATTENTION:
+        setattr(config, ATTENTION, None)  # what the model has without a name, which is one of torch's
+    for name in getattr(config, "sub_configs", None) or ():
+        if (part := getattr(config, name, None)) is not None:
+            use_own_attention(part)
 
 
 def _predicts(config: Any) -> bool:
@@ -117,7 +132,7 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def discard_output() -> Iterator[None]:
     """Discards all output of the block: native code may print parts of a folder's files, with terminal controls.
 
     Redirects the file descriptors, since native code does not write to Python's streams.
@@ -139,7 +154,7 @@ def silenced() -> Iterator[None]:
 
 
 @contextmanager
-def sealed() -> Iterator[None]:
+def forbid_pickles_and_network() -> Iterator[None]:
     """Forbids pickles and network access in the block, whatever the files of a folder make the libraries do."""
     import pickle
 
@@ -261,10 +276,10 @@ def refusals(name: str) -> Iterator[None]:
             ) from error
         if lacks_memory(error) or _is_ours(error):
             raise
-        raise AttnvizError(f"cannot load {name!r}: {said_by(error)}") from error
+        raise AttnvizError(f"cannot load {name!r}: {error_line(error)}") from error
 
 
-def said_by(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Returns the message of an error on one line, with the error's type if the message is a single word."""
     message = " ".join(str(error).split())
     shown = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"

@@ -15,13 +15,13 @@ from attnviz.base.machine import lacks_memory
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface.loading import (
+    discard_output,
+    error_line,
     load_model,
     load_tokenizer,
     position_limit,
     quiet_library,
     refusals,
-    said_by,
-    silenced,
     text_part,
 )
 from attnviz.models.reading.example import Example
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
-KEPT_GENERATION_SETTINGS = (  # of the folder: start and end of a text, and forbidden tokens; decoding itself is greedy
+MEDIA = {"image": "a picture", "video": "a video", "audio": "a sound"}
+PLACEHOLDERS = tuple(f"{medium}_token_{end}" for medium in MEDIA for end in ("id", "index"))  # of configurations
+KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and what it never has; all else is greedy
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
     *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
 )
@@ -178,7 +180,7 @@ class HuggingFaceReader(Reader):
         self.refuse_parts(example)
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
-            with silenced():
+            with discard_output():
                 reading = self._read(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
                     reading = truncated(reading, position_limit(model))
@@ -223,7 +225,7 @@ class HuggingFaceReader(Reader):
         """Returns a remark if many tokens of the text are unknown."""
         from attnviz.models.huggingface.tokens import unknown_remark
 
-        with refusals(self.settings.model), silenced():  # a tokenizer with damaged files may fail only here
+        with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
             return unknown_remark(self.loaded[1], tokens)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
@@ -236,7 +238,7 @@ class HuggingFaceReader(Reader):
         except Exception as error:
             if lacks_memory(error):
                 raise
-            raise AttnvizError(f"{self.settings.model!r} cannot run on this text: {said_by(error)}") from error
+            raise AttnvizError(f"{self.settings.model!r} cannot run on this text: {error_line(error)}") from error
 
     def _inputs(self, reading: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text."""
@@ -248,9 +250,21 @@ class HuggingFaceReader(Reader):
             inputs["token_type_ids"] = self.tensor(np.array([reading.types]))
         return inputs
 
+    def _refuse_placeholders(self, reading: ModelInput) -> None:
+        """Raises AttnvizError where a text has a token that stands for a picture or a sound, of which there is none."""
+        for named in PLACEHOLDERS:
+            number = getattr(self.loaded[0].config, named, None)
+            if isinstance(number, int) and number in reading.tokens.ids:
+                label, medium = self.loaded[1].convert_ids_to_tokens(number), named.partition("_")[0]
+                raise AttnvizError(
+                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; leave it out, or in "
+                    "Python attnviz.record(model) records any input"
+                )
+
     def _refuse_unreadable(self, reading: ModelInput) -> None:
         """Raises AttnvizError if the text has too many tokens, or an id that the model's embedding lacks."""
         rows, name = vocabulary_size(self.whole), self.settings.model
+        self._refuse_placeholders(reading)
         for tokens in filter(None, (reading.tokens, reading.context)):
             if self.limit is not None and len(tokens) > self.limit:
                 raise AttnvizError(
@@ -265,7 +279,7 @@ class HuggingFaceReader(Reader):
                 )
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
-        from attnviz.models.huggingface.tokens import extended, token_types, tokenize_text
+        from attnviz.models.huggingface.tokens import token_types, tokenize_text, with_generated
 
         settings = self.settings
         if model.config.is_encoder_decoder:
@@ -279,13 +293,13 @@ class HuggingFaceReader(Reader):
             return ModelInput(tokens, types=None if chat else token_types(tokenizer, text, pair))
         new = generate(model, tokens, settings.generate)
         remark = f"The last {len(new)} tokens were generated; the attention is from one forward pass over all tokens."
-        return ModelInput(extended(tokenizer, tokens, new), remarks=(remark,))
+        return ModelInput(with_generated(tokenizer, tokens, new), remarks=(remark,))
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
         """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text."""
-        from attnviz.models.huggingface.tokens import extended, shifted_right, tokenize_text
+        from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
 
         settings = self.settings
         default: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
@@ -297,7 +311,7 @@ class HuggingFaceReader(Reader):
             new = generate(model, context, settings.generate)
             empty = replace(context.first(0), media=(Text(),))
             return ModelInput(
-                shifted_right(tokenizer, extended(tokenizer, empty, new[1:]), start), context, attention=attention
+                shifted_right(tokenizer, with_generated(tokenizer, empty, new[1:]), start), context, attention=attention
             )
         if example.context is None and attention != "encoder":
             raise AttnvizError(

@@ -12,13 +12,16 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.reading import MAX_JSON_BYTES, read_json
+from attnviz.text.tokenizer_file import refuse_absurd_tokenizer
 
 READ_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*_templates/*.jinja")
 WHOLE, INDEX = ".safetensors", ".safetensors.index.json"
 UNUSED_PATHS = ("special_tokens_map_file", "tokenizer_config_file")  # tokenizer settings that no library opens
 MAX_LAYERS = 1024
-MAX_COUNTED = 1_000_000  # largest count in a configuration: of heads, experts, labels and so on
-LAYERS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth")
+MAX_COUNTED = 1_000_000  # of heads, experts, labels and whatever else a configuration counts
+LAYERS = re.compile(r"n_layers?|\w*_layers|depths?|\w*_depth|first_k_dense_replace")
+KERNEL_KEY = "_implementation"  # how the settings end that choose what computes attention or experts
+REPEATED = "attention_types"  # of GPT-Neo: [[["global", "local"], 12]], which its configuration writes out
 COUNTED = re.compile(r"n_(?!pos|ctx)\w+|num_\w+")
 
 
@@ -86,6 +89,41 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
         largest = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest > limit:
             raise AttnvizError(f"config.json of {name!r} has {key} {largest:g}, above the limit of {limit}")
+        if key == REPEATED and _largest(value) > MAX_LAYERS:
+            raise AttnvizError(f"config.json of {name!r} says {key} for more than {MAX_LAYERS} layers")
+
+
+def refuse_kernels(name: str, config: dict[str, Any]) -> None:
+    """Raises AttnvizError where a configuration names a kernel of the hub, native code, for any of its parts."""
+    for key, value in _named_values(config):
+        kernel = next((each for each in _strings(value) if "/" in each), None) if key.endswith(KERNEL_KEY) else None
+        if kernel is not None:
+            raise AttnvizError(
+                f"config.json of {name!r} runs {kernel!r} of the hub as its attention, which is native code; remove "
+                f"{key} from it"
+            )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yields every text within a value."""
+    if isinstance(value, str):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _strings(part)
+
+
+def _largest(value: Any) -> float:
+    """Returns the largest number within lists."""
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0)
+    return value if type(value) in (int, float) else 0
+
+
+def refuse_absurd_tokenizers(folder: Path) -> None:
+    """Raises AttnvizError where a tokenizer of the folder makes far more of a text than it is."""
+    for path in folder.glob("tokenizer*.json"):
+        if path.name != "tokenizer_config.json":
+            refuse_absurd_tokenizer(path)
 
 
 def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from attnviz.base.bounded import bounded
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.reading import parse_json
 from attnviz.models.reading.windows import part_of
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
@@ -41,6 +42,10 @@ def tokenize_text(
     if chat:
         text = _render_chat(tokenizer, text)
     refuse_long(text)
+    if pair is not None and not _sets_apart(tokenizer):
+        raise AttnvizError(
+            f"the model has no pairs of texts: its tokenizer puts nothing between them; leave {option('pair')} out"
+        )
     encoded = _encode(tokenizer, text, pair, special=not chat, target=target)
     if not encoded["input_ids"]:
         raise AttnvizError("no tokens in the text; give one with at least one word")
@@ -48,6 +53,13 @@ def tokenize_text(
         return tokens_of_encoding(text, encoded.encodings[0], pair)
     whole = text if pair is None else f"{text}\n{pair}"
     return tokens_of_ids(tokenizer, whole, encoded["input_ids"])
+
+
+def _sets_apart(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """True if the tokenizer gives a pair of texts more special tokens than a text, or types that differ."""
+    if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False):
+        return True
+    return len(set(token_types(tokenizer, "a", "a") or ())) > 1
 
 
 def tokenize_windows(
@@ -110,7 +122,7 @@ def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int
     return tokens_of_pieces(text, ids, names, places, special)
 
 
-def extended(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
+def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: list[int]) -> Tokens:
     """Appends generated tokens, whose decoded text continues the text.
 
     Args:
@@ -164,6 +176,11 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
 
 
 def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
+    if _is_dialogue(text):
+        raise AttnvizError(
+            f"the text is a list of messages in JSON, and {option('chat')} takes what the user says as one; give that "
+            "alone"
+        )
     if not getattr(tokenizer, "chat_template", None):
         raise AttnvizError(
             f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
@@ -173,3 +190,15 @@ def _render_chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
         lambda: str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)),
         "the model's chat template",
     )
+
+
+def _is_dialogue(text: str) -> bool:
+    """True if a text is JSON as programs hand a chat on: messages with a role each, or an object of these."""
+    if not text.lstrip().startswith(("[", "{")):
+        return False
+    try:
+        value = parse_json(text, "a chat")
+    except AttnvizError:
+        return False
+    messages = value.get("messages", [value]) if isinstance(value, dict) else value
+    return isinstance(messages, list) and any(isinstance(each, dict) and "role" in each for each in messages)

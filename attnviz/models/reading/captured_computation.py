@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import refuse_without_room
-from attnviz.maps.seen_cells import shared_or_each
+from attnviz.maps.visibility import shared_or_per_head
 from attnviz.models.reading.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
 
@@ -126,8 +126,8 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         temperature=1.0,
         dropout=0.0,
         seed=None,
-        moved=layer_calls.moved,
-        pretrained=name,
+        value_norms=layer_calls.moved,
+        model_name=name,
         added=_added(factors),
         key_heads=int(factors.keys.shape[1]),
         output_bias=layer_calls.has_bias,
@@ -148,7 +148,7 @@ def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
     maps = factors.maps(range(count))
     weights = array_of(call.maps(range(count)).weights[0])  # from the model itself if it computed its softmax in Python
     steps: dict[str, Any] = {each: array_of(grouped(getattr(factors, each), count)[0]) for each in ("queries", "keys")}
-    visible = shared_or_each(maps.visible[0].cpu().numpy())
+    visible = shared_or_per_head(maps.visible[0].cpu().numpy())
     return steps | {"scores": array_of(maps.scores[0]), "weights": weights, "dropped": weights, "visible": visible}
 
 

@@ -37,8 +37,8 @@ class Computation:
         parts: the share of each part of the features in the keys, ``(heads, keys, width)`` by name; they sum to
             ``keys``. Empty if the parts are unknown.
         earlier: the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name.
-        moved: ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown.
-        pretrained: name of a captured model, of which nothing before queries, keys and values is known; empty for the
+        value_norms: ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown.
+        model_name: name of a captured model, of which nothing before queries, keys and values is known; empty for the
             models of this package.
         added: sentences on what else a captured model does to the scores before the mask.
         key_heads: number of key heads; 0 if it equals the number of heads.
@@ -70,8 +70,8 @@ class Computation:
     positions: bool = False
     parts: dict[str, FloatArray] = field(default_factory=dict)
     earlier: dict[str, FloatArray] = field(default_factory=dict)
-    moved: FloatArray | None = None
-    pretrained: str = ""
+    value_norms: FloatArray | None = None
+    model_name: str = ""
     added: str = ""
     key_heads: int = 0
     output_bias: bool = False

@@ -36,7 +36,7 @@ class Reader(ABC):
 
     Attributes:
         reads: the parts of an example that it reads; others are refused before the model runs.
-        has_learned: true if its weights were trained, so that removing heads can show what they learned.
+        is_trained: true if its weights were trained, so that removing heads can show what they learned.
         has_example: true if it has an example of its own, for commands without a text.
 
     Args:
@@ -47,7 +47,7 @@ class Reader(ABC):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("text",)
-    has_learned: ClassVar[bool] = True
+    is_trained: ClassVar[bool] = True
     has_example: ClassVar[bool] = False
 
     def __init__(self, settings: "ModelSettings", built_in: Sequence[str] = (), use: Use = "maps") -> None:
@@ -235,7 +235,7 @@ class Reader(ABC):
         return replace(
             recorded,
             model=self.name,
-            untrained=not self.has_learned,
+            untrained=not self.is_trained,
             settings=self.settings.as_json() | {"architecture": type(self.module).__name__},
             version=__version__,
             remarks=(*prepared.remarks, *doubts, *recorded.remarks),

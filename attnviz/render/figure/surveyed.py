@@ -261,7 +261,7 @@ class _Sheet:
         y += 0.35 + CHART_HEIGHT + 0.65
         name = report.shown_by[head]
         for example, of_example in zip(report.examples[head], lines, strict=True):
-            heading = f"{example.said}  {name} {example.value:.3f}  {report.texts[example.text].place}"
+            heading = f"{example.reason}  {name} {example.value:.3f}  {report.texts[example.text].place}"
             self.text(MARGIN, y, heading, TINY, "faint")
             y = self.shaded(example, of_example, y + 0.62 * TEXT_LINE) + 0.13 * TEXT_LINE
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.contributions import bound_of, divided_by
+from attnviz.maps.contributions import contribution_bound, divided_by
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers
 
@@ -22,7 +22,7 @@ def in_units(report: ExactNumbers) -> ExactNumbers:
             f"a page shows contributions in percent of the largest norm, so {option('limits', report.look.limits)} "
             f"does not apply; use {option('limits', 'shared')}"
         )
-    unit = max(bound_of(side) for head in heads for side in head.sides.values()) or 1.0
+    unit = max(contribution_bound(side) for head in heads for side in head.sides.values()) or 1.0
     scaled = tuple(_scaled(head, unit) for head in heads)
     unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
     return replace(report, numbers=replace(report.numbers, heads=scaled), remarks=(unit_remark, *report.remarks))

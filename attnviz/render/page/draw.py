@@ -21,7 +21,7 @@ from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
-from attnviz.report.words.reproducing import shown_again
+from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
@@ -114,7 +114,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "texts": texts.described,
         "heads": described,
         "seen": seen.described,
-        "command": shown_again(numbers.about),
+        "command": reproducing_command(numbers.about),
         "notes": list(report.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
         "thumbnails": text85(b"".join(side.look.thumbnail for side in sides)),

@@ -83,7 +83,7 @@ def _about_example(example: HeadExample, metric: int) -> list[Any]:
     """What it is, its number, its text, its query or -1, how many rows of weights it has, and its metric's place."""
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
-    return [example.said, float(f"{example.value:.5g}"), example.text, query, rows, metric]
+    return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric]
 
 
 def _numbers(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:

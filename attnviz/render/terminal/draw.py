@@ -69,11 +69,13 @@ def report_lines(report: Report) -> list[Line]:
     ]
 
 
-def unseen_options(report: Report) -> tuple[str, ...]:
+def ineffective_options(report: Report) -> tuple[str, ...]:
     """The colour options without effect here: a list has no colours, nor has a terminal without them."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers):
         return "cmap", "color_scale", "limits"
-    return () if report.look.colors else ("cmap",)
+    if report.look.colors:
+        return ()
+    return ("cmap", "color_scale", "limits") if isinstance(report, ShadedText) else ("cmap",)
 
 
 def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:

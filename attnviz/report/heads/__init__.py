@@ -1,1 +1,1 @@
-"""Numbers of heads: metrics, effects, types of heads and parts of a logit, as lists and as layers by heads."""
+"""Builds reports of metrics, effects and types of heads, and of a logit's parts: lists, or maps of layers by heads."""

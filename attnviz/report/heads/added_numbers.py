@@ -1,4 +1,4 @@
-"""Numbers of heads beside their metrics: what each moves, and what is lost without it."""
+"""Reads the numbers that stand beside a head's metrics: the effects of its ablation, and the norms that it moves."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +13,20 @@ MOVED = Measure("moved", "moved", "norm", "sum of a row's contributions ‖α f(
 
 
 def effect_remark(effects: "Effects") -> str:
-    """Of which model and text the effects are, and that they are those of an intervention."""
+    """Returns a remark that names the model and text of the effects, and says that they come from an intervention."""
     over = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
-    return f"Effects are those of {effects.model} on {over}, with heads replaced by {effects.by}: an intervention."
+    return f"Effects are from {effects.model} on {over}, with heads replaced by {effects.by}: an intervention."
 
 
 def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
-    """The effects of a file, some of which are those of these layers and heads.
+    """Reads a file of effects that has the effect of at least one of these heads.
+
+    Args:
+        file: the path of the file.
+        heads: the layer and number of each head.
 
     Raises:
-        AttnvizError: for a file that cannot be read, holds no effects, or those of none of these heads.
+        AttnvizError: if the file cannot be read, holds no effects, or has none of these heads.
     """
     effects = load_effects(file)
     refuse_others(effects, file, heads)
@@ -30,25 +34,27 @@ def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
 
 
 def load_effects(file: str) -> "Effects":
-    """The effects of a file.
+    """Reads a file of effects.
 
     Raises:
-        AttnvizError: for a file that cannot be read, or holds no effects.
+        AttnvizError: if the file cannot be read or holds no effects.
     """
     from attnviz.effects.effect_table import Effects
 
-    try:
-        return Effects.load(Path(file))
-    except AttnvizError:
-        raise
-    except (OSError, ValueError) as error:  # of a path with a zero byte
-        reason = error.strerror if isinstance(error, OSError) else "it is no name of a file"
-        raise AttnvizError(f"{option('effects', file)} cannot be read: {reason}") from None
+    return Effects.load(Path(file))
 
 
 def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
-    """Raises AttnvizError for effects of none of these heads."""
+    """Raises AttnvizError if none of these heads has an effect.
+
+    Args:
+        effects: the effects.
+        file: the path of their file, for the message.
+        heads: the layer and number of each head.
+    """
     single = effects.frame.single
     if not heads & single.keys():
         named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
-        raise AttnvizError(f"{option('effects', file)} is of {named}, and of none of these heads; theirs work")
+        raise AttnvizError(
+            f"{option('effects', file)} has effects of {named}, and of none of these heads; measure these"
+        )

@@ -1,4 +1,4 @@
-"""What the battery found, as a Report: a row a type with its clearest heads, or layers by heads for each type."""
+"""Builds the report of a battery: a list with a row per type of head, or a map of layers by heads for each type."""
 
 from attnviz.battery.head_types import HeadType, HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
@@ -9,20 +9,20 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
 from attnviz.report.picture.report import Summary
 
-NEXT = 2  # heads that are named after the first of each type
-CLEAR = 0.5  # of a score: what the caption names
+NEXT = 2  # the number of heads named after the first of each type
+CLEAR = 0.5  # the least score of a head that the caption names
 SCORE = Quantity("score", ".2f")
 
 
 def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
-    """The report: a list, or where a picture is drawn its atlas.
+    """Builds the report of a battery: a list, or maps if a picture is drawn.
 
     Raises:
         AttnvizError: for a page.
     """
     refuse_style(options.look, "a table of head types")
     scores = types.scores
-    found = Found(
+    results = Found(
         title=f"Known types of heads in {types.model}",
         caption=_caption(types),
         remarks=_remarks(types),
@@ -31,14 +31,14 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
         panels=lambda: [
             layers_by_heads(scores.rows, scores.column(name).tolist(), name, SCORE) for name in scores.names
         ],
-        refusal="types of heads are one picture; -o atlas.png, or -o types.csv for numbers, works",
-        of_picture=("Rows are layers, columns heads; colours are scores.",),
+        refusal="types of heads are drawn as one picture; use -o atlas.png, or -o types.csv for numbers",
+        of_picture=("Rows are layers, columns are heads, colours are scores.",),
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _summary(types: HeadTypes) -> Summary:
-    """A row a type: its first head with its interval and its control, the next ones, and how many are clear."""
+    """Returns a list with a row per type: its first head with interval and control, the next heads, and a count."""
     scores = types.scores
 
     def ranked(type: HeadType) -> list[int]:
@@ -57,23 +57,23 @@ def _summary(types: HeadTypes) -> Summary:
         Column[HeadType]("score", lambda type: f"{first(type):.3f}", first),
         Column[HeadType]("95 %", lambda type: interval(first(type, of="margins"))),
         Column[HeadType]("control", lambda type: f"{first(type, types.controls):.3f}"),
-        Column[HeadType]("above it", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
+        Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
         Column[HeadType]("next", lambda type: "  ".join(others(type)), align="<"),
     ]
     return listed(types.types, columns)
 
 
 def _caption(types: HeadTypes) -> str:
-    scores, said = types.scores, list[str]()
+    scores, clear = types.scores, list[str]()
     for name in scores.names:
         first, column = scores.ranked(name)[0], scores.column(name)
         if column[first] >= CLEAR and types.is_clear(name)[first]:
-            said.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
-    return f"Known types of heads in {types.model}: {', '.join(said) or f'no head has a score of {CLEAR}'}."
+            clear.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
+    return f"Known types of heads in {types.model}: {', '.join(clear) or f'no head has a score of {CLEAR}'}."
 
 
 def _remarks(types: HeadTypes) -> tuple[str, ...]:
-    """What each score is, what it is held against, and what was not tested."""
+    """Returns remarks: the meaning, control and source of each score, and the types that were not tested."""
     meanings = "; ".join(
         f"{each.name}: {each.meaning} (control: {each.control}; {each.source})" for each in types.types
     )
@@ -83,8 +83,8 @@ def _remarks(types: HeadTypes) -> tuple[str, ...]:
     skipped = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     return (
         f"Mean weight by type. {meanings[0].upper()}{meanings[1:]}.",
-        "± is half of the 95 % interval of the mean over texts; “above it” are heads whose score less their control is "
-        "surely above 0.",
+        "± is half of the 95 % interval of the mean over texts; “above control” counts heads for which the 95 % "
+        "interval of the score less the control is above 0.",
         *types.remarks,
         *([f"Not tested: {skipped}."] if skipped else []),
     )

@@ -1,4 +1,4 @@
-"""What changes between two tables of effects, as a Report: a row a set of heads, or layers by heads as a picture."""
+"""Builds the report of two tables of effects compared: a row per set of heads, or a map of layers by heads."""
 
 import math
 from dataclasses import fields
@@ -16,57 +16,62 @@ from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import Summary
 from attnviz.text.selection import Grouping, Selection
 
-PARTS = ("selection", "grouping", "look", "medium")  # of the options, which are looked at by themselves
+PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checked one by one, or not at all
 
 
 def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> FoundReport:
-    """The report of the changes: a list, the largest first, or where a picture is drawn layers by heads.
+    """Builds the report of the changes: a list, the largest first, or a map of layers by heads if a picture is drawn.
+
+    Args:
+        before: the effects before the change.
+        after: the effects after it.
+        options: the options of the report; those that select heads or cells are refused.
 
     Raises:
-        AttnvizError: for a page, for effects that do not compare, or a picture of no single head.
+        AttnvizError: for a page, for effects that cannot be compared, or for a picture without single heads.
     """
     refuse_style(options.look, "a table of effects")
-    _refuse_choices(options)
+    _refuse_selection(options)
     changes = effect_changes(before, after)
-    found = Found(
-        title="What changes between two tables of effects",
+    results = Found(
+        title="Changes between two tables of effects",
         caption=_caption(changes, before.metric),
         remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
         results=changes,
         summary=lambda: _summary(changes),
         panels=lambda: [_panel(before, after)],
-        refusal="changes of effects are one picture; -o change.png, or -o change.csv for numbers, works",
+        refusal="changes of effects are drawn as one picture; use -o change.png, or -o change.csv for numbers",
         of_picture=OF_CHANGES,
     )
-    return found.report(options)
+    return results.report(options)
 
 
-def _refuse_choices(options: ReportOptions) -> None:
-    """Raises AttnvizError for what chooses among the heads or the cells of maps."""
+def _refuse_selection(options: ReportOptions) -> None:
+    """Raises AttnvizError if an option selects heads or cells of maps."""
     look = options.look
-    asked = [
-        *(name for each in (options, options.selection, options.grouping) for name in _changed(each)),
+    unused = [
+        *(name for each in (options, options.selection, options.grouping) for name in _changed_fields(each)),
         *(name for name in ("query", "mark", "effects") if getattr(look, name) is not None),
     ]
-    if asked:
-        name = "heads" if asked[0] == "pairs" else asked[0]
-        raise AttnvizError(f"{option(name)} is of maps, and tables of effects are compared whole; leave it out")
+    if unused:
+        name = "heads" if unused[0] == "pairs" else unused[0]
+        raise AttnvizError(f"{option(name)} is for maps, and tables of effects are compared as a whole; leave it out")
 
 
-def _changed(choice: ReportOptions | Selection | Grouping) -> list[str]:
-    """The names of what was chosen otherwise than it is without a choice."""
-    plain = type(choice)()
+def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:
+    """Returns the names of the fields that differ from their defaults."""
+    default = type(choice)()
     names = [field.name for field in fields(choice) if field.name not in PARTS]
-    return [name for name in names if getattr(choice, name) != getattr(plain, name)]
+    return [name for name in names if getattr(choice, name) != getattr(default, name)]
 
 
 def _panel(before: Effects, after: Effects) -> Panel:
     output = before.output
     none = (
-        f"a picture shows what changes without single heads, and these are sets; without {option('sets')}, where "
-        "the effects are measured, it works"
+        "a picture shows changes of single heads, and these are sets; measure the effects again without "
+        f"{option('sets')}"
     )
-    title, name = f"without a head: after less before, of {output.name}", f"change of the effect on {with_unit(output)}"
+    title, name = f"without a head: {output.name}, after minus before", f"change of the effect on {with_unit(output)}"
     return single_heads(after.frame - before.frame, title, name, none)
 
 
@@ -86,9 +91,9 @@ def _summary(changes: HeadChanges) -> Summary:
 def _caption(changes: HeadChanges, metric: str) -> str:
     most = changes.changes[0]
     if most.difference == 0:
-        return f"No effect of a head on {metric} changes."
+        return f"The effects of heads on {metric} do not change."
     what = "heads" if len(most.row.heads) > 1 else "head"
     return (
-        f"How the effects of heads on {metric} change: most for {what} {most.name}, without which it changes by "
-        f"{most.before:+.4f} before and {most.after:+.4f} after."
+        f"Changes of the effects of heads on {metric}: the largest is for {what} {most.name}, without which it changes "
+        f"by {most.before:+.4f} before and {most.after:+.4f} after."
     )

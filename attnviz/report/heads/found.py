@@ -1,4 +1,4 @@
-"""What a command found of heads to a Report: a list of it, or layers by heads as a picture."""
+"""Turns numbers of heads that a command computed into a report: a list, or maps of layers by heads."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,25 +13,25 @@ from attnviz.report.picture.scales import share_scales
 
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
 FoundReport = HeadList | Heatmaps | HeadAtlas
-OF_PICTURE = ("Rows are layers, columns heads.",)
-OF_CHANGES = ("Rows are layers, columns heads; colours are after less before.",)
+OF_PICTURE = ("Rows are layers, columns are heads.",)
+OF_CHANGES = ("Rows are layers, columns are heads, colours are after minus before.",)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Found:
-    """What a command found, before it is known whether it is listed or drawn.
+    """Numbers of heads with all that a list or a picture of them needs, before one of the two is chosen.
 
     Attributes:
-        title: the heading, where no other was chosen.
-        caption: it in one sentence.
-        remarks: what a reader must know.
-        results: every number, exact.
-        summary: makes the list.
-        panels: makes the picture.
-        refusal: why there is no page, and what works; "" where there is one, of a table of heads.
-        of_list: remarks of the list alone, which come first.
-        of_picture: the same of the picture.
-        about: where the numbers came from, as JSON values.
+        title: the heading, unless the user gave one.
+        caption: the result in one sentence.
+        remarks: sentences about the numbers for the reader.
+        results: all numbers, exact.
+        summary: builds the list.
+        panels: builds the panels of the picture.
+        refusal: the message that refuses a page and says what to do; "" for a table of heads, which has a page.
+        of_list: remarks of the list only, before the others.
+        of_picture: remarks of the picture only, before the others.
+        about: the origin of the numbers, as JSON values.
     """
 
     title: str
@@ -46,22 +46,22 @@ class Found:
     about: dict[str, object] = field(default_factory=dict)
 
     def report(self, options: ReportOptions) -> FoundReport:
-        """Returns the list, or where a picture is drawn the panels; of a table of heads its atlas.
+        """Returns the list if the medium lists heads; else the panels, as an atlas for a table of heads.
 
         Raises:
-            AttnvizError: for a page.
+            AttnvizError: for a page, unless the numbers are a table of heads.
         """
         look, title = options.look, options.look.title or self.title
-        said: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
+        fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
         if options.medium.lists_heads:
             remarks = (*self.of_list, *self.remarks)
-            return HeadList(**said, remarks=remarks, results=self.results, summary=self.summary())
+            return HeadList(**fields, remarks=remarks, results=self.results, summary=self.summary())
         if self.refusal and not options.medium.draws_maps:
             raise AttnvizError(self.refusal)
         panels = share_scales(self.panels(), look)
-        said |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
+        fields |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
         if isinstance(self.results, HeadFrame):
-            return HeadAtlas(**said, results=self.results)
+            return HeadAtlas(**fields, results=self.results)
         if len(panels) == 1 and panels[0].values.size <= MAX_NUMBERED:
-            said["look"] = replace(look, annotate=True)
-        return Heatmaps(**said)
+            fields["look"] = replace(look, annotate=True)
+        return Heatmaps(**fields)

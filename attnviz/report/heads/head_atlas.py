@@ -1,4 +1,4 @@
-"""A table of heads to a Report: rows with bars for a terminal, and metric x layer x head as heatmaps, the atlas."""
+"""Builds the report of a table of heads: a list with bars, or the atlas, a map of layers by heads for each metric."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 FIRST_SHOWN = "effect moved sink previous induction entropy self duplicate next distance special pair".split()
-SHARES = "Metrics are of shares: contributions over the sum of their row; moved is that sum."
-NUMBER_COLUMNS = 11  # columns of a number, its bar and a gap
-SPREAD_COLUMNS = 5  # more where it is followed by its spread
+SHARES = "Metrics are of contributions divided by the sum of their row; moved is that sum."
+NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
+SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
-MAX_NAMED = 2  # metrics that a colour bar names; that of more serves all others
-PATTERN_COLUMNS = 24  # columns of a pattern
+MAX_NAMED = 2  # metrics that a colour bar names; the bar of more serves all others
+PATTERN_COLUMNS = 24  # the most columns of a pattern
 
 
 @dataclass(frozen=True)
 class About:
-    """What the heads of a table were measured on.
+    """The source of a table of heads.
 
     Attributes:
         title: the heading.
-        model: what the model is called in a sentence.
-        remarks: what a reader must know of it.
-        about: where it came from, as JSON values.
+        model: the name of the model in a sentence.
+        remarks: sentences about the source for the reader.
+        about: its origin, as JSON values.
     """
 
     title: str
@@ -58,15 +58,16 @@ class About:
 def heads_report(
     recordings: tuple[Recording, ...], options: ReportOptions, effects: "Effects | None" = None
 ) -> FoundReport:
-    """The report of every chosen head's numbers, as means over the texts.
+    """Builds the report of the selected heads' numbers, as means over the texts.
 
     Args:
-        recordings: of the same model, one or more.
-        options: which heads, in which order, how many; the medium lists them a row a head, or has the atlas drawn.
-        effects: what an output loses without each head, as one more number.
+        recordings: one or more recordings of the same model.
+        options: the heads to show, their order and their number; the medium decides between list and atlas.
+        effects: effects of ablation, shown as one more column.
 
     Raises:
-        AttnvizError: if the recordings have different heads, the order cannot be had, or a part of maps is chosen.
+        AttnvizError: if the recordings have different heads, the options name an unknown measure, or they select a
+            part of the maps.
     """
     refuse_style(options.look, "a table of heads")
     _refuse_parts(options)
@@ -96,30 +97,36 @@ def heads_report(
 
 
 def _refuse_parts(options: ReportOptions) -> None:
-    """Raises AttnvizError where a part of the maps is chosen, which are measured whole."""
+    """Raises AttnvizError if the options select queries or keys, since maps are measured as a whole."""
     chosen = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
     if chosen:
         raise AttnvizError(
-            f"{option(chosen[0])} chooses what is drawn, and heads are measured over their whole maps; leave it out"
+            f"{option(chosen[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
 
 
 def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
-    """What each head moves, the mean over the texts."""
-    from attnviz.maps.contributions import moved_by
+    """Returns a frame of the norm that each head moves, as a mean over the texts."""
+    from attnviz.maps.contributions import mean_contribution
 
-    found: dict[tuple[int, int], list[float]] = {}
+    norms: dict[tuple[int, int], list[float]] = {}
     for maps, head in heads:
-        found.setdefault((maps.layer, head), []).append(moved_by(cell_maps(maps), head))
-    means = np.array([[sum(each) / len(each)] for each in found.values()])
-    return HeadFrame(rows=tuple(HeadRow((name,)) for name in found), measures=(MOVED,), values=means)
+        norms.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
+    means = np.array([[sum(each) / len(each)] for each in norms.values()])
+    return HeadFrame(rows=tuple(HeadRow((name,)) for name in norms), measures=(MOVED,), values=means)
 
 
 def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> FoundReport:
-    """Makes the report of a frame's heads, in the order that the options ask for: a row a head, or the atlas.
+    """Builds the report of a frame: a list with a row per head, or the atlas.
+
+    Args:
+        source: the source of the numbers.
+        frame: the numbers of the heads.
+        options: the order, number and filter of the heads; the medium decides between list and atlas. If it limits the
+            size and the options select nothing, the list has only as many heads as fit, the clearest ones.
 
     Raises:
-        AttnvizError: for an order or a filter that cannot be had.
+        AttnvizError: for an unknown measure or an invalid filter.
     """
     table = frame.chosen(options.sort, options.top, options.filter)
     shown = _shown(table, options)
@@ -135,17 +142,19 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
         about={"recording": source.about},
     )
     report, fits = found.report(options), options.medium.fits
-    asked = options.all or options.sort or options.filter or options.top is not None
-    if not isinstance(report, HeadList) or fits is None or asked or fits(report):
+    selects = options.all or options.sort or options.filter or options.top is not None
+    if not isinstance(report, HeadList) or fits is None or selects or fits(report):
         return report
-    return next(filter(fits, _ever_shorter(report, table, source, shown)), report)
+    return next(filter(fits, _shorter_lists(report, table, source, shown)), report)
 
 
-def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
-    """Yields the list with ever fewer heads, the clearest ones, under a caption that sums up all heads."""
-    does = summed_up(row.first_pattern for row in table.rows)
-    caption = f"What {len(table.rows)} heads do in {source.model}: {does}; the clearest are listed."
-    remark = f"{option('all', True)} lists every head, {option('sort', 'previous')} by what goes to the token before."
+def _shorter_lists(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
+    """Yields shorter and shorter lists of the clearest heads, under a caption that sums up all heads."""
+    patterns = summed_up(row.first_pattern for row in table.rows)
+    caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
+    remark = (
+        f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
+    )
     words = replace(whole, caption=caption, remarks=(remark, *_shown_remarks(shown)))
     clearest = clearest_first((place, row.first_pattern) for place, row in enumerate(table.rows))
     for count in range(min(len(clearest) - 1, whole.look.height or 0), 0, -1):
@@ -153,20 +162,20 @@ def _ever_shorter(whole: HeadList, table: HeadFrame, source: About, shown: tuple
 
 
 def _shown(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """As many metrics as the width holds: the one sorted by, then the most telling."""
-    wanted = [options.sort.removeprefix("-")] if options.sort else []
+    """Returns as many metrics as fit the width: the one that sorts the rows, then the most informative."""
+    sorted_by = [options.sort.removeprefix("-")] if options.sort else []
     present = {metric.name: metric for metric in table.present}
-    names = [name for name in dict.fromkeys((*wanted, *FIRST_SHOWN, *present)) if name in present]
+    names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *present)) if name in present]
     heads = max(map(len, ("head", *(row.title for row in table.rows))))
     patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
-    room = options.look.width - heads - patterns - 2
+    free_columns = options.look.width - heads - patterns - 2
     return tuple(
-        present[name] for name in names[: max(1, room // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
+        present[name] for name in names[: max(1, free_columns // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
     )
 
 
 def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
-    """A row a head: its name, its pattern, and the numbers shown with their bars."""
+    """Returns a list with a row per head: its name, its pattern, and the shown numbers with their bars."""
     columns = [
         Column[int]("head", lambda place: table.rows[place].title, align="<"),
         Column[int]("pattern", lambda place: fit_words(table.rows[place].pattern, PATTERN_COLUMNS), align="<"),
@@ -176,7 +185,10 @@ def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
 
 
 def _column(table: HeadFrame, metric: Measure) -> Column[int]:
-    """A number with its bar: of all weight for shares, else of the longest in the table; after ± its spread."""
+    """Returns the column of a metric, with bars and, after ±, the spread over texts.
+
+    A full bar is 1 for shares, and the largest number of the table for other units.
+    """
     place, write = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
     values = table.values[:, place]
     spreads = table.spreads[:, place] if table.spreads is not None and table.texts > 1 else np.full(len(values), np.nan)
@@ -200,7 +212,7 @@ def _largest(values: Float64Array) -> float:
 
 
 def fit_words(text: str, width: int) -> str:
-    """The text, cut and marked where it is longer than so many characters."""
+    """Returns the text, cut with an ellipsis if it is longer than ``width`` characters."""
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
@@ -225,7 +237,7 @@ def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...
 def _panels(table: HeadFrame, drawn: tuple[Measure, ...]) -> list[Panel]:
     """Returns a panel for each metric to draw, whose quantity says which panels share its colours."""
     if not table.present:
-        raise AttnvizError("no query sees two keys, so that no head has a number; a text of two tokens or more works")
+        raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
     quantities = _quantities(drawn)
     return [
         layers_by_heads(table.rows, table.column(each.name).tolist(), each.name, quantities[each.unit])
@@ -249,43 +261,43 @@ def _quantities(drawn: tuple[Measure, ...]) -> dict[str, Quantity]:
 
 
 def _caption(source: About, table: HeadFrame) -> str:
-    """Which heads these are, and the clearest head of each pattern."""
+    """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
     which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
     over = f", over {table.texts} texts" if table.texts > 1 else ""
-    heads = f"head{'s' * (table.measured > 1)} {'do' if len(table.rows) > 1 else 'does'}"
-    return f"What {which} {heads} in {source.model}{over}{_clearest(table)}."
+    heads = f"head{'s' * (table.measured > 1)}"
+    return f"Metrics of {which} {heads} in {source.model}{over}{_clearest(table)}."
 
 
 def _clearest(table: HeadFrame) -> str:
-    found = []
+    named = []
     for name, words in SHARP.items():
         if name in table.names:
             values = np.nan_to_num(table.column(name), nan=-1.0)
             best = int(values.argmax())
             if values[best] >= MIN_CLEAR_SHARE and words in table.rows[best].pattern:
-                found.append(f"{words} {table.rows[best].title} ({values[best]:.2f})")
-    return f"; the clearest: {', '.join(found)}" if found else ""
+                named.append(f"{words} {table.rows[best].title} ({values[best]:.2f})")
+    return f"; the clearest: {', '.join(named)}" if named else ""
 
 
 def _shown_remarks(shown: tuple[Measure, ...]) -> tuple[str, ...]:
-    """What the metrics shown mean."""
+    """Returns a remark with the meanings of the shown metrics."""
     meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in shown)
     return (f"{meanings[0].upper()}{meanings[1:]}.",) if shown else ()
 
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
-    """What the numbers are, and which have no meaning here."""
-    several = " and over the texts; after ± their spread between texts" if table.texts > 1 else ""
-    numbers = f"Numbers are means over the queries that see two keys or more{several}."
+    """Returns remarks: how the numbers are averaged, and the metrics that do not apply."""
+    several = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
+    numbers = f"Numbers are means over queries that see two keys or more{several}."
     reasons: dict[str, list[str]] = {}
     for metric in table.absent:
         reasons.setdefault(metric.reason, []).append(metric.name)
     absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
-    return (numbers, f"Without meaning here: {absent}.") if absent else (numbers,)
+    return (numbers, f"Not applicable: {absent}.") if absent else (numbers,)
 
 
 def _refuse_unlike(recordings: tuple[Recording, ...]) -> None:
-    """Raises AttnvizError where the recordings do not have the same heads."""
+    """Raises AttnvizError if the recordings have different layers, modules or heads."""
     shapes = {tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in one.maps)) for one in recordings}
     if len(shapes) > 1:
-        raise AttnvizError("the recordings have different layers or heads; recordings of one model work")
+        raise AttnvizError("the recordings have different layers or heads; use recordings of one model")

@@ -1,4 +1,4 @@
-"""Numbers of heads as a reader sees them: units, the columns of a list, and a panel of layers by heads."""
+"""Formats numbers of heads: their units, the columns of a list, and a panel of layers by heads."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ METRIC_QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
-    "norm": Quantity("norm of what is moved", ".2f"),
+    "norm": Quantity("norm of the contributions", ".2f"),
     "change": Quantity("change without the head", "+.4f", centred=True),
 }
 UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "change": ""}
@@ -30,9 +30,10 @@ class Column(Generic[Item]):
     """A column of a list.
 
     Attributes:
-        header: over it.
-        cell: what it says of an item.
-        bar: length of the bar beside that, -1 to 1, ``None`` for none; ``None`` for a column without bars.
+        header: the heading.
+        cell: returns the text of an item's cell.
+        bar: returns the length of the bar beside an item's cell, -1 to 1, or ``None`` for no bar; ``None`` for a column
+            without bars.
         align: ``<`` or ``>``.
     """
 
@@ -43,7 +44,7 @@ class Column(Generic[Item]):
 
 
 def listed(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
-    """A row an item."""
+    """Returns a list with a row per item."""
     return Summary(
         header=tuple(column.header for column in columns),
         rows=tuple(tuple(column.cell(item) for column in columns) for item in items),
@@ -53,29 +54,29 @@ def listed(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
 
 
 def share_of(numbers: Sequence[float]) -> Callable[[float], float]:
-    """Returns a function that gives a number's bar: its share, with its sign, of the largest number's size."""
+    """Returns a function from a number to its bar, -1 to 1; the largest of ``numbers`` in size has 1 or -1."""
     most = max(map(abs, numbers), default=0.0) or 1.0
     return lambda number: number / most
 
 
 def interval(margin: float) -> str:
-    """The half of an interval with its sign, and a dash where it is not known."""
+    """Returns half of an interval after ±; a dash if it is NaN."""
     return UNKNOWN if math.isnan(margin) else f"±{margin:.3f}"
 
 
 def known(number: float, spec: str) -> str:
-    """The number, or nothing where it is not known."""
+    """Returns the number as ``spec`` formats it; "" if it is NaN."""
     return "" if math.isnan(number) else format(number, spec)
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
-    """A number of each head: a row a layer, a column a head.
+    """Returns a panel of one number per head: a row per layer, a column per head; NaN where a layer lacks the head.
 
     Args:
-        rows: single heads.
-        values: one a head.
-        title: of the panel.
-        quantity: what the numbers are.
+        rows: single heads; modules of the same layer have a row each.
+        values: one number per head.
+        title: the title of the panel.
+        quantity: the meaning and format of the numbers.
     """
     layers = sorted({(row.layer, row.module, row.kind) for row in rows})
     heads = sorted({row.head for row in rows})
@@ -93,14 +94,14 @@ def labelled_panel(
     columns: tuple[str, Sequence[str]],
     quantity: Quantity,
 ) -> Panel:
-    """A panel of numbers with a label for each row and column; NaN is absent.
+    """Returns a panel of numbers with a label for each row and column; cells with NaN are blank.
 
     Args:
-        title: over it.
+        title: the title of the panel.
         values: ``(rows, columns)``.
-        rows: the name of the axis, and its labels.
-        columns: the same.
-        quantity: what the numbers are.
+        rows: the name of the axis of rows, and its labels.
+        columns: the name of the axis of columns, and its labels.
+        quantity: the meaning and format of the numbers.
     """
     shown = values.astype(np.float32)
     return Panel(

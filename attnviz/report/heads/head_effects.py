@@ -1,4 +1,4 @@
-"""What is lost without heads, as a Report: a row a set of heads, or layers by heads as a picture."""
+"""Builds the report of effects of ablation: a row per set of heads, or a map of layers by heads."""
 
 import math
 
@@ -17,16 +17,16 @@ from attnviz.report.words.captions import source_of
 IS_WORSE = {"loss": 1, "accuracy": -1}  # the sign of a change for the worse; other metrics have neither
 UNIT_WORDS = {"nats": " in nats", "share": ", a share of 1"}
 NOT_A_CAUSE_ALONE = (
-    "An ablation is an intervention: it says what this model does without a head here, and a head without effect may "
-    "be backed up by another."
+    "Ablation is an intervention: it shows what this model does without a head on this input; if a head has no effect, "
+    "another may back it up."
 )
 
 
 def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
-    """The report of the effects of heads: a list, or where a picture is drawn layers by heads.
+    """Builds the report of effects: a list, or a map of layers by heads if a picture is drawn.
 
     Raises:
-        AttnvizError: for a picture where no single head was removed, or a page.
+        AttnvizError: for a page, or for a picture if no single head was ablated.
     """
     refuse_style(options.look, "a table of effects")
     found = Found(
@@ -36,7 +36,7 @@ def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
         results=effects,
         summary=lambda: _summary(effects),
         panels=lambda: [_panel(effects)],
-        refusal="effects of heads are one picture; -o effect.png, or -o effect.csv for numbers, works",
+        refusal="effects of heads are drawn as one picture; use -o effect.png, or -o effect.csv for numbers",
         about=source_of(effects.model, effects.title),
     )
     return found.report(options)
@@ -44,18 +44,21 @@ def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
 
 def _panel(effects: Effects) -> Panel:
     title, name = f"without a head: change of {effects.metric}", f"change of {with_unit(effects.output)} without a head"
-    none = f"a picture shows what is lost without single heads; leave {option('sets')} out, or list it in the terminal"
+    none = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
     return single_heads(effects.frame, title, name, none)
 
 
 def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
-    """The first number of single heads, whose colours lie around 0: layers by heads.
+    """Returns a panel of layers by heads with the first measure of single heads, in colours that diverge from 0.
 
     Args:
-        frame: the numbers, those of sets among them.
-        title: of the panel.
-        name: what the numbers are.
-        none: what is said where no row is of a single head.
+        frame: the numbers of single heads and of sets, which are left out.
+        title: the title of the panel.
+        name: the name of the numbers.
+        none: the message if no row has a single head.
+
+    Raises:
+        AttnvizError: if no row has a single head.
     """
     single = frame.take([place for place, row in enumerate(frame.rows) if len(row.heads) == 1])
     if not single.rows:
@@ -64,7 +67,7 @@ def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
 
 
 def with_unit(measure: Measure) -> str:
-    """The name of what is measured of an output, with its unit."""
+    """Returns the name of a measure with its unit: ``loss in nats``."""
     return measure.name + UNIT_WORDS.get(measure.unit, "")
 
 
@@ -78,8 +81,8 @@ def _summary(effects: Effects) -> Summary:
     ]
     if effects.texts > 1:
         columns.append(Column("±95%", lambda row: known(row.margin, ".4f")))
-    if any(not math.isnan(effects.beyond(row)) for row in rows):
-        columns.append(Column("beyond each alone", lambda row: known(effects.beyond(row), "+.4f")))
+    if any(not math.isnan(effects.interaction(row)) for row in rows):
+        columns.append(Column("interaction", lambda row: known(effects.interaction(row), "+.4f")))
     return listed(rows, columns)
 
 
@@ -89,8 +92,8 @@ def _caption(effects: Effects) -> str:
     heads = f"{'heads' if len(most.heads) > 1 else 'head'} {most.name}"
     without = f"without all of {heads}" if effects.greedy and len(most.heads) > 1 else f"without {heads}"
     direction = f"{without} it {_moves(effects, most.mean)}" + ("" if effects.greedy else ", the largest change")
-    with_all = f"{effects.metric} {effects.baseline:.4f} with all{over}"
-    return f"What {effects.model} loses without heads: {with_all}; {direction}."
+    with_all = f"{effects.metric} is {effects.baseline:.4f} with all heads{over}"
+    return f"Effects of heads in {effects.model}: {with_all}; {direction}."
 
 
 def _moves(effects: Effects, change: float) -> str:
@@ -103,12 +106,12 @@ def _moves(effects: Effects, change: float) -> str:
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
-    by = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "what it gives on another text")
+    by = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
-    greedy = "Each row removes one head more than the one before: that which then changes most."
-    several = "± is half the 95% interval of the mean over the texts."
+    greedy = "Each row removes one more head than the row before: the one whose removal then changes most."
+    several = "± is half of the 95% interval of the mean over the texts."
     return (
-        f"Change of {effects.metric}: {meaning}, where the output of a head is replaced by {by}.",
+        f"Change of {effects.metric}: {meaning}, when the output of a head is replaced by {by}.",
         *([several] if effects.texts > 1 else []),
         *([greedy] if effects.greedy else []),
         NOT_A_CAUSE_ALONE,

@@ -1,4 +1,4 @@
-"""The metrics of the heads whose exact numbers are shown, and what each head does, for a medium that lists them."""
+"""Adds metrics, patterns, effects and notes of heads to a report of exact numbers, for media that sort heads."""
 
 from dataclasses import replace
 
@@ -14,28 +14,28 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
 from attnviz.report.words.notes import read_notes
 
-MAX_MEASURED_CELLS = 50_000_000  # of all heads: about a second; of more, some of the queries are measured
+MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
 
 
-def measure_shown(numbers: Numbers) -> HeadFrame | None:
-    """Measures all heads over all their queries and keys; ``None`` where single cells of one are not known."""
+def shown_metrics(numbers: Numbers) -> HeadFrame | None:
+    """Returns the metrics of all heads over all their queries and keys; ``None`` if the cells of a head are unknown."""
     frame = _measured(numbers.heads)
     return None if frame is None else _with_moved(frame, numbers.heads)
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
-    """Returns the report with the metrics, effects and notes that a page shows; other media take the numbers alone.
+    """Returns the report with the metrics, effects and notes that a page shows; unchanged for other media.
 
-    A report that has numbers of its heads keeps them instead of metrics.
+    A report that already has numbers of its heads keeps them instead of metrics.
 
     Raises:
-        AttnvizError: if the file of effects or of notes cannot be read, or is of none of these heads.
+        AttnvizError: if the file of effects or of notes cannot be read, or has none of these heads.
     """
     if not options.medium.sorts_heads:
         return report
     file, heads = report.look.effects, report.numbers.heads
     effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
-    frame = report.frame or measure_shown(report.numbers)
+    frame = report.frame or shown_metrics(report.numbers)
     return replace(
         report,
         frame=frame if frame is None or effects is None else frame.beside(effects.frame),
@@ -45,15 +45,20 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
 
 
 def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """The frame with what each head moves, where that is known of all, and their cells are few enough."""
+    """Returns the frame with the norm that each head moves, if it is known for all heads and their cells are few."""
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_MEASURED_CELLS or any(head.maps.moved is None for head in heads):
         return frame
-    from attnviz.maps.contributions import contribution_maps, moved_by
+    from attnviz.maps.contributions import contribution_maps, mean_contribution
 
     each = {id(head.maps): head.maps for head in heads}
-    known = {name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()}
-    moved = [[moved_by(cell_maps(known[id(head.maps)]), head.head, head.queries, head.keys)] for head in heads]
+    contributions = {
+        name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()
+    }
+    moved = [
+        [mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)]
+        for head in heads
+    ]
     return frame.with_columns((MOVED,), np.array(moved))
 
 

@@ -1,4 +1,4 @@
-"""What the parts of a model add to a logit, as a Report: a row a part, or layers by parts and heads by keys."""
+"""Builds the report of a logit's parts: a row per part, or maps of layers by parts and of heads by keys."""
 
 import math
 
@@ -15,57 +15,59 @@ from attnviz.report.picture.panels import LOGIT, Panel, Quantity
 from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
-MAX_LISTED_PARTS = 16  # of a screen, which all others follow as one
-MAX_DRAWN_HEADS = 12  # whose keys are drawn
+MAX_LISTED_PARTS = 16  # the most parts on a screen; a row with the sum of the others follows
+MAX_DRAWN_HEADS = 12  # the most heads whose keys are drawn
 MAX_DRAWN_KEYS = 40
-NAMED_KEYS = 2  # of a head, in a row
-SURE = 1e-4  # up to which a sum is said to be the logit
-HELD = "Direct logit attribution: what each part adds by itself, the scale of {norms} held as it is on this text"
+NAMED_KEYS = 2  # keys that a head's row names
+SURE = 1e-4  # the largest difference between sum and logit that needs no explanation
+FROZEN = (
+    "Direct logit attribution: what each part adds by itself, with the scale of {norms} frozen as it is on this text"
+)
 INDIRECT = (
-    "; what it changes in later layers is not counted, which attnviz ablate measures (Elhage et al. 2021; Wang et al. "
+    "; changes through later layers are not counted, but attnviz ablate measures them (Elhage et al. 2021; Wang et al. "
     "2023)."
 )
 
 
 def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
-    """The report of a logit's parts: a list, or where a picture is drawn layers by parts and heads by keys.
+    """Builds the report of a logit's parts: a list, or maps of layers by parts and of heads by keys.
 
     Raises:
-        AttnvizError: for a page, or heads that are not there.
+        AttnvizError: for a page, or if none of the selected heads exists.
     """
     refuse_style(options.look, "a sum of parts")
     chosen = _chosen(parts, options)
     heads = chosen or [part for part in parts.sorted() if part.kind == "head"]
     heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
-    found = Found(
+    results = Found(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
         remarks=_remarks(parts),
         results=parts,
         summary=lambda: _of_keys(parts, chosen) if chosen else _of_parts(parts, options),
         panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
-        refusal="parts of a logit are one picture; -o logit.png, or -o logit.csv for numbers, works",
-        of_picture=_of_picture(parts, heads),
+        refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
+        of_picture=_left_out(parts, heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _chosen(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
-    """The heads that were chosen; none where all are."""
+    """Returns the heads that the user selected; empty if nothing was selected."""
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
-    found = [
+    selected = [
         part
         for part in parts.heads
         if part.layer in (selection.chosen_layers or (part.layer,))
         and part.head in (selection.heads_of(part.layer or 0) or (part.head,))
     ]
-    if not found:
+    if not selected:
         heads = [part.name for part in parts.heads]
-        raise AttnvizError(f"no such head adds to the logit; {heads[0]} to {heads[-1]} works")
-    return found
+        raise AttnvizError(f"no such head adds to the logit; choose from {heads[0]} to {heads[-1]}")
+    return selected
 
 
 def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
@@ -76,19 +78,19 @@ def _of_parts(parts: LogitParts, options: ReportOptions) -> Summary:
     summed = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
     advice = options.look.worded(f"{option('all', True)} shows them")
     total = LogitPart("logit", "other", parts.logit)
-    said = {id(total): "the sum"} | {id(each): advice for each in summed}
+    notes = {id(total): "the sum"} | {id(each): advice for each in summed}
     columns = [
         Column[LogitPart]("part", lambda part: part.name, align="<"),
         Column[LogitPart](
-            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in said else length(part.adds)
+            "adds", lambda part: f"{part.adds:+.4f}", lambda part: None if id(part) in notes else length(part.adds)
         ),
-        Column[LogitPart]("most of it from", lambda part: said.get(id(part)) or _from(parts, part), align="<"),
+        Column[LogitPart]("mostly from", lambda part: notes.get(id(part)) or _largest_keys(parts, part), align="<"),
     ]
     return listed([*shown, *summed, total], columns)
 
 
-def _from(parts: LogitParts, part: LogitPart) -> str:
-    """The keys of which a head adds most."""
+def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
+    """Returns the keys for which a head adds most, as words; "" for other parts."""
     if part.keys is None:
         return ""
     labels = parts.labels_of(part)
@@ -97,10 +99,10 @@ def _from(parts: LogitParts, part: LogitPart) -> str:
 
 
 def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
-    """A row a key, a column a head."""
+    """Returns a list with a row per key and a column per head."""
     groups = {parts.labels_of(head) for head in heads}
     if len(groups) > 1:
-        raise AttnvizError("these heads look at different texts; heads of one attention work")
+        raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
     [labels] = groups
     values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
     length = share_of(values.ravel().tolist())
@@ -116,14 +118,18 @@ def _of_keys(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     return listed(range(len(labels) + 1), [named, *map(column, heads, values)])
 
 
-def _of_picture(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
-    """What a picture leaves out: parts outside of layers, and heads and keys with less."""
+def _left_out(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
+    """Returns remarks on the parts, heads and keys that the picture leaves out."""
     outside = ", ".join(f"{part.name} {part.adds:+.2f}" for part in parts.parts if part.layer is None)
     keys = len(parts.labels_of(heads[0])) if heads else 0
     return (
         *([f"Outside of layers: {outside}."] if outside else []),
-        *([f"Keys of the {MAX_DRAWN_HEADS} heads that add or take most."] if len(heads) > MAX_DRAWN_HEADS else []),
-        *([f"The {MAX_DRAWN_KEYS} of {keys} keys with most."] if keys > MAX_DRAWN_KEYS else []),
+        *(
+            [f"Keys are drawn for the {MAX_DRAWN_HEADS} heads with the largest parts."]
+            if len(heads) > MAX_DRAWN_HEADS
+            else []
+        ),
+        *([f"Of {keys} keys, the {MAX_DRAWN_KEYS} with the largest parts are drawn."] if keys > MAX_DRAWN_KEYS else []),
     )
 
 
@@ -141,7 +147,7 @@ def _by_layer(parts: LogitParts) -> Panel:
 
 
 def _column(part: LogitPart) -> str:
-    """The column of a part within its layer: of the heads of cross-attention one of their own."""
+    """Returns the heading of a part's column: its name without the layer, so that cross-attention has columns apart."""
     return part.name.replace(f"{part.layer}.", "", 1)
 
 
@@ -160,26 +166,26 @@ def _quantity(parts: LogitParts) -> Quantity:
 def _caption(parts: LogitParts) -> str:
     most = parts.sorted()[0]
     heads = [part for part in parts.sorted() if part.kind == "head"]
-    head = f"; of the heads most by {heads[0].name}: {heads[0].adds:+.4f}" if most.kind != "head" else ""
+    head = f", the largest head is {heads[0].name} with {heads[0].adds:+.4f}" if most.kind != "head" else ""
     after = parts.key_labels[parts.position] if parts.position < len(parts.key_labels) else f"token {parts.position}"
     return (
-        f"What adds to the logit of {parts.label or parts.token!r} after {after!r} in {parts.model}, "
-        f"{parts.logit:.4f}: most by {most.name}: {most.adds:+.4f}{head}."
+        f"The parts of the logit of {parts.label or parts.token!r} after {after!r} in {parts.model}, "
+        f"{parts.logit:.4f}: the largest is {most.name} with {most.adds:+.4f}{head}."
     )
 
 
 def _remarks(parts: LogitParts) -> tuple[str, ...]:
     frozen = parts.frozen
     before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
-    held = (
-        HELD.format(norms=f"{frozen[0]}{before}")
+    attribution = (
+        FROZEN.format(norms=f"{frozen[0]}{before}")
         if frozen
         else "Direct logit attribution: what each part adds by itself"
     )
-    apart = f"The parts sum to the logit to {parts.difference:.0e}."
+    agreement = f"The parts sum to the logit within {parts.difference:.0e}."
     return (
-        f"{held}{INDIRECT}",
-        apart if parts.difference <= SURE else f"{apart[:-1]}, since the model computes in fewer digits.",
-        *(["The logit is that before the model's soft cap."] if parts.capped else []),
+        f"{attribution}{INDIRECT}",
+        agreement if parts.difference <= SURE else f"{agreement[:-1]}, because the model computes in lower precision.",
+        *(["The logit is the one before the model's soft cap."] if parts.capped else []),
         *parts.remarks,
     )

@@ -16,7 +16,7 @@ from attnviz.report.maps.words_of_text import find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import origin
-from attnviz.report.picture.options import ReportOptions, with_cells
+from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, Panel, quantity_of
 from attnviz.report.picture.report import Arcs, ShadedText
 from attnviz.report.picture.scales import scale_remarks, share_scales
@@ -123,7 +123,7 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
-    [panel] = head_panels(head, [PERCENT], with_cells(options, MAX_ARC_TOKENS), title)
+    [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), title)
     if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
         raise AttnvizError(
@@ -135,7 +135,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """The panels with scales that begin at uniform attention if weights well above it exist; only those get lines."""
-    seen = [panel.seen.max() for panel in panels if panel.seen is not None and panel.quantity.is_weight]
+    seen = [panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight]
     if look.limits != "shared" or len(seen) < len(panels):
         return panels
     low, high = 1 / float(max(seen)), panels[0].scale.high
@@ -203,7 +203,7 @@ def _neighbours(places: list[int]) -> list[list[int]]:
 def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
     """The panel of one query's weights over some keys."""
     row = replace(head, queries=slice(query, query + 1), keys=keys)
-    [panel] = head_panels(row, [PERCENT], with_cells(options, MAX_TEXT_TOKENS), title)
+    [panel] = head_panels(row, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), title)
     return panel
 
 

@@ -22,7 +22,7 @@ from attnviz.report.words.captions import (
     mark_remarks,
     model_name,
     panel_remarks,
-    quantity_drawn,
+    quantity_noun,
     quoted,
     recording_remarks,
     report_title,
@@ -85,7 +85,7 @@ def combined_report(
     moves = head.maps.quantity == "contribution"
     remark = (OF_CONTRIBUTIONS[method] if moves else COMBINATIONS[method].remark).format(residual=residual)
     title = report_title(recording, options.look)
-    caption = f"{quantity_drawn(head.maps)} as the {head.maps.module} in {model_name(recording)}"
+    caption = f"{quantity_noun(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
     if not options.medium.draws_maps:
         return with_page_numbers(

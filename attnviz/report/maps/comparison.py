@@ -19,10 +19,10 @@ from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,
+    are_adjacent,
     are_chosen,
-    are_in_runs,
+    divide_page,
     order_remarks,
-    share_page,
 )
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import HeadCells, Numbers, origin
@@ -35,7 +35,7 @@ from attnviz.report.words.captions import (
     mark_remarks,
     model_name,
     panel_remarks,
-    quantity_drawn,
+    quantity_noun,
     recording_remarks,
     report_title,
 )
@@ -116,7 +116,7 @@ def comparison_report(
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or are_chosen(options):
         return _heatmaps(comparison)
-    from attnviz.report.maps.clearest import first_that_fits
+    from attnviz.report.maps.fitting import first_that_fits
 
     return first_that_fits(_with_fewer_details(comparison), options.medium.fits)
 
@@ -148,7 +148,7 @@ def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
     """A, B and B − A side by side, one row per head."""
-    options = share_page(comparison.options, 3 * len(comparison.pairs))
+    options = divide_page(comparison.options, 3 * len(comparison.pairs))
     panels = share_scales(
         (panel for pair in comparison.pairs for panel in _triple(*pair, options, comparison.sides)), options.look
     )
@@ -166,9 +166,9 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
     """B − A of many heads, as thumbnails."""
-    options = share_page(comparison.options, len(comparison.pairs))
+    options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
-    filled = options.sort is not None or not are_in_runs(layers)
+    filled = options.sort is not None or not are_adjacent(layers)
     panels = share_scales(_differences(comparison, options), options.look)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
@@ -275,5 +275,5 @@ def _caption(comparison: _Comparison) -> str:
         if changes.column("variation_max")[most] > 0
         else f"no {maps.quantity} changes"
     )
-    drawn = quantity_drawn(maps)
+    drawn = quantity_noun(maps)
     return f"{drawn} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

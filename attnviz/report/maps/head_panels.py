@@ -97,7 +97,7 @@ def head_panels(
             scale=ColorScale(0, 1),
             group=group,
             pool=look.pool,
-            seen=seen,
+            visible_keys=seen,
             units="blocks" if blocks else "tokens",
             zooms=not blocks and finest == (queries.stop - queries.start, keys.stop - keys.start),
         )

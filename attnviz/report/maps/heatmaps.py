@@ -11,11 +11,11 @@ from attnviz.base.errors import option
 from attnviz.base.progress import track
 from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
 from attnviz.maps.recording import Recording
-from attnviz.report.heads.heads_known import HeadsKnown, what_heads_do
+from attnviz.report.heads.head_summaries import HeadSummaries, summarize_heads
 from attnviz.report.maps.head_panels import head_cells, head_panels, titled_panels
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import Numbers, origin
-from attnviz.report.picture.options import ReportOptions, with_cells
+from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import NOTE, PERCENT, SCORE, WEIGHT, Panel
 from attnviz.report.picture.report import Arcs, ExactNumbers, Heatmaps, NumberTables, ShadedText, Thumbnails, View
 from attnviz.report.picture.scales import MAX_THUMBNAIL_RATIO, scale_remarks, share_scales
@@ -57,7 +57,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
     if not options.medium.draws_maps:
         return _exact_numbers(recording, chosen, options)
-    summaries = what_heads_do(original or recording, options)
+    summaries = summarize_heads(original or recording, options)
     order = ranked(chosen, options)
     heads, notes = [head for head, _ in order], _notes(order, options, summaries)
     if options.look.drawn_style in ("arcs", "text"):
@@ -80,9 +80,9 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
             if _are_equally_random(recording, heads, options)
             else whole()
         )
-    from attnviz.report.maps.clearest import screenful
+    from attnviz.report.maps.fitting import fit_screen
 
-    return screenful(recording, heads, options, summaries, whole)
+    return fit_screen(recording, heads, options, summaries, whole)
 
 
 def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
@@ -92,12 +92,12 @@ def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: 
 
 
 def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
-    from attnviz.report.maps.clearest import first_heads
+    from attnviz.report.maps.fitting import fit_first_heads
 
-    return first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
+    return fit_first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
 
 
-def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadsKnown | None) -> Notes:
+def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None) -> Notes:
     """The note in each head's title: the number that orders the heads, or the head's pattern."""
     if options.sort is None:
         return {} if summaries is None else summaries.notes
@@ -133,15 +133,15 @@ def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
     )
 
 
-def share_page(options: ReportOptions, panels: int) -> ReportOptions:
+def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
     """The options with the page's cells divided among a number of panels."""
     if not options.medium.one_page:
         return options
-    return with_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
+    return limit_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
 
 
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
-    panels = titled_panels(recording, heads, [PERCENT], share_page(options, len(heads)), notes)
+    panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), notes)
     colored = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
@@ -155,7 +155,7 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
 
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
     quantities = TABLE_QUANTITIES[table]
-    panels = titled_panels(recording, heads, quantities, share_page(options, len(heads) * len(quantities)), {})
+    panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), {})
     colored = tuple(map(_exact, share_scales(panels, options.look)))
     return NumberTables(
         title=report_title(recording, options.look),
@@ -170,7 +170,7 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
 
 def _exact(panel: Panel) -> Panel:
     """The panel with at least as many decimals as its quantity's format."""
-    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.own_decimals
+    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
     return replace(panel, decimals=None) if few else panel
 
 
@@ -196,12 +196,12 @@ def are_chosen(options: ReportOptions) -> bool:
 
 
 def _thumbnails(
-    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadsKnown | None
+    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Thumbnails:
     """Every head as a thumbnail: one row per layer, or sorted, with the metric in each title."""
     heads = [head for head, _ in order]
     groups = [group_title(recording, head.maps) for head in heads]
-    filled = options.sort is not None or not are_in_runs(groups)
+    filled = options.sort is not None or not are_adjacent(groups)
     small = _thumbnail_options(heads, options, filled)
     titles = [_thumbnail_title(recording, head, value) if filled else head.name for head, value in order]
     panels = [
@@ -236,7 +236,7 @@ def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> st
     return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
 
 
-def are_in_runs(groups: Sequence[str]) -> bool:
+def are_adjacent(groups: Sequence[str]) -> bool:
     """True if the members of each group are adjacent, as those of heads in the order of their layers are."""
     return len(list(groupby(groups))) == len(set(groups))
 
@@ -263,7 +263,7 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: 
     down = math.ceil(math.sqrt(len(heads))) if filled else layers
     grows = options.medium.one_page and options.look.inches is None
     room = MAX_OVERVIEW_CELLS // down if grows else options.medium.max_cells
-    return with_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
+    return limit_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
 
 
 def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:

@@ -141,7 +141,7 @@ def _row(head: ChosenHead, place: int | None, of_query: bool, options: ReportOpt
     [panel] = head_panels(part, [PERCENT], options, head.name)
     if of_query:
         return panel
-    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, seen=None)
+    return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_keys=None)
 
 
 def _largest_first(rows: list[Panel], other: int | None) -> list[Panel]:
@@ -165,5 +165,5 @@ def _stacked(rows: list[Panel], title: str) -> Panel:
         values=np.concatenate([row.values for row in same]),
         visible=np.concatenate([row.visible for row in same]),
         rows=Axis("heads", tuple(row.title for row in same), tuple(range(len(same) + 1))),
-        seen=None,
+        visible_keys=None,
     )

@@ -15,7 +15,7 @@ COLOR_SCALES = ("linear", "sqrt", "log", "lift")
 LIMITS = ("shared", "head")
 NUMBER_PATTERN = r"-?\d{1,9}(?:\.\d{1,9})?(?:e-?\d{1,2})?"
 FIGURES = ("figure", "slides")  # kinds of media
-PICTURES = ("terminal", *FIGURES, "page")
+PICTURE_MEDIA = ("terminal", *FIGURES, "page")
 
 
 def _check_colormap(name: str, value: str) -> None:
@@ -76,7 +76,7 @@ class Look:
     per_slide: Annotated[
         int, Option("Number of heads per slide of a .pptx.", within(1, 64), inspector=False, media=("slides",))
     ] = 1
-    title: Annotated[str | None, Option("Show this heading instead of the text.", media=PICTURES)] = None
+    title: Annotated[str | None, Option("Show this heading instead of the text.", media=PICTURE_MEDIA)] = None
     style: Annotated[
         str | None,
         Option(
@@ -99,12 +99,14 @@ class Look:
         Option(
             "Scale the colours: linear, sqrt, log or lift (times uniform attention); default: what suits the weights.",
             OneOf(COLOR_SCALES),
-            media=PICTURES,
+            media=PICTURE_MEDIA,
         ),
     ] = None
     limits: Annotated[
         str,
-        Option("Set the limits of the colours: shared by all heads, head for each its own, or 0:0.5.", media=PICTURES),
+        Option(
+            "Set the limits of the colours: shared by all heads, head for each its own, or 0:0.5.", media=PICTURE_MEDIA
+        ),
     ] = "shared"
     cmap: Annotated[
         str | None,
@@ -112,7 +114,7 @@ class Look:
             "Use this colormap: viridis, magma, cividis, Blues or any of matplotlib's.",
             _check_colormap,
             names=_colormaps,
-            media=PICTURES,
+            media=PICTURE_MEDIA,
         ),
     ] = None
     pool: Annotated[

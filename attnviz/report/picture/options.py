@@ -159,6 +159,6 @@ def refuse_axes(options: ReportOptions) -> None:
         )
 
 
-def with_cells(options: ReportOptions, max_cells: int) -> ReportOptions:
+def limit_cells(options: ReportOptions, max_cells: int) -> ReportOptions:
     """The options with at most ``max_cells`` rows or columns in each map."""
     return replace(options, medium=replace(options.medium, max_cells=max_cells))

@@ -73,10 +73,10 @@ class Quantity:
         if not 0 < most < math.inf:
             return None
         needed = min(max(1 - math.floor(math.log10(most)), 0), MAX_DECIMALS)
-        return needed if self.unit or self.rounded or needed > self.own_decimals else None
+        return needed if self.unit or self.rounded or needed > self.format_decimals else None
 
     @property
-    def own_decimals(self) -> int:
+    def format_decimals(self) -> int:
         """The number of decimals in ``spec``."""
         return int(re.sub(r"\D", "", self.spec))
 
@@ -178,8 +178,8 @@ class Panel:
         pool: how a cell that covers several tokens pools their values: ``mean`` or ``max``.
         units: the unit of rows and columns, such as ``tokens`` or ``words``.
         zooms: True if a part of the map can be shown cell by cell.
-        seen: ``(rows,)``, the number of keys that each query may see, including those outside the columns; for a block
-            of queries their mean; ``None`` if it is not defined.
+        visible_keys: ``(rows,)``, the number of keys that each query may see, including those outside the columns; for
+            a block of queries their mean; ``None`` if it is not defined.
         decimals: decimals of the numbers in cells; ``None`` for those of the quantity.
         lift: True if colours show multiples of uniform attention instead of the values.
         marked: the query and the key whose row, column or cell is outlined; ``None`` for no outline.
@@ -196,7 +196,7 @@ class Panel:
     pool: str = "mean"
     units: str = "tokens"
     zooms: bool = True
-    seen: FloatArray | None = None
+    visible_keys: FloatArray | None = None
     decimals: int | None = None
     lift: bool = False
     marked: tuple[int | None, int | None] = (None, None)
@@ -233,34 +233,34 @@ class Panel:
     @property
     def levels(self) -> FloatArray:
         """The number that sets each cell's colour, ``(rows, columns)``."""
-        if not self.lift or self.seen is None:
+        if not self.lift or self.visible_keys is None:
             return self.values
-        return np.asarray(self.values * self.seen[:, None])
+        return np.asarray(self.values * self.visible_keys[:, None])
 
     def cell(self, value: float) -> str:
         """The value as a cell of this panel shows it."""
         return self.quantity.cell(value, self.decimals)
 
     @property
-    def has_choices(self) -> bool:
+    def varies(self) -> bool:
         """True if some query sees several keys, so that its weights are not 1 by definition."""
-        return self.seen is None or bool(self.visible[self.seen > 1].any())
+        return self.visible_keys is None or bool(self.visible[self.visible_keys > 1].any())
 
     @cached_property
-    def telling(self) -> BoolArray:
+    def informative(self) -> BoolArray:
         """The visible cells of queries that see several keys, ``(rows, columns)``; all visible cells if none does."""
-        if self.seen is None or (self.seen > 1).all() or not self.has_choices:
+        if self.visible_keys is None or (self.visible_keys > 1).all() or not self.varies:
             return self.visible
-        several: BoolArray = self.visible & (self.seen > 1)[:, None]
+        several: BoolArray = self.visible & (self.visible_keys > 1)[:, None]
         return several
 
     @cached_property
     def peak(self) -> float:
         """The largest finite value among the ``telling`` cells; −1 if none is larger."""
-        largest = float(np.max(self.values, where=self.telling, initial=-1.0))
+        largest = float(np.max(self.values, where=self.informative, initial=-1.0))
         if math.isfinite(largest):
             return largest
-        return float(np.max(self.values, where=self.telling & np.isfinite(self.values), initial=-1.0))
+        return float(np.max(self.values, where=self.informative & np.isfinite(self.values), initial=-1.0))
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:

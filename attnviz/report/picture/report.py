@@ -225,7 +225,7 @@ class HeadExample:
     """A text that is an example of a head's behaviour.
 
     Attributes:
-        said: the reason for its choice: ``largest``, or the decile that it represents.
+        reason: the reason for its choice: ``largest``, or the decile that it represents.
         value: the head's metric over the text.
         text: the index of the text in the report.
         query: the query with the largest number; ``None`` if the example has no single one.
@@ -234,7 +234,7 @@ class HeadExample:
         metric: the name of the metric.
     """
 
-    said: str
+    reason: str
     value: float
     text: int
     query: int | None = None

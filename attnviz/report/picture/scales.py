@@ -43,7 +43,7 @@ def share_scales(
     look = look or Look()
     panels = _with_decimals(list(panels))
     if _shows_lift(panels, look, most):
-        panels = [replace(panel, lift=panel.seen is not None and panel.quantity.is_weight) for panel in panels]
+        panels = [replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in panels]
     if look.color_limits == "head":
         return tuple(_with_own_scale(panel, look, usual) for panel in panels)
     scales = {
@@ -112,7 +112,11 @@ def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
         return look.color_scale == "lift"
     if not isinstance(look.color_limits, str):
         return False
-    counts = [panel.seen[panel.seen > 1] for panel in panels if panel.seen is not None and panel.quantity.is_weight]
+    counts = [
+        panel.visible_keys[panel.visible_keys > 1]
+        for panel in panels
+        if panel.visible_keys is not None and panel.quantity.is_weight
+    ]
     uneven = any(len(seen) and seen.max() > most * seen.min() for seen in counts)
     return uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
 
@@ -171,17 +175,17 @@ def _are_clipped(panels: Sequence[Panel], high: float) -> bool:
 
 def _high(panels: Sequence[Panel]) -> float:
     """The largest number that sets a colour, without weights that are 1 by definition; at least 0."""
-    return max(0.0, *(_largest(panel.levels, panel.telling) for panel in _panels_with_choices(panels)))
+    return max(0.0, *(_largest(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
 
 
 def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
     """The finite numbers that set colours, without weights that are 1 by definition."""
-    return np.concatenate([_finite(panel.levels, panel.telling) for panel in _panels_with_choices(panels)])
+    return np.concatenate([_finite(panel.levels, panel.informative) for panel in _panels_with_choices(panels)])
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
     """The panels in which some query sees several keys; all panels if there is none."""
-    return [panel for panel in panels if panel.seen is None or (panel.seen > 1).any()] or panels
+    return [panel for panel in panels if panel.visible_keys is None or (panel.visible_keys > 1).any()] or panels
 
 
 def _shown(panels: Sequence[Panel]) -> FloatArray:

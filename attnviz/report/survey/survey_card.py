@@ -28,7 +28,7 @@ from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.survey_heads import ranked_places, refuse_of_texts, survey_remarks, title_of
 from attnviz.report.survey.surveyed_heads import chosen_examples, classes_of, surveyed_heads_report
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import start_of
+from attnviz.text.tokens import first_words
 
 EXAMPLES = 5  # texts of a card that show the head best
 MIN_CHARACTERS = 20  # of an example
@@ -55,7 +55,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     refuse_of_texts(options)
     wanted = None if options.sort is None else named_measure(options.sort, survey.metrics).name
     places = ranked_places(survey, options)
-    shown_by = [wanted or telling_metric(survey, place) for place in places]
+    shown_by = [wanted or clearest_metric(survey, place) for place in places]
     if not options.medium.draws_maps and not options.medium.lists_heads:
         return surveyed_heads_report(survey, places, shown_by, options)
     chosen = options.selection != Selection() or options.filter is not None or options.top is not None
@@ -84,7 +84,7 @@ def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Se
     """The tables of one head."""
     frame = survey_frame(survey, [place])
     [row] = frame.rows
-    best = wanted or telling_metric(survey, place)
+    best = wanted or clearest_metric(survey, place)
     texts = _texts(survey, place, best, width)
     return [
         Section(f"head {row.name}: {row.pattern}", _numbers(frame)),
@@ -93,7 +93,7 @@ def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Se
     ]
 
 
-def telling_metric(survey: Survey, place: int) -> str:
+def clearest_metric(survey: Survey, place: int) -> str:
     """The metric whose examples tell most: the largest of those that patterns are named by."""
     names = [metric.name for metric in survey.metrics]
     sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
@@ -159,7 +159,7 @@ def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
         rows.append((said, write(each.value), label, shown.place.rpartition("/")[2], shown.tokens.text))
     header = ("", name, "query", "where", "text")
     room = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
-    cut = tuple((*row[:4], start_of(row[4], max(room, MIN_CHARACTERS))) for row in rows)
+    cut = tuple((*row[:4], first_words(row[4], max(room, MIN_CHARACTERS))) for row in rows)
     return Summary(header=header, rows=cut, align="<><<<")
 
 

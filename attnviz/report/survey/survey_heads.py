@@ -8,6 +8,8 @@ from attnviz.report.heads.head_atlas import About, frame_report
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 
+UNKNOWN_METRICS = "a part lacks them, this attnviz does not know them, or the texts were decoded from ids"
+
 
 def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
     """The report of the chosen heads of a survey.
@@ -74,9 +76,5 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
     return (
         f"A survey of layer {layers} over {', '.join(survey.corpus)}.",
         *([f"Left out of the corpus: {skipped}."] if skipped else []),
-        *(
-            [f"Metrics that not all parts have, or this attnviz does not know: {', '.join(left_out)}."]
-            if left_out
-            else []
-        ),
+        *([f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(left_out)}."] if left_out else []),
     )

@@ -16,7 +16,7 @@ from attnviz.corpus.texts.token_classes import CLASSES, RELATIONS
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, title_of
-from attnviz.report.words.reproducing import drawn_again
+from attnviz.report.words.reproducing import head_command
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
@@ -229,7 +229,7 @@ def _with_weights(
     examples = tuple(
         tuple(
             HeadExample(
-                said=each.said,
+                reason=each.said,
                 value=each.value,
                 text=texts.setdefault((each.id, each.span), len(texts)),
                 query=None if each.query is None else each.query - each.span[0],
@@ -280,7 +280,7 @@ def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
         spaces=spaces_before(tokens)[part],
         place=replace(example, source=example.source.rpartition("/")[2]).place,
         whole=span == (0, len(tokens)),
-        command=drawn_again(tokens.text, survey.settings, survey.model),
+        command=head_command(tokens.text, survey.settings, survey.model),
     )
 
 

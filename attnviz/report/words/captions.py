@@ -34,12 +34,12 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 def text_title(recording: Recording) -> str:
     """Returns the text or texts of a recording on one line; without a text its tokens, without tokens its model."""
-    from attnviz.text.tokens import start_of
+    from attnviz.text.tokens import first_words
 
     texts = {maps.item: _written(tokens_of(maps).query_tokens) for maps in reversed(recording.maps)}
     first = sorted(texts)[:MAX_TITLE_CHARACTERS]
     words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
-    return start_of(words, MAX_TITLE_CHARACTERS) or recording.model
+    return first_words(words, MAX_TITLE_CHARACTERS) or recording.model
 
 
 def _written(tokens: "Tokens") -> str:
@@ -158,14 +158,14 @@ def heads_caption(
     which = heads_named(heads)
     if not which.startswith("head "):
         which = f"{which} of {_layers_named(heads)}"
-    kind = quantity_drawn(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
+    kind = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
     queries = _spans_counted([one.queries for one in heads], "queries")
     keys = _spans_counted([one.keys for one in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
     return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
 
 
-def quantity_drawn(maps: LayerMaps, attention: str = "Attention") -> str:
+def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
     """Returns the noun for what is drawn: ``attention`` itself, or the contributions in it."""
     return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
 
@@ -201,11 +201,11 @@ def _layers_named(heads: Sequence[ChosenHead]) -> str:
 def strongest(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption: the largest weight shown and its place; "" if there is none."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
-    weights = [panel for panel in weights if panel.has_choices] or weights
+    weights = [panel for panel in weights if panel.varies] or weights
     best = max(weights, key=lambda panel: panel.peak, default=None)
     if best is None or best.peak < 0:
         return ""
-    row, column = np.unravel_index(np.nanargmax(np.where(best.telling, best.values, -1)), best.values.shape)
+    row, column = np.unravel_index(np.nanargmax(np.where(best.informative, best.values, -1)), best.values.shape)
     most, name = _level_text(best), f"head {best.name}" if best.group else best.name
     what = "contribution" if best.quantity is CONTRIBUTION else "weight"
     if not best.pooled:
@@ -221,7 +221,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
     best = max(panels, key=lambda panel: panel.peak)
     if best.peak < 0:
         return ""
-    column = int(np.nanargmax(np.where(best.telling, best.values, -1)[0]))
+    column = int(np.nanargmax(np.where(best.informative, best.values, -1)[0]))
     head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
     what = "contribution" if best.quantity is CONTRIBUTION else "weight"

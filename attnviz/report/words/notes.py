@@ -6,8 +6,9 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.printable import printable
+from attnviz.base.reading import read_lines
 
-MAX_NOTES = 1_000
+MAX_NOTES, MAX_NOTES_BYTES = 1_000, 10**7
 LINE = re.compile(r"(#\S*)\s+(\S.*)")
 EXAMPLE = "#head=3.4&query=it It looks at its noun."
 
@@ -20,11 +21,7 @@ def read_notes(file: str | None) -> list[dict[str, Any]]:
     """
     if file is None:
         return []
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte, or bytes that are not UTF-8
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise AttnvizError(f"{option('notes', file)} cannot be read: {reason}") from None
+    lines = read_lines(Path(file), MAX_NOTES_BYTES, "a file of notes")
     notes = [_note(line, number) for number, line in enumerate(lines, 1) if line.strip()]
     if len(notes) > MAX_NOTES:
         raise AttnvizError(f"{option('notes', file)} holds {len(notes)} notes; give at most {MAX_NOTES}")

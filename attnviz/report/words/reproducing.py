@@ -14,7 +14,7 @@ SAVED = "run.safetensors"
 SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes it, or recording.save('{SAVED}')."
 
 
-def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
+def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the command up to the options of the picture, a remark on its file names, and if it compares two runs.
 
     Args:
@@ -29,10 +29,11 @@ def shown_again(about: Mapping[str, Any]) -> dict[str, Any]:
     return {"input": " ".join(["attnviz show", *map(shlex.quote, words)]), "remark": "", "compares": False}
 
 
-def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
+def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
     """Returns the command that draws a head over a text of a survey: the words before the head's name and after it.
 
-    Both are "" if there is no text, or it is too long for a command line.
+    Both are "" for a text that is too long for a command line, and where a shell that it is pasted into would obey a
+    control character.
 
     Args:
         text: the text.
@@ -42,6 +43,8 @@ def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str
     if not text or len(text) > MAX_TEXT:
         return "", ""
     words = [*_setting_words({"model": model, "settings": settings}), flag("heads")]
+    if not all(map(str.isprintable, (text, *words))):
+        return "", ""
     if text.startswith("-"):
         return " ".join(["attnviz show", *map(shlex.quote, words)]), f" -- {shlex.quote(text)}"
     return " ".join(["attnviz show", *map(shlex.quote, [text, *words])]), ""
@@ -50,9 +53,10 @@ def drawn_again(text: str, settings: Mapping[str, Any], model: str) -> tuple[str
 def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
     """Returns text and settings of a recording as words of a command; ``None`` if no command can repeat it."""
     text, settings = str(recording["text"]), recording["settings"]
-    if not text or len(text) > MAX_TEXT or "model" not in settings or not text.isprintable():
+    if not text or len(text) > MAX_TEXT or "model" not in settings:
         return None
-    return [text, *_setting_words(recording)]
+    words = [text, *_setting_words(recording)]
+    return words if all(map(str.isprintable, words)) else None
 
 
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:

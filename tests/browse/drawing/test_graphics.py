@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from attnviz.base.arrays import ByteArray
 from attnviz.browse.app import Browser
 from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.drawing.graphics import PixelSpan, cleared, escapes, known_protocol, picture_lines
+from attnviz.browse.drawing.graphics import PixelSpan, clear_escape, escapes, known_protocol, picture_lines
 from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import map_of
@@ -208,7 +208,7 @@ def test_only_changed_lines_are_drawn_again_and_none_under_the_palette(monkeypat
         assert drawn
         assert changed
         assert set(drawn) - set(changed)
-        assert all(cleared(y) in written(canvas.strips[y]) for y in range(40))
+        assert all(clear_escape(y) in written(canvas.strips[y]) for y in range(40))
         await pilot.press("colon")
         await pilot.pause()
         assert not any("a=T" in written(strip) for strip in canvas.strips)

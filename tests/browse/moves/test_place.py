@@ -63,7 +63,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
         view = state.view
         assert view.filter == shows.get("filter", "")
         assert f"{'-' if view.ascending else ''}{view.order or ''}" == shows.get("sort", "")
-        assert (view.steps, view.own) == (shows.get("scale", "sqrt"), shows.get("limits") == "head")
+        assert (view.steps, view.own_scale) == (shows.get("scale", "sqrt"), shows.get("limits") == "head")
         assert written_place(screen, state) == example["written"]
 
 

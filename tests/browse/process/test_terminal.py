@@ -3,6 +3,7 @@
 import io
 from typing import NoReturn
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +53,28 @@ def test_what_a_terminal_says_it_has_is_no_key() -> None:
     assert decoder.decode(b"3;1cd\x1b[A") == "d\x1b[A"
     assert told == [["62", "4", "22"], ["63", "1"]]
     assert decoder.decode(b"\x1b[?25") + decoder.decode(b"h") == "\x1b[?25h"
+
+
+@pytest.mark.parametrize(
+    ("answer", "after"),
+    [
+        (b"\x1b[?1;" + b"1;" * 20_000 + b"c", b""),
+        (b"\x1b]52;c;" + b"QUJD" * 25_000 + b"\x07", b""),
+        (b"\x1b]11;rgb:1e1e/1e1e/1e1e\x1b\\", b""),
+        (b"\x1bP>|a terminal 1.0\x1b\\", b""),
+        (b"\x1b_Gi=31;OK\x1b\\", b""),
+        (b"\x1b]52;c;" + b"QUJD" * 25_000, b"\r"),
+        (b"\x1b]52;c;" + b"QUJD" * 25_000, b"\x1b[A"),
+    ],
+)
+@pytest.mark.parametrize("size", [7, 4096, 10**6])
+def test_what_a_terminal_tells_of_itself_is_no_key_however_long_it_is(answer: bytes, after: bytes, size: int) -> None:
+    content = b"a" + answer + after + b"b"
+    decoder = KeyDecoder(lambda: None)
+    parts = [decoder.decode(content[start : start + size]) for start in range(0, len(content), size)]
+    assert "".join(parts) == (b"a" + after + b"b").decode()
+
+
+def test_keys_that_begin_as_an_answer_does_are_keys() -> None:
+    for keys in ("\x1b]x", "\x1bPx", "\x1b_x", "\x1b[A\x1b[1;5C", "\x1b[<0;10;20M"):
+        assert KeyDecoder(lambda: None).decode(keys.encode()) == keys

@@ -105,7 +105,7 @@ def test_weights_of_all_heads_share_the_scale_from_0_to_1(recording: Recording) 
     session = Session(recording)
     shared = session.panel(0, View(), ROWS, COLUMNS, 9, 9).scale
     assert (shared.low, shared.high) == (0, 1)
-    own = session.panel(0, View(own=True), ROWS, COLUMNS, 9, 9).scale
+    own = session.panel(0, View(own_scale=True), ROWS, COLUMNS, 9, 9).scale
     assert own.high == pytest.approx(dense_maps(0).weights[0].max())
     log = session.panel(0, View(steps="log"), ROWS, COLUMNS, 9, 9).scale
     assert log.steps == "log"
@@ -119,11 +119,11 @@ def test_long_maps_are_never_made_whole() -> None:
     whole = slice(0, 32_000)
     for view in (View(), View(scores=True), View(words=True), View(special=False)):
         assert session.cells(0, view, whole, whole, 30, 40).values.max() == 0.25
-        session.wanted[0].advance()
+        session.unfinished[0].advance()
         refined = session.cells(0, view, whole, whole, 30, 40).values
         assert refined[0].max() == (0.25 if view.scores else 0.5)
         assert refined[1:].max() == 0.25
-        session.wanted.clear()
+        session.unfinished.clear()
         session._blocks.clear()
         assert len(session.row(0, view, 31_999).weights) == 32_000
     near = slice(31_990, 32_000)

@@ -219,4 +219,4 @@ def test_text_that_is_opened_comes_back_to_its_head(
     assert "--queries" in capsys.readouterr().err
     for option, value in (("--at", "head=0.0"), ("--effects", "effects.json")):
         assert main(["browse", str(file), option, value]) == 1
-        assert "a survey has none" in capsys.readouterr().err
+        assert "do not apply to a survey" in capsys.readouterr().err

@@ -91,8 +91,8 @@ def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
     assert MAX_POOLED_CELLS < 1100**2
     state = press(screen, first_state(screen), "enter")
     assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
-    [block] = screen.session.wanted
+    [block] = screen.session.unfinished
     while not block.finished:
         block.advance()
-    screen.session.wanted = []
+    screen.session.unfinished = []
     assert "preview" not in text(draw_screen(screen, state))

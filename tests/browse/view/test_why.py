@@ -8,7 +8,7 @@ from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.boxes import ScreenView
-from attnviz.browse.view.opened import lay_out
+from attnviz.browse.view.head_layout import lay_out
 from attnviz.browse.view.why import why_lines
 from attnviz.maps.recording import Recording
 from tests.browse.examples import long_recording

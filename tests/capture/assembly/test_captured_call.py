@@ -17,7 +17,7 @@ import attnviz
 from attnviz.api.drawing import DrawOptions, report_options
 from attnviz.api.recording import drawable
 from attnviz.base.errors import AttnvizError
-from attnviz.browse.session.blocks import InspectedHead, pooled
+from attnviz.browse.session.blocks import InspectedHead, pooled_blocks
 from attnviz.browse.session.state import View
 from attnviz.cli.commands import main
 from attnviz.maps.contributions import contributions_of
@@ -220,7 +220,7 @@ def inspected(recording: Recording, head: int) -> list[Any]:
     blocks = []
     for maps in map(cell_maps, recording.maps):
         heads = [InspectedHead(maps, each) for each in maps.heads]
-        blocks.append(pooled(heads, View(), *whole(maps), 3, 4)[maps.heads.index(head)])
+        blocks.append(pooled_blocks(heads, View(), *whole(maps), 3, 4)[maps.heads.index(head)])
     return [array for block in blocks for array in (block.values, block.visible)]
 
 

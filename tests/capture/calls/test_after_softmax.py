@@ -85,6 +85,39 @@ def test_what_changes_the_weights_after_the_softmax_is_said(name: str) -> None:
     assert fidelity is None or fidelity > 1e-3
 
 
+class OneHead(nn.Module):
+    """Attention of one head, whose weights a parameter mixes over heads."""
+
+    def __init__(self, mixed: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.project, self.mixed, self.mix = nn.Linear(WIDTH, 3 * WIDTH), mixed, nn.Parameter(torch.full((1, 1), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        queries, keys, values = self.project(x).unflatten(-1, (3, 1, -1)).permute(2, 0, 3, 1, 4)
+        self.weights = (queries @ keys.transpose(-1, -2)).softmax(-1)
+        mixed: Tensor = self.mixed(self.weights, self.mix) @ values
+        return mixed
+
+
+ONE_HEAD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "einsum": lambda weights, mix: torch.einsum("bhij,hg->bgij", weights, mix),
+    "layer": lambda weights, mix: functional.linear(weights.permute(0, 2, 3, 1), mix).permute(0, 3, 1, 2),
+}
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, 1])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("way", ONE_HEAD)
+def test_mixing_the_weights_of_a_single_head_is_no_sum_over_its_keys(way: str, batch: int, tokens: int) -> None:
+    model = OneHead(ONE_HEAD[way])
+    with torch.no_grad(), attnviz.record(model) as recording:
+        model(torch.randn(batch, tokens, WIDTH))
+    assert [maps.item for maps in recording.maps] == list(range(batch))
+    window = cells(recording).window((0,), slice(0, tokens), slice(0, tokens))
+    np.testing.assert_array_equal(window.weights, model.weights[0])
+    assert tokens == 1 or "the weights are changed between the softmax and the values" in recording.remarks[0]
+
+
 GATE, BIAS = 0.25, torch.randn(HEADS, TOKENS, TOKENS)
 MIXTURES: dict[str, Callable[[Tensor], Tensor]] = {
     "after": lambda weights: (1 - GATE) * weights + GATE * BIAS.softmax(-1),

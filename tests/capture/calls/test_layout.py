@@ -1,8 +1,10 @@
 """How parts of axes become texts, heads, queries, keys and features."""
 
+import pytest
 import torch
 
-from attnviz.capture.calls.layout import Layout, Roles, fold, sized
+from attnviz.capture.calls.layout import Layout, Roles, fold, layout_of_queries, sized
+from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axes, Axis, Part
 
 BOTH: Roles = ((2, "batch"), (3, "heads"))
 
@@ -23,3 +25,28 @@ def test_axes_that_a_tensor_lacks_are_one_long_and_those_of_one_role_are_joined(
     layout: Layout = (((2, "queries"),), (), ((3, "queries"),), ((4, "features"),))
     folded = fold(torch.arange(24).view(2, 1, 3, 4), layout, ("queries", "features"))
     assert folded.equal(torch.arange(24).view(1, 1, 6, 4))
+
+
+OF_KEYS: Axes = ((Part(2, TOKENS),), (Part(4, FEATURES),), (Part(9, TOKENS),), (Part(8, FEATURES),))
+SPLIT: Axis = (Part(2, UNKNOWN), Part(2, UNKNOWN))
+
+
+@pytest.mark.parametrize("heads", [None, 4])
+@pytest.mark.parametrize("second", [SPLIT, (Part(2, UNKNOWN), Part(2, FEATURES))])
+@pytest.mark.parametrize("keys", [OF_KEYS, (OF_KEYS[0], SPLIT, *OF_KEYS[2:])])
+def test_second_axis_of_a_kernel_is_all_heads_where_no_more_is_known_of_its_parts(
+    heads: int | None, second: Axis, keys: Axes
+) -> None:
+    queries = ((Part(2, UNKNOWN),), second, (Part(9, UNKNOWN),), (Part(8, UNKNOWN),))
+    expected: Layout = (((2, "batch"),), ((4, "heads"),), ((9, "queries"),), ((8, "features"),))
+    found = layout_of_queries(queries, keys, heads)
+    assert found == (expected, (*expected[:2], ((9, "keys"),), expected[3]))
+
+
+def test_windows_folded_with_heads_in_the_second_axis_are_texts() -> None:
+    windows: Axis = (Part(3, TOKENS), Part(4, FEATURES))
+    queries = ((Part(2, TOKENS),), windows, (Part(9, TOKENS),), (Part(8, FEATURES),))
+    assert layout_of_queries(queries, queries, None)[0][1] == ((3, "batch"), (4, "heads"))
+    unknown: Axis = (Part(3, UNKNOWN), Part(4, UNKNOWN))
+    queries = (queries[0], unknown, *queries[2:])
+    assert layout_of_queries(queries, queries, 4)[0][1] == ((3, "batch"), (4, "heads"))

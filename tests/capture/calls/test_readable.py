@@ -195,7 +195,7 @@ def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: py
 
     monkeypatch.setitem(HANDLERS, "softmax", broken)
     model, outputs = Attention(), []
-    with pytest.raises(KeyError, match="a bug of ours"), attnviz.record(model):
+    with pytest.raises(AttnvizError, match="by a fault of attnviz: KeyError: 'a bug of ours'"), attnviz.record(model):
         outputs.append(model(x))
     assert torch.equal(outputs[0], model(x))
     with pytest.raises(ZeroDivisionError), attnviz.record(model):
@@ -208,7 +208,7 @@ def test_error_while_the_flow_of_data_is_followed_is_no_secret(x: Tensor, monkey
 
     monkeypatch.setattr(DataFlow, "see", broken)
     model, outputs = Attention(), []
-    with pytest.raises(KeyError, match="a bug of ours"), attnviz.record(model):
+    with pytest.raises(AttnvizError, match="by a fault of attnviz: KeyError: 'a bug of ours'"), attnviz.record(model):
         outputs.append(model(x))
     assert torch.equal(outputs[0], model(x))
 

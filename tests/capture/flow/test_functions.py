@@ -32,7 +32,15 @@ def test_operands_that_are_broadcast_give_each_its_axis() -> None:
 def test_operands_that_do_not_fit_the_result_give_it_the_labels_of_the_first_in_its_places() -> None:
     inputs, tokens = [torch.ones(3, 4), torch.ones(5, 4)], axis(3, TOKENS)
     nodes = [known(tokens, axis(4, FEATURES)), known(axis(5, TOKENS), axis(4, FEATURES))]
-    assert after("cdist", inputs, nodes, torch.ones(3, 5)).axes == (tokens, axis(5, FEATURES))
+    assert after("paired", inputs, nodes, torch.ones(3, 5)).axes == (tokens, axis(5, FEATURES))
+
+
+def test_distances_of_rows_have_the_rows_of_both_and_are_of_pairs() -> None:
+    inputs = [torch.ones(2, 3, 4), torch.ones(5, 4)]
+    nodes = [known(axis(2, TOKENS), axis(3, TOKENS), axis(4, FEATURES)), known(axis(5, TOKENS), axis(4, FEATURES))]
+    node = after("cdist", inputs, nodes, torch.ones(2, 3, 5))
+    assert node.axes == (axis(2, TOKENS), axis(3, TOKENS), axis(5, TOKENS))
+    assert node.paired
 
 
 def test_operand_of_more_axes_than_the_result_tells_nothing_of_it() -> None:

@@ -22,6 +22,27 @@ class Attention(nn.Module):
         return x + mixed
 
 
+class Traceable(Attention):
+    """The same, which a compiler can trace as a whole: ``mT`` breaks the graph."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed: Tensor = (self.project(x) @ x.transpose(1, 2)).softmax(-1) @ x
+        return x + mixed
+
+
+class Stack(nn.Module):
+    """Layers that a compiler merges, unlike those of ``nn.Sequential``."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 class Feed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.relu()
@@ -87,3 +108,26 @@ def test_model_of_which_nothing_else_runs_is_refused(model: nn.Sequential) -> No
     refused = pytest.raises(AttnvizError, match=r"call model\(...\) itself, and not what torch.compile made of it")
     with refused, attnviz.record(model):
         model(torch.randn(1, 5, WIDTH))
+
+
+@torch.no_grad()
+def test_layers_of_a_model_that_was_compiled_as_a_whole_are_refused_and_found_where_it_runs_eagerly() -> None:
+    torch._dynamo.reset()
+    model, x = Stack(Traceable(), Traceable()), torch.randn(1, 5, WIDTH)
+    model.compile(backend="eager")
+    refused = r"the layers of the model cannot be told apart: .* under torch.compiler.set_stance\(\"force_eager\"\)"
+    with pytest.raises(AttnvizError, match=refused), attnviz.record(model):
+        model(x)
+    with torch.compiler.set_stance("force_eager"), attnviz.record(model) as recording:
+        model(x)
+    assert [(maps.layer, maps.module) for maps in recording.maps] == [(0, "layers.0"), (1, "layers.1")]
+
+
+@torch.no_grad()
+def test_one_layer_that_was_compiled_with_all_around_it_is_recorded() -> None:
+    torch._dynamo.reset()
+    model = Stack(Traceable(), Feed())
+    model.compile(backend="eager")
+    with attnviz.record(model) as recording:
+        model(torch.randn(1, 5, WIDTH))
+    assert [(maps.layer, maps.heads) for maps in recording.maps] == [(0, (0,))]

@@ -1,9 +1,11 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from attnviz.base.errors import AttnvizError
+from attnviz.corpus.texts import read
 from attnviz.corpus.texts.read import CorpusReader
 
 
@@ -91,3 +93,31 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         texts(tmp_path / "*.txt")
     with pytest.raises(AttnvizError, match="no texts in the folder"):
         texts(tmp_path)
+
+
+def test_a_table_without_an_end_of_line_and_a_row_without_an_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "MAX_ROW_BYTES", 1_000_000)
+    contents = {
+        "line": b"text,id\n" + b"a" * 1_000_001,
+        "row": b"text\n" + b'"\n",' * 300_000,
+        "names": b"a," * 600_000,
+    }
+    for name, content in contents.items():
+        (tmp_path / f"{name}.csv").write_bytes(content)
+        with pytest.raises(AttnvizError, match=r"a (line|row) is longer than 1 MB, the most that is read"):
+            texts(tmp_path / f"{name}.csv")
+
+
+def test_a_table_may_end_its_lines_in_any_way(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'text\rone\rtwo\r\n"three\rfour"\n')
+    assert texts(tmp_path / "a.csv") == [(1, "one"), (2, "two"), (3, "three\rfour")]
+
+
+def test_no_pipe_and_no_empty_name_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(AttnvizError, match="is a pipe or a device"):
+        texts(tmp_path / "a.txt")
+    with pytest.raises(AttnvizError, match="an empty name is no corpus"):
+        texts("")

@@ -316,7 +316,7 @@ def test_maps_kept_as_factors_give_the_dense_windows(llama: str) -> None:
 
 
 def test_refuses_what_the_model_cannot_read(bert: str) -> None:
-    assert "the text has 22 tokens and" in refusal(bert, "the cat " * 10)
+    assert "the text has 22 tokens, but" in refusal(bert, "the cat " * 10)
     assert "reads at most 12; cut it with truncate=True" in refusal(bert, "the cat " * 10)
     assert "no chat template" in refusal(bert, chat=True)
     assert "attention needs an encoder-decoder" in refusal(bert, attention="cross")
@@ -465,4 +465,4 @@ def test_device_map_without_accelerate_is_refused_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr("attnviz.models.huggingface.folder.find_spec", lambda name: None if name == "accelerate" else 1)
     assert main(["show", "the cat", "--model", bert, "--device-map", "auto"]) == 1
-    assert "accelerate is not installed; pip install" in capsys.readouterr().err
+    assert "accelerate is not installed; run pip install" in capsys.readouterr().err

@@ -17,6 +17,9 @@ from attnviz.base import reading
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.models.huggingface.folder import check_folder
+from attnviz.models.huggingface.loading import load_model, quiet_library
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.text.tokens import tokenize
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -108,7 +111,7 @@ def test_a_broken_index_is_one_line(folder: Path, refused: Callable[..., str], c
 @pytest.mark.parametrize("named", ["adapter_model.bin", "../x.safetensors", 3])
 def test_a_configuration_names_safetensors_alone(folder: Path, named: object) -> None:
     edit(folder, transformers_weights=named)
-    with pytest.raises(AttnvizError, match=r"config\.json of 'm' names .* for weights; plain names"):
+    with pytest.raises(AttnvizError, match=r"config\.json of 'm' names .* for weights; use names of"):
         check_folder(folder, "m")
 
 
@@ -164,8 +167,11 @@ def test_a_tokenizer_names_no_file_elsewhere(folder: Path, tmp_path: Path) -> No
     [
         ({"num_hidden_layers": 10**9}, "num_hidden_layers 1e+09, above the limit of 1024"),
         ({"num_labels": 10**12}, "num_labels 1e+12, above the limit of 1000000"),
-        ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, and at most 1024"),
-        ({"vocab_size": 10**9}, "describes a model of 32.0 GB, and its weights are"),
+        ({"text_config": {"depths": [1, 10**6]}}, "depths 1e+06, above the limit of 1024"),
+        ({"attention_types": [[["global", "local"], 10**9]]}, "says attention_types for more than 1024 layers"),
+        ({"attn_implementation": "evil/kernel"}, "runs 'evil/kernel' of the hub as its attention"),
+        ({"text_config": {"_attn_implementation": {"": "evil/kernel@main"}}}, "runs 'evil/kernel@main' of the hub"),
+        ({"vocab_size": 10**9}, "describes a model of 32.0 GB, but its weights are"),
         ({"max_position_embeddings": 10**10}, "describes a model of"),
         ({"vocab_size": 3}, "are not in its file"),
         ({"hidden_size": "x"}, "cannot load"),
@@ -182,6 +188,45 @@ def test_a_configuration_that_does_not_fit_is_one_line(
 ) -> None:
     edit(folder, **values)
     assert says in refused()
+
+
+@pytest.mark.parametrize(
+    "named", ["flash_attention_2", "flash_attention_9", "flex_attention", "paged|sdpa", {"": "nope"}]
+)
+def test_a_configuration_chooses_no_other_attention_than_that_of_torch(folder: Path, named: object) -> None:
+    edit(folder, attn_implementation=named)
+    with quiet_library(folder):
+        model = load_model(folder, ModelSettings(model=str(folder)))
+    assert model.config._attn_implementation == "sdpa"
+
+
+def growing(pattern: dict[str, str], content: str, count: int) -> dict[str, Any]:
+    """Steps of a tokenizer that replace what the one before made."""
+    return {
+        "type": "Sequence",
+        "normalizers": [{"type": "Replace", "pattern": pattern, "content": content} for _ in range(count)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("normalizer", growing({"String": "a"}, "a" * 20, 8)),
+        ("normalizer", growing({"Regex": ""}, "ab", 8)),
+        ("pre_tokenizer", {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 40}),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2000}),
+        ("post_processor", {"type": "TemplateProcessing", "single": [], "special_tokens": {"a": {"ids": [1] * 10**5}}}),
+        ("post_processor", {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}] * 10**5}),
+    ],
+)
+def test_a_tokenizer_that_makes_far_more_of_a_text_is_refused(
+    folder: Path, refused: Callable[..., str], part: str, value: dict[str, Any]
+) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {part: value}))
+    assert f"the {part} of " in refused()
+    with pytest.raises(AttnvizError, match=f"the {part} of "):
+        tokenize("a", str(path))
 
 
 def test_files_of_settings_have_a_bound(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,3 +297,32 @@ def test_an_error_of_our_own_is_no_refusal(bert: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("attnviz.api.record.Listening.recording", fail)
     with pytest.raises(TypeError, match="a bug"):
         main(["show", "the cat", "--model", str(bert)])
+
+
+def test_a_token_that_stands_for_a_picture_is_refused_without_one(folder: Path, refused: Callable[..., str]) -> None:
+    edit(folder, image_token_id=WORDS.index("cat"))
+    assert "the text has 'cat', which stands for a picture, and none is given" in refused()
+
+
+def test_a_pair_is_refused_where_the_tokenizer_sets_nothing_between_two_texts(refused: Callable[..., str]) -> None:
+    assert "the model has no pairs of texts" in refused("--pair", "sat")
+
+
+def test_a_chat_in_json_is_no_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    message = {"role": "user", "content": "the cat"}
+    for chat in ([message], {"messages": [message]}, message):
+        assert main(["show", json.dumps(chat), "--model", str(folder), "--chat"]) == 1
+        assert "the text is a list of messages in JSON" in capsys.readouterr().err
+
+
+def test_the_folder_of_a_model_of_pictures_is_called_one(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(AttnvizError, match=r"has no tokenizer"):
+        check_folder(folder, "m")
+    (folder / "preprocessor_config.json").write_text("{}")
+    path = folder / "config.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "vocab_size"}))
+    with pytest.raises(AttnvizError, match="'m' reads pictures or sounds and no text"):
+        check_folder(folder, "m")

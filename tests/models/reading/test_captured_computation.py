@@ -94,7 +94,7 @@ def test_every_number_follows_from_those_before_and_is_the_models_own(name: str,
     np.testing.assert_allclose(found.weights, whole.weights, atol=1e-6)
     np.testing.assert_array_equal(found.visible, whole.visible)
     assert recording.maps[0].moved is not None
-    np.testing.assert_allclose(found.moved, recording.maps[0].moved, rtol=1e-5)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.value_norms, recording.maps[0].moved, rtol=1e-5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.maps.contributions import bound_of, contributions_of, moved_by
+from attnviz.maps.contributions import contribution_bound, contributions_of, mean_contribution
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
@@ -48,7 +48,7 @@ def test_contributions_of_the_page_are_those_of_python(show: Opener, source: Any
     head = maps.heads[1]
     rows, columns = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
     window = cell_maps(maps).window((head,), rows, columns)
-    expected = window.weights[0] / max(bound_of(one) for one in contributions_of(recording).maps)
+    expected = window.weights[0] / max(contribution_bound(one) for one in contributions_of(recording).maps)
     query, key = 7, 4
     opened.evaluate(f"location.hash = 'number=1&of=contributions&query={query}'")
     opened.until("state.of === 'contribution' && scene.shown?.number === 1 && scene.current !== null")
@@ -112,7 +112,7 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
     assert len({colors[0], colors[2], ""}) == 3
     moved = opened.page.locator(".numbers-table tbody tr").nth(0).locator("td").nth(2).inner_text()
     maps = contributions_of(recording).maps[1]
-    assert float(moved) == pytest.approx(moved_by(cell_maps(maps), 2), abs=0.006)
+    assert float(moved) == pytest.approx(mean_contribution(cell_maps(maps), 2), abs=0.006)
     opened.evaluate("location.hash = 'filter=effect<-0.5'")
     opened.until("listedHeads().length === 1")
     assert opened.evaluate("page.heads[listedHeads()[0]].name") == "0.1"
@@ -134,8 +134,8 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
 
 def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: Path) -> None:
     files = {
-        str(effects_file(tmp_path, {"9.9": 1.0})): "is of 9.9, and of none of these heads; theirs work",
-        str(tmp_path / "none.json"): "cannot be read: No such file",
+        str(effects_file(tmp_path, {"9.9": 1.0})): "has effects of 9.9, and of none of these heads; measure these",
+        str(tmp_path / "none.json"): "cannot read '.*none.json': No such file",
     }
     for file, said in files.items():
         with pytest.raises(AttnvizError, match=said):

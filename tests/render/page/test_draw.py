@@ -25,7 +25,7 @@ from attnviz.render.page.encoding import PRECISIONS, Precision, base85, encode_w
 from attnviz.render.page.head_numbers import about_metrics
 from attnviz.render.page.packing import log_sum_exp, plan_page
 from attnviz.render.page.scripts import bundle, read_asset
-from attnviz.report.heads.heads_measured import measure_shown
+from attnviz.report.heads.heads_measured import shown_metrics
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.head_panels import head_cells
 from attnviz.report.maps.heatmaps import build_report
@@ -410,7 +410,7 @@ def test_rows_that_see_one_key_set_no_limit() -> None:
 def test_metrics_of_144_heads_take_at_most_ten_kilobytes() -> None:
     heads = [(maps, head) for layer in range(12) for maps in [random_maps(Tokens.numbered(20), layer=layer, heads=12)]
              for head in maps.heads]  # fmt: skip
-    measured = measure_shown(
+    measured = shown_metrics(
         Numbers({}, tuple(head_cells({"": ChosenHead(maps, head, ALL, ALL)}, None) for maps, head in heads))
     )
     assert len(json.dumps(about_metrics(measured), separators=(",", ":"))) < 10_000

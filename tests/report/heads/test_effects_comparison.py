@@ -40,11 +40,11 @@ def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:
         ("1.0", "+0.1000", "-0.8000", "-0.9000", "0.2772"),
         ("0.1", "+0.6000", "+0.4000", "-0.2000", "0.1960"),
     )
-    assert "most for head 1.0, without which it changes by +0.1000 before and -0.8000 after" in report.caption
+    assert "the largest is for head 1.0, without which it changes by +0.1000 before and -0.8000 after" in report.caption
     said = " ".join(report.remarks)
     assert "Before: a model on 2 texts, loss 1.5000 with all heads. After: its successor" in said
-    assert "2 sets of heads are in one table alone" in said
-    assert "An ablation is an intervention" in said
+    assert "2 sets of heads are in only one of the tables" in said
+    assert "Ablation is an intervention" in said
 
 
 def test_a_picture_has_layers_by_heads_of_after_less_before_around_zero() -> None:
@@ -66,13 +66,13 @@ def test_numbers_are_exact() -> None:
 
 
 def test_what_does_not_compare_is_refused() -> None:
-    with pytest.raises(AttnvizError, match="of loss and of kl, which do not compare"):
+    with pytest.raises(AttnvizError, match="of loss and of kl, which cannot be compared"):
         effect_changes(BEFORE, replace(AFTER, metric="kl"))
     with pytest.raises(AttnvizError, match=r"of 0\.1 and 3\.3 among others, have no heads in common"):
         effect_changes(BEFORE, replace(AFTER, rows=AFTER.rows[2:]))
-    with pytest.raises(AttnvizError, match="changes of effects are one picture"):
+    with pytest.raises(AttnvizError, match="changes of effects are drawn as one picture"):
         effects_comparison_report(BEFORE, AFTER, options(".html"))
-    with pytest.raises(AttnvizError, match="is of maps, and tables of effects"):
+    with pytest.raises(AttnvizError, match="is for maps, and tables of effects"):
         effects_comparison_report(BEFORE, AFTER, replace(options(".txt"), all=True))
 
 
@@ -88,7 +88,7 @@ def test_the_command_compares_two_files_and_refuses_one(tmp_path: Path, capsys: 
         (first,): "holds effects of heads; attnviz compare takes two such files",
         (first, "--with", "a text"): "holds effects of heads; attnviz compare takes two such files",
         (first, second, "--model", "trained"): "without a model; leave the options of the model out",
-        (first, second, "--layers", "0"): "--layers is of maps",
+        (first, second, "--layers", "0"): "--layers is for maps",
     }.items():
         assert main(["compare", *arguments]) == 1
         assert said in capsys.readouterr().err.replace("\n", " ")
@@ -100,9 +100,9 @@ def test_heads_refuse_effects_of_others_and_files_that_hold_none(
     (tmp_path / "others.json").write_bytes(draw(effects_report(table({(7, 7): [1.0]}), options(".json")), ".json"))
     (tmp_path / "none.json").write_text("a text")
     for name, said in {
-        "others.json": "is of 7.7, and of none of these heads",
+        "others.json": "has effects of 7.7, and of none of these heads",
         "none.json": "holds no effects of heads",
-        "gone.json": "cannot be read: No such file or directory",
+        "gone.json": "gone.json': No such file or directory",
     }.items():
         assert main(["heads", "a b a", "--model", "trained", "--effects", str(tmp_path / name)]) == 1
         assert said in " ".join(capsys.readouterr().err.split())

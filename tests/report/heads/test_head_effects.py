@@ -33,7 +33,7 @@ def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_ea
     assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
     assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
     assert "without heads 0.1+1.0 it rises to 3.6000 (worse), the largest change" in report.caption
-    assert any("An ablation is an intervention" in remark for remark in report.remarks)
+    assert any("Ablation is an intervention" in remark for remark in report.remarks)
 
 
 def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
@@ -65,9 +65,9 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
     text = draw(effects_report(EFFECTS, options(".csv")), ".csv").decode()
     assert text.splitlines()[:2] == ["heads,loss,effect,margin,beyond", text.splitlines()[1]]
     assert '"beyond": 1.5' in draw(effects_report(EFFECTS, options(".json")), ".json").decode()
-    with pytest.raises(AttnvizError, match="effects of heads are one picture"):
+    with pytest.raises(AttnvizError, match="effects of heads are drawn as one picture"):
         effects_report(EFFECTS, options(".html"))
-    with pytest.raises(AttnvizError, match="shows what is lost without single heads"):
+    with pytest.raises(AttnvizError, match="shows effects of single heads"):
         effects_report(replace(EFFECTS, rows=ROWS[2:]), options(".svg"))
 
 

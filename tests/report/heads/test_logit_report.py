@@ -48,17 +48,17 @@ def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit
         ("logit", "+2.7500", "the sum"),
     )
     assert report.caption == (
-        "What adds to the logit of 'mat' after 'cat' in a model, 2.7500: most by 0.mlp: +3.0000; of the heads most by "
-        "0.1: -2.0000."
+        "The parts of the logit of 'mat' after 'cat' in a model, 2.7500: the largest is 0.mlp with +3.0000, the "
+        "largest head is 0.1 with -2.0000."
     )
-    assert "the scale of ln_f held as it is" in report.remarks[0]
+    assert "the scale of ln_f frozen as it is" in report.remarks[0]
 
 
 def test_chosen_heads_have_a_row_a_key() -> None:
     report = logit_report(PARTS, options(".txt", heads="0.1"))
     assert isinstance(report, HeadList)
     assert report.summary.rows == (("on", "+0.0000"), ("the", "-2.5000"), ("cat", "+0.5000"), ("sum", "-2.0000"))
-    with pytest.raises(AttnvizError, match=r"no such head adds to the logit; 0\.0 to 0\.1 works"):
+    with pytest.raises(AttnvizError, match=r"no such head adds to the logit; choose from 0\.0 to 0\.1"):
         logit_report(PARTS, options(".txt", heads="3.1"))
 
 
@@ -86,5 +86,5 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
 
 def test_a_sum_that_is_far_from_the_logit_says_so() -> None:
     report = logit_report(replace(PARTS, difference=0.004, capped=True), options(".txt"))
-    assert "to 4e-03, since the model computes in fewer digits." in report.remarks[1]
-    assert "before the model's soft cap" in report.remarks[2]
+    assert "within 4e-03, because the model computes in lower precision." in report.remarks[1]
+    assert "the one before the model's soft cap" in report.remarks[2]

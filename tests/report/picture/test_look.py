@@ -97,8 +97,12 @@ def refusal(make: Callable[..., object], **options: Any) -> str | None:
 
 def remedies(message: str) -> list[str]:
     """What a refusal advises, as a user would type it; words in brackets only explain those before them."""
-    said = re.sub(r" \([^)]*\)|did you mean [^?]*\? |\b([Cc]hoose|give|use|write) ", "", message.rpartition("; ")[2])
-    said = re.sub(r"two numbers as|a number such as|from|points|a side|, 1 changes nothing|or more|works?\b", "", said)
+    said = re.sub(
+        r" \([^)]*\)|did you mean [^?]*\? |\b([Cc]hoose|give|use|write it as|write) ", "", message.rpartition("; ")[2]
+    )
+    said = re.sub(
+        r"two numbers as|a number such as|a number|from|points|a side|, 1 changes nothing|or more|works?\b", "", said
+    )
     return [part.strip() for part in re.split(r",\s| or | to |below |above ", said) if part.strip()]
 
 

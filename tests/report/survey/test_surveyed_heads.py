@@ -42,7 +42,7 @@ def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -
     assert [example.value for example in examples[:10]] == SURVEY.examples.values[place, SINK].tolist()
     rows = [f"a:{int(number) + 1}" for number in SURVEY.examples.ids[place, SINK]]
     assert [found.texts[example.text].place for example in examples[:10]] == rows
-    assert [example.said for example in examples[10:]] == [*(f"{tenth} %" for tenth in range(90, 0, -10)), "smallest"]
+    assert [example.reason for example in examples[10:]] == [*(f"{tenth} %" for tenth in range(90, 0, -10)), "smallest"]
     sample = SURVEY.examples.sample[:, place, SINK]
     assert examples[-1].value == pytest.approx(np.nanmin(sample))
     assert abs(examples[14].value - np.nanmedian(sample)) < 0.1

@@ -48,14 +48,14 @@ function testOf(word, metrics) {
   }
   const [, axis, value] = word.match(/^(layers?|heads?|kind):(.+)$/) ?? [];
   if (axis) return listTest(axis, value);
-  if (/[<>=:]/.test(word)) throw new Error(`“${word}” is no test of a head; ${EXAMPLE} works`);
+  if (/[<>=:]/.test(word)) throw new Error(`“${word}” is no test of a head; write one as ${EXAMPLE}`);
   return ({ layer, head, pattern }) => word === `${layer}.${head}` || pattern.toLowerCase().includes(word);
 }
 
 /** @param {string} axis @param {string} value @returns {HeadTest} */
 function listTest(axis, value) {
   if (axis === "kind") {
-    if (value !== "self" && value !== "cross") throw new Error("kind:self or kind:cross works");
+    if (value !== "self" && value !== "cross") throw new Error("write kind:self or kind:cross");
     return ({ kind }) => kind === value;
   }
   if (axis.startsWith("layer")) {
@@ -86,5 +86,5 @@ function findName(written, names) {
   const begun = names.filter((name) => name.startsWith(written));
   if (names.includes(written)) return written;
   if (begun.length === 1) return begun[0];
-  throw new Error(`no metric ${written}; ${(begun.length ? begun : names).join(", ")} work`);
+  throw new Error(`no metric ${written}; choose ${(begun.length ? begun : names).join(", ")}`);
 }

@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     import torch
 
-    from attnviz.attention.modules import Attended, MultiHeadAttention
+    from attnviz.attention.modules import AttentionOutput, MultiHeadAttention
     from attnviz.base.arrays import FloatArray
 
 
-class Moved(TypedDict):
+class ValueNorms(TypedDict):
     """The fields of maps that hold value norms and their check; see ``LayerMaps``."""
 
     moved: "FloatArray"
     moved_fidelity: float | None
 
 
-def moved_values(module: "MultiHeadAttention", call: "Attended", heads: Sequence[int], item: int) -> Moved:
+def checked_value_norms(
+    module: "MultiHeadAttention", call: "AttentionOutput", heads: Sequence[int], item: int
+) -> ValueNorms:
     """Computes the value norms of one text, and how far weights @ values is from the module's output.
 
     Args:
@@ -31,10 +33,12 @@ def moved_values(module: "MultiHeadAttention", call: "Attended", heads: Sequence
     with torch.no_grad():
         total = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
         worst = float((total - call.output)[item].abs().max())
-    return Moved(moved=norms_of(module, call.values, heads, item), moved_fidelity=worst)
+    return ValueNorms(moved=value_norms(module, call.values, heads, item), moved_fidelity=worst)
 
 
-def norms_of(module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequence[int], item: int = 0) -> "FloatArray":
+def value_norms(
+    module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequence[int], item: int = 0
+) -> "FloatArray":
     """Computes ‖f(x)‖ of each key of one text, ``(heads, keys)``.
 
     Args:

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 from attnviz.base.errors import option
 from attnviz.maps.heads import ChosenHead
 from attnviz.maps.recording import Recording
-from attnviz.report.heads.heads_known import HeadsKnown
+from attnviz.report.heads.head_summaries import HeadSummaries
 from attnviz.report.maps.head_panels import titled_panels
 from attnviz.report.picture.numbers import origin
-from attnviz.report.picture.options import ReportOptions, with_cells
+from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import PERCENT
 from attnviz.report.picture.report import Heatmaps, Report, Thumbnails
 from attnviz.report.picture.scales import LIFTED, scale_remarks, share_scales
@@ -34,11 +34,11 @@ OF_REPEATS = ("induction", "duplicate token")  # patterns that need repeated tok
 LINES_A_GROUP = 3  # fewest lines of the screen that the heads of one layer need
 
 
-def screenful(
+def fit_screen(
     recording: Recording,
     heads: list[ChosenHead],
     options: ReportOptions,
-    summaries: HeadsKnown,
+    summaries: HeadSummaries,
     whole: Callable[[], Heatmaps | Thumbnails],
 ) -> Heatmaps | Thumbnails:
     """All heads if they fit on the screen, else a summary of them and as many of the clearest as fit.
@@ -64,7 +64,7 @@ def screenful(
     return first_that_fits((each for report in drawn for each in _with_fewer_remarks(report, recording)), fits)
 
 
-def first_heads(
+def fit_first_heads(
     heads: list[ChosenHead],
     recording: Recording,
     options: ReportOptions,
@@ -131,12 +131,12 @@ def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
 
 
 def _report(
-    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadsKnown, size: Extent
+    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadSummaries, size: Extent
 ) -> Heatmaps:
     """The report of the clearest heads at one extent: whole, in part, or pooled."""
     heads = [_part(head, size) for head in clearest[: size.heads]]
     if size.part != "last queries":
-        options = with_cells(options, size.rows)
+        options = limit_cells(options, size.rows)
     panels = titled_panels(recording, heads, [PERCENT], options, summaries.notes)
     colored = share_scales(panels, options.look)
     return Heatmaps(
@@ -175,7 +175,9 @@ def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heat
         yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted))
 
 
-def _caption(recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], summaries: HeadsKnown) -> str:
+def _caption(
+    recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], summaries: HeadSummaries
+) -> str:
     """The caption: a summary of all heads, and which of them are shown."""
     shown, whole = heads[0], clearest[0]
     which = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"

@@ -77,7 +77,7 @@ def test_all_heads_are_thumbnails_where_asked_for_and_where_the_screen_holds_the
     assert isinstance(on_screen(many_heads(), 160, 70), Thumbnails)
     in_file = build_report(many_heads(), ReportOptions(medium=medium_of(".txt", Look())))
     assert isinstance(in_file, Thumbnails)
-    assert in_file.remarks[0].startswith("What they do: 1 previous token, ")
+    assert in_file.remarks[0].startswith("Patterns: 1 previous token, ")
 
 
 def test_chosen_heads_are_drawn_as_chosen_and_random_weights_have_no_clearest_head() -> None:

@@ -18,8 +18,8 @@ REMOVED = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 def explain_contributions(head: HeadView) -> Step:
     """Explains contributions: the weight of each key times the norm of its value after the output projection."""
     computation = head.computation
-    assert computation.moved is not None
-    weights, moved = computation.weights[head.number], computation.moved[head.number]
+    assert computation.value_norms is not None
+    weights, moved = computation.weights[head.number], computation.value_norms[head.number]
     contributions = weights * moved[None]
     row = len(weights) - 1
     column = int(contributions[row].argmax())

@@ -13,7 +13,7 @@ ROUNDED_FACTORS = 0.3  # tolerance of a row's sum, for queries and keys rounded 
 OUTSIDE = 1e-3  # tolerance of a weight below 0 or above 1
 
 
-def implausible(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
+def suspicious_weights(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
     """Returns a sentence if weights are outside 0 to 1, and one if rows do not sum to 1; empty if neither."""
     rows = [row for each in maps if isinstance(each, CellMaps) for heads in _groups(each) for row in _rows(each, heads)]
     if not rows:

@@ -17,7 +17,7 @@ ARRAYS = ("values", "counts", "sinks", "keys")
 
 
 @dataclass(frozen=True, eq=False)
-class HeldNumbers:
+class CapturedMetrics:
     """Metrics of the heads of one attention call, measured at capture.
 
     Attributes:
@@ -68,7 +68,7 @@ class HeldNumbers:
         )
 
 
-def joined_numbers(parts: Iterable[HeldNumbers]) -> HeldNumbers:
+def joined_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
     """Concatenates metrics along the axis of heads."""
     first, *others = parts
     if not others:

@@ -1,4 +1,4 @@
-"""What the heads of a recording do, as headings and captions say it; nothing where weights are random."""
+"""Summarizes the patterns of a recording's heads for headings and captions, unless its weights are random."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,16 +13,16 @@ from attnviz.text.selection import Selection
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
-MAX_NAMED = 4  # clearest heads in a sentence
+MAX_NAMED = 4  # the most heads that a sentence names
 
 
 @dataclass(frozen=True, eq=False)
-class HeadsKnown:
-    """What each chosen head does.
+class HeadSummaries:
+    """The patterns of the selected heads.
 
     Attributes:
-        heads: in the order chosen.
-        frame: their numbers and patterns, in this order.
+        heads: the heads, in the order of the selection.
+        frame: their numbers and patterns, in the same order.
     """
 
     heads: list[ChosenHead]
@@ -30,7 +30,7 @@ class HeadsKnown:
 
     @cached_property
     def notes(self) -> Notes:
-        """What each head's heading says; heads that do nothing clear are left out."""
+        """The note for each head's heading, without heads whose pattern is ``mixed``."""
         return {head.key: row.note for head, row in zip(self.heads, self.frame.rows, strict=True) if row.note}
 
     @cached_property
@@ -43,12 +43,12 @@ class HeadsKnown:
 
     @property
     def names(self) -> set[str]:
-        """The names of all clearest patterns."""
+        """The names of the heads' clearest patterns."""
         return {row.first_pattern.name for row in self.frame.rows}
 
     @property
     def summary(self) -> str:
-        """How many heads do what: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
+        """The number of heads per pattern: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
         from attnviz.metrics.patterns import summed_up
 
         every = self.frame.every
@@ -57,20 +57,24 @@ class HeadsKnown:
 
     @property
     def sentence(self) -> str:
-        """The summary as a remark, with the clearest heads."""
+        """The summary as a remark that names the clearest heads."""
         clearest = [head for head in self.clearest[:MAX_NAMED] if head.key in self.notes]
         named = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
-        return f"What they do: {self.summary}{'; the clearest: ' if named else ''}{named}."
+        return f"Patterns: {self.summary}{'; the clearest: ' if named else ''}{named}."
 
 
-def what_heads_do(recording: Recording, options: ReportOptions) -> HeadsKnown | None:
-    """What the chosen heads do; ``None`` where nobody asks, weights are random, or it would take long to find out."""
-    asked = options.table is None and options.sort is None and options.look.drawn_style != "text"
-    if not asked or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
+def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:
+    """Returns the patterns of the selected heads; ``None`` if they are not shown or would not be useful.
+
+    Tables, sorted heads and the text style do not show them. Random weights and recordings of several texts have none,
+    and heads with too many cells are not measured, since that would take long.
+    """
+    shown = options.table is None and options.sort is None and options.look.drawn_style != "text"
+    if not shown or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
         return None
     selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
     heads = choose(recording, selection)
     from attnviz.metrics.measured_heads import patterns_of
 
     frame = patterns_of(heads)
-    return None if frame is None or not heads else HeadsKnown(heads, frame)
+    return None if frame is None or not heads else HeadSummaries(heads, frame)

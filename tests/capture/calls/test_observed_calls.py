@@ -1,0 +1,136 @@
+"""Attention written in ways that few write it in: the maps are those that multiplied the values."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attnviz
+from tests.conftest import cells
+
+HEADS, KEY_HEADS, FEATURES, TOKENS, WIDTH = 4, 2, 4, 6, 16
+GROUP = HEADS // KEY_HEADS
+
+
+class Attention(nn.Module):
+    """Attention whose function gives its weights ``(batch, heads, queries, keys)``, and the result of the values."""
+
+    def __init__(self, attend: Callable[..., tuple[Tensor, Tensor]], counted: str = "num_heads") -> None:
+        super().__init__()
+        setattr(self, counted, HEADS)
+        self.queries, self.pair = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * KEY_HEADS * FEATURES)
+        self.attend, self.sink = attend, nn.Parameter(torch.randn(HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = (self.queries(x), *self.pair(x).chunk(2, -1))
+        queries, keys, values = (part.unflatten(-1, (-1, FEATURES)).transpose(1, 2) for part in parts)
+        self.weights, mixed = self.attend(queries, keys, values, self.sink)
+        return mixed.transpose(1, 2).flatten(2)
+
+
+def scores_of(queries: Tensor, keys: Tensor) -> Tensor:
+    scores: Tensor = queries @ keys.repeat_interleave(GROUP, 1).mT * FEATURES**-0.5
+    return scores
+
+
+def mixed(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    return weights, weights @ values.repeat_interleave(GROUP, 1)
+
+
+def one_more(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    powers = scores_of(queries, keys).exp()
+    return mixed(powers / (1 + powers.sum(-1, keepdim=True)), values)
+
+
+def one_more_shifted(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    scores = scores_of(queries, keys)
+    most = scores.amax(-1, keepdim=True)
+    powers = (scores - most).exp()
+    return mixed(powers / ((-most).exp() + powers.sum(-1, keepdim=True)), values)
+
+
+def by_distance(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    keys = keys.repeat_interleave(GROUP, 1)
+    return mixed((-(torch.cdist(queries.contiguous(), keys.contiguous()) ** 2)).softmax(-1), values)
+
+
+def grouped_sinks(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    grouped = queries.view(len(queries), KEY_HEADS, GROUP, TOKENS, FEATURES)
+    scores = grouped @ keys[:, :, None].mT * FEATURES**-0.5
+    sinks = sink.view(1, KEY_HEADS, GROUP, 1, 1).expand(len(queries), -1, -1, TOKENS, 1)
+    weights = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+    return weights.flatten(1, 2), (weights @ values[:, :, None]).flatten(1, 2)
+
+
+def in_half_precision(queries: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
+    keys, values = (part.repeat_interleave(GROUP, 1).flatten(0, 1) for part in (keys, values))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = torch.bmm(8 * queries.flatten(0, 1), keys.mT)
+        weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+        result = torch.bmm(weights, values).float()
+    return weights.float().view(-1, HEADS, TOKENS, TOKENS), result.view(-1, HEADS, TOKENS, FEATURES)
+
+
+WAYS = {
+    "one more": (one_more, True),
+    "one more, shifted": (one_more_shifted, True),
+    "by distance": (by_distance, False),
+    "grouped sinks": (grouped_sinks, False),
+    "half precision": (in_half_precision, False),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("name", WAYS)
+def test_weights_are_those_that_multiply_the_values(name: str, batch: int) -> None:
+    torch.manual_seed(0)
+    attend, is_partial = WAYS[name]
+    model = Attention(attend)
+    with attnviz.record(model) as recording:
+        model(torch.randn(batch, TOKENS, WIDTH))
+    check(recording, model.weights)
+    assert recording.remarks == (
+        ("In layer 0 a share of each row goes to no key, so that its weights sum to less than 1.",)
+        if is_partial
+        else ()
+    )
+
+
+def check(recording: attnviz.Recording, weights: Tensor) -> None:
+    assert [(maps.item, maps.heads) for maps in recording.maps] == [
+        (item, tuple(range(weights.shape[1]))) for item in range(len(weights))
+    ]
+    for item, expected in enumerate(weights):
+        window = cells(recording, item).window(tuple(range(len(expected))), slice(0, TOKENS), slice(0, TOKENS))
+        np.testing.assert_allclose(window.weights, expected, atol=1e-6)
+
+
+class Stacked(nn.Module):
+    """Heads of a layer each, put together in an axis that is folded with that of the texts."""
+
+    def __init__(self, joined: Callable[[list[Tensor]], Tensor]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(WIDTH, FEATURES) for _ in range(9))
+        self.joined = joined
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = [part(x) for part in self.parts]
+        queries, keys, values = (self.joined(made[start::3]).flatten(0, 1) for start in range(3))
+        weights = torch.bmm(queries, keys.mT).softmax(-1)
+        self.weights = weights.view(len(x), 3, TOKENS, TOKENS)
+        return torch.bmm(weights, values).view(len(x), 3, TOKENS, FEATURES).transpose(1, 2).flatten(2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "joined", [lambda parts: torch.stack(parts, 1), lambda parts: torch.cat([part[:, None] for part in parts], 1)]
+)
+def test_projections_of_the_same_tokens_that_are_stacked_are_heads(joined: Callable[[list[Tensor]], Tensor]) -> None:
+    model = Stacked(joined)
+    with attnviz.record(model) as recording:
+        model(torch.randn(2, TOKENS, WIDTH))
+    check(recording, model.weights)
+    assert recording.remarks == ()

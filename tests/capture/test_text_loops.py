@@ -1,0 +1,115 @@
+"""Modules that take the texts of a batch one after another: each turn is a text, and no further heads."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import attnviz
+from attnviz.base.errors import AttnvizError
+from tests.conftest import cells
+
+HEADS, TOKENS, WIDTH, TEXTS = 2, 5, 8, 4
+Attend = Callable[["Looping", Tensor], list[Tensor]]
+
+
+class Looping(nn.Module):
+    """Attention in a loop over texts, or parts of a batch; it keeps the weights ``(batch, heads, queries, keys)``."""
+
+    def __init__(self, attend: Attend) -> None:
+        super().__init__()
+        self.project, self.attend = nn.Linear(WIDTH, 3 * WIDTH), attend
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weights = list[Tensor]()
+        return torch.cat(self.attend(self, x))
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        parts: Tensor = self.project(x).unflatten(-1, (3, HEADS, -1)).transpose(-4, -2)
+        return parts.unbind(-3)
+
+    def attended(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        weights = (queries @ keys.mT).softmax(-1)
+        self.weights.append(weights.reshape(-1, *weights.shape[-3:]))
+        mixed = (weights @ values).transpose(-3, -2).flatten(-2)
+        return mixed.reshape(-1, *mixed.shape[-2:])
+
+
+def after_projection(model: Looping, x: Tensor) -> list[Tensor]:
+    return [model.attended(*parts) for parts in zip(*model.split(x), strict=True)]
+
+
+def before_projection(model: Looping, x: Tensor) -> list[Tensor]:
+    return [model.attended(*model.split(text)) for text in x]
+
+
+def by_twos(model: Looping, x: Tensor) -> list[Tensor]:
+    return [model.attended(*model.split(x[start : start + 2])) for start in range(0, len(x), 2)]
+
+
+def of_their_lengths(model: Looping, x: Tensor) -> list[Tensor]:
+    found = [model.attended(*model.split(x[place, : TOKENS - place])) for place in range(len(x))]
+    return [functional.pad(each, (0, 0, 0, TOKENS - each.shape[1])) for each in found]
+
+
+def by_the_kernel(model: Looping, x: Tensor) -> list[Tensor]:
+    found = list[Tensor]()
+    for queries, keys, values in zip(*model.split(x), strict=True):
+        model.weights.append((queries @ keys.mT * queries.shape[-1] ** -0.5).softmax(-1)[None])
+        mixed = functional.scaled_dot_product_attention(queries, keys, values)
+        found.append(mixed.transpose(0, 1).flatten(1)[None])
+    return found
+
+
+WAYS = (after_projection, before_projection, by_twos, of_their_lengths, by_the_kernel)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attend", WAYS)
+def test_each_turn_is_of_a_text_of_its_own(attend: Attend) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Looping(attend), Looping(attend))
+    with attnviz.record(model) as recording:
+        model(torch.randn(TEXTS, TOKENS, WIDTH))
+    for number, layer in enumerate(each for each in model if isinstance(each, Looping)):
+        maps = [each for each in recording.maps if each.layer == number]
+        assert [(each.item, each.heads) for each in maps] == [(item, (0, 1)) for item in range(TEXTS)]
+        expected = [weights for part in layer.weights for weights in part]
+        for each, weights in zip(maps, expected, strict=True):
+            place = recording.maps.index(each)
+            window = cells(recording, place).window((0, 1), slice(0, TOKENS), slice(0, TOKENS))
+            np.testing.assert_allclose(window.weights, weights, atol=1e-6)
+    assert not any("heads go on counting" in remark for remark in recording.remarks)
+
+
+@torch.no_grad()
+def test_ending_the_pass_waits_for_the_last_text() -> None:
+    model = nn.Sequential(Looping(before_projection), Looping(before_projection))
+    with attnviz.record(model, layers=[0], stop=True) as recording:
+        model(torch.randn(TEXTS, TOKENS, WIDTH))
+    assert [(maps.layer, maps.item) for maps in recording.maps] == [(0, item) for item in range(TEXTS)]
+
+
+@torch.no_grad()
+def test_parts_of_different_sizes_are_refused() -> None:
+    model = Looping(by_twos)
+    model.attend = lambda self, x: [self.attended(*self.split(x[:3])), self.attended(*self.split(x[3:5]))]
+    with pytest.raises(AttnvizError, match="takes the texts of its batch in parts of different sizes"):  # noqa: SIM117
+        with attnviz.record(model):
+            model(torch.randn(5, TOKENS, WIDTH))
+
+
+@torch.no_grad()
+def test_loop_over_heads_goes_on_counting_heads() -> None:
+    def over_heads(model: Looping, x: Tensor) -> list[Tensor]:
+        parts = zip(*(part.unbind(1) for part in model.split(x)), strict=True)
+        return [torch.cat([model.attended(*(one[:, None] for one in head)) for head in parts], -1)]
+
+    model = Looping(over_heads)
+    with attnviz.record(model) as recording:
+        model(torch.randn(2, TOKENS, WIDTH))
+    assert {maps.item for maps in recording.maps} == {0, 1}
+    assert {maps.heads for maps in recording.maps} == {(0,), (1,)}
