@@ -435,7 +435,7 @@ def remedies(line: str, said: str) -> list[str]:
         assert file is not None
         found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
     for name in re.findall(r"did you mean (\S+)\?", said):
-        wrong = re.search(r"(?:no option|unknown [\w -]+?|no sample) '?(\S+?)'?(?:;| in )", said)
+        wrong = re.search(r"(?:no option|no command|unknown [\w -]+?|no sample) '?(\S+?)'?(?:;| in )", said)
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))
     if "leave it out" in said and (
