@@ -164,7 +164,7 @@ SHOWN = (
     Shown(
         "atlas",
         f'heads "{SENTENCE}" --model ./minilm',
-        "Every metric of every head, layer by layer: one bright cell at 0.2 under previous, and sinks in the "
+        "Eight metrics of every head, layer by layer: one bright cell at 0.2 under previous, and sinks in the "
         "later layers.",
         ("Metrics of 72 heads",),
         ".png",

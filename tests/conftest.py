@@ -95,8 +95,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same colours and width on every machine, whatever its terminal asks for."""
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS"):
+    """The same colours and size of the screen on every machine, whatever its terminal asks for."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -54,6 +54,7 @@ def ablation_effects(
 
     read = [reader.own_example() if text is None else reader.read(text) for text in texts]
     first = read[0]
+    positions, reasons = _positions(read, selection)
     from attnviz.effects.ablation import ablate
 
     metric_name = metric
@@ -69,10 +70,11 @@ def ablation_effects(
         top=top,
         by=by if by in ("zero", "mean") else reader.read(Example.of(by, settings)).inputs,
         attention=first.attention,
-        positions=_positions(first, selection),
+        positions=positions,
     )
     title = first.title if len(read) == 1 else f"{len(read)} texts"
-    return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=first.remarks)
+    remarks = (*reasons, *first.remarks)
+    return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=remarks)
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
@@ -86,8 +88,11 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list
     return [each.example(settings, refusal) for each in read_texts(input, settings.tokenizer, batch)]
 
 
-def _positions(first: "Prepared", selection: Selection) -> slice:
-    """Returns the positions at which the output is measured."""
-    if selection.queries == (None, None):
-        return first.positions
-    return resolve_span(selection.queries, len(first.tokens), "queries")
+def _positions(read: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:
+    """Returns the positions at which the output is measured, and a remark if the model chose them."""
+    first = read[0]
+    if selection.queries != (None, None):
+        return resolve_span(selection.queries, len(first.tokens), "queries"), ()
+    if any(each.positions != first.positions for each in read):
+        return slice(None), ()
+    return first.positions, (first.positions_remark,) if first.positions_remark else ()

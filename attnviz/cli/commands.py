@@ -528,6 +528,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after the program's name; ``None`` takes those of the process.
     """
     words = sys.argv[1:] if arguments is None else [*arguments]
+    if words[:1] == ["help"]:  # as in git and cargo: attnviz help show
+        words = [*words[1:], "--help"]
     try:
         return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:

@@ -1,6 +1,8 @@
 """Suggests what was meant by a command line that does not parse."""
 
 import re
+import shlex
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import typer
 from attnviz.base.errors import AttnvizError, choices, known_names, nearest
 
 EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
+NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
 JOINED = ("layers", "heads")  # options whose values can be joined to a list
 
@@ -30,6 +34,8 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
     message = error.format_message().rstrip(".")
     if context is None:
         return message
+    if (command := NO_COMMAND.fullmatch(message)) is not None:
+        return _no_command(literal_eval(command[1]), program)
     if (extra := EXTRA.fullmatch(message)) is not None:
         return _unquoted(context, path, extra[1])
     if (number := _no_number(error)) is not None:
@@ -38,6 +44,12 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
     if unknown is not None and message.startswith("No such option"):
         return _unknown_option(context, path, unknown, program)
     return message
+
+
+def _no_command(word: str, program: Any) -> str:
+    """Returns the line for an unknown command: the one closest to it, or how to draw it if it is a text or a file."""
+    suggestion = nearest(word, program.commands).strip()
+    return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
 
 def _no_number(error: typer.TyperException) -> str | None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -81,8 +82,19 @@ class TrainedReader(Reader):
             tokens=Tokens.numbered(ids.shape[1]),
             positions=positions,
             title=f"{len(ids)} segments of bytes, each repeated once, which the model was not trained on",
-            remarks=("Measured in the second copies, where the first copy tells the next byte.",),
+            positions_remark="Measured in the second copies, where the first copy tells the next byte.",
         )
+
+    def read(self, example: Example) -> Prepared:
+        """Prepares a text; predictions are measured where an earlier copy tells the next token."""
+        prepared = super().read(example)
+        first = first_told(prepared.tokens.ids.tolist())
+        if first is None:
+            remark = "Nothing in this text repeats, and the model continues repeats, so it predicts none of it."
+            return replace(prepared, positions_remark=remark)
+        label = prepared.tokens.labels[first]
+        remark = f"Measured from the second “{label}” on (token {first}): before it nothing tells the next token."
+        return replace(prepared, positions=slice(first, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
         """Returns the id of a token by its label; in the model's own example, which has no text, that is the label."""
@@ -138,6 +150,16 @@ class TrainedReader(Reader):
         with torch.no_grad():
             embedded = self.module.embed(self.tensor(tokens.ids[None]))
             return embedded, list(self.module.runs(embedded))
+
+
+def first_told(ids: Sequence[int]) -> int | None:
+    """Returns the first position whose token and the next one stood side by side before; ``None`` if there is none."""
+    told = set[tuple[int, int]]()
+    for position, pair in enumerate(pairwise(ids)):
+        if pair in told:
+            return position
+        told.add(pair)
+    return None
 
 
 def load_model() -> "AttentionStack":

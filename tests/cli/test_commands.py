@@ -290,6 +290,11 @@ def test_text_of_a_file_that_ends_like_a_recording_is_text(attnviz: Streams, in_
     assert "run.safetensors" in attnviz.run("show", "--file", "notes.txt")
 
 
+def test_a_text_of_one_token_says_that_its_weight_must_be_one(attnviz: Streams) -> None:
+    assert "Every query sees one key" in attnviz.run("show", "a")
+    assert "Every query sees one key" not in attnviz.run("show", "a b", "--causal")
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

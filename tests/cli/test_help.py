@@ -36,6 +36,16 @@ def test_help_of_the_program_lists_every_command(attnviz: Streams) -> None:
     assert attnviz.run("-h") == out
 
 
+def test_help_is_asked_for_by_a_word_too(attnviz: Streams) -> None:
+    assert attnviz.run("help") == attnviz.run("--help")
+    assert attnviz.run("help", "show") == attnviz.run("show", "--help")
+    assert "no command 'shwo'; did you mean show?" in attnviz.refused("help", "shwo", code=2)
+
+
+def test_a_text_without_a_command_is_told_how_it_is_drawn(attnviz: Streams) -> None:
+    assert "attnviz show 'Life is short' draws a text" in attnviz.refused("Life is short", code=2)
+
+
 def test_the_bare_program_prints_its_help_and_nothing_else(attnviz: Streams) -> None:
     out = attnviz.run(code=2)
     assert attnviz.err == ""

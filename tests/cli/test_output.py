@@ -89,3 +89,18 @@ def test_somebody_at_a_terminal_is_told_what_could_be_typed_next(
     assert len(line) <= 80
     attnviz.run("show", "a b", "-o", "picture.svg")
     assert attnviz.err == ""
+
+
+@pytest.mark.parametrize("command", [("show",), ("compare", "--with", "z y x w v u t s r q p o n m l k")])
+def test_a_pipe_gets_the_screen_of_a_terminal_and_a_file_everything(
+    attnviz: Streams, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    name, *more = command
+    given = (name, "a b c d e f g h i j k l m n o p", *more, "--num-heads", "4")
+    whole = attnviz.run(*given, "--all")
+    monkeypatch.setenv("LINES", "32")
+    piped = attnviz.run(*given)
+    assert len(piped.splitlines()) < 32 < len(whole.splitlines())
+    assert attnviz.run(*given, "--all") == whole
+    attnviz.run(*given, "-o", "x.txt")
+    assert len(Path("x.txt").read_text(encoding="utf-8").splitlines()) > 32

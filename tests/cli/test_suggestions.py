@@ -68,8 +68,9 @@ WRONG = {
     "explain Life --sort previous": "explain takes no --sort",
     "samples --sort x": "samples takes no --sort",
     "samples x": "samples takes no 'x'; leave it out",
-    "shwo Life": "Did you mean 'show'?",
-    "paint": "No such command",
+    "shwo Life": "did you mean show?",
+    "paint": "no command 'paint'; did you mean explain?",
+    "Life": "no command 'Life'; attnviz show Life draws a text or a recording",
     "show --sample lfe": "did you mean life?",
     "show --sample nothing-like-it": "choose life, ",
     "show Life --cmap virdis": "did you mean viridis?",
@@ -434,7 +435,7 @@ def remedies(line: str, said: str) -> list[str]:
         assert file is not None
         found.append(line.replace(f" {file[1]}", f" --file {file[1]}"))
     for name in re.findall(r"did you mean (\S+)\?", said):
-        wrong = re.search(r"(?:no option|unknown [\w -]+?|no sample) '?(\S+?)'?(?:;| in )", said)
+        wrong = re.search(r"(?:no option|no command|unknown [\w -]+?|no sample) '?(\S+?)'?(?:;| in )", said)
         assert wrong is not None, said
         found.append(line.replace(wrong[1], name))
     if "leave it out" in said and (

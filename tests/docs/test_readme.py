@@ -35,7 +35,7 @@ def test_every_command_and_option_named_exists(words: list[str]) -> None:
 
 
 def test_first_output_is_the_real_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"COLUMNS": "80", "NO_COLOR": "1"}.items():
+    for name, value in {"COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     command, output = re.search(r"\$ attnviz (.*?)\n(.*?)```", README, re.DOTALL).groups()  # type: ignore[union-attr]

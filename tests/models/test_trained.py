@@ -23,6 +23,7 @@ from attnviz.models.trained import (
     NUM_LAYERS,
     TrainedReader,
     encode_positions,
+    first_told,
     start_tokens,
 )
 from attnviz.text.samples import read_sample, samples
@@ -187,3 +188,30 @@ def test_a_token_of_its_own_example_is_a_number(capsys: pytest.CaptureFixture[st
     assert main(["ablate", "--model", "trained", "--metric", "logit:7", "--heads", "0.0"]) == 0
     assert main(["ablate", "--model", "trained", "--metric", "logit:cat"]) == 1
     assert "no token 'cat' in the text" in capsys.readouterr().err
+
+
+def test_an_ablation_measures_a_text_where_an_earlier_copy_tells_the_next_token(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["ablate", "the cat sat. the cat sat", "--model", "trained", "--sets", "1.0+1.1"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "loss is 0.0001 with all heads; without heads 1.0+1.1 it rises to" in out
+    assert "(worse)" in out
+    assert "Measured from the second “the” on (token 5)" in out
+
+
+def test_an_ablation_of_a_text_without_repeats_says_that_nothing_can_be_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["ablate", "Life is short", "--model", "trained"]) == 0
+    assert "Nothing in this text repeats" in capsys.readouterr().out
+
+
+def test_queries_that_are_chosen_are_measured_without_another_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ablate", "a b a b", "--model", "trained", "--queries", "1:4"]) == 0
+    assert "Measured" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("ids", "first"), [([9, 1, 2, 1, 2], 3), ([9, 1, 2, 1, 3], None), ([9], None), ([5, 5, 5], 1)])
+def test_first_told_token_is_that_of_a_pair_which_stood_before(ids: list[int], first: int | None) -> None:
+    assert first_told(ids) == first

@@ -20,6 +20,7 @@ class Prepared:
         attention: the attention of an encoder-decoder that is recorded, or whose heads are removed; ``None`` for other
             models.
         positions: the tokens at which predictions are measured.
+        positions_remark: a remark for reports on why predictions are measured there.
         title: title of the example in reports.
         remarks: remarks for reports on the example.
     """
@@ -29,6 +30,7 @@ class Prepared:
     context: "Tokens | None" = None
     attention: "AttentionPart | None" = None
     positions: slice = field(default_factory=lambda: slice(None))
+    positions_remark: str = ""
     title: str = ""
     remarks: tuple[str, ...] = ()
 

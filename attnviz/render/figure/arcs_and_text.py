@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.render.figure.layout import BAR_WIDTH, Bar, Box, plain_bars
+from attnviz.render.figure.bars import BAR_WIDTH, Bar, Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
@@ -181,7 +181,7 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     if not bars or beside:
         return placed
     flat = Box(left + 0.15 * scale, top - content.height + below - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale)
-    return replace(placed, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),)),))
+    return replace(placed, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),), name_beside=True),))
 
 
 def _layout_from(

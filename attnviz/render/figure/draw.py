@@ -10,10 +10,11 @@ from attnviz.base.errors import AttnvizError
 from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
+from attnviz.render.figure.bars import Bar, Box
 from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.layout import Bar, Box, Layout, Place, arrange
+from attnviz.render.figure.layout import Layout, Place, arrange
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
@@ -333,7 +334,7 @@ def _label(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
     below = (
         place.box.y - labels[1] - 2 * LABEL_PADDING * scale - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
     )
-    style: dict[str, Any] = {"fontsize": AXIS_NAME_POINTS * scale, "color": theme["faint"], "transform": inches}
+    style: dict[str, Any] = {"fontsize": layout.names, "color": theme["faint"], "transform": inches}
     middle = (place.box.x + place.box.width / 2, place.box.y + place.box.height / 2)
     if place.rows is not None:
         axes.text(beside, middle[1], place.rows.name, rotation=90, ha="right", va="center", **style)
@@ -356,14 +357,14 @@ def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: 
     colors = colormap(bar.scale.colormap)
     shown = colors[None] if flat else colors[::-1, None]
     axes.imshow(shown, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
-    points, pad = AXIS_NAME_POINTS * layout.scale, LABEL_PADDING * layout.scale
+    points, pad = bar.points, LABEL_PADDING * layout.scale
     along, across = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
     across.set_ticks([])
     axes.yaxis.tick_right()
     places = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
     along.set_ticks(places, [text for _, text in bar.ticks], fontsize=points)
     along.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
-    if flat:
+    if bar.name_beside:
         middle = bar.box.y + bar.box.height / 2
         _text(drawn, bar.box.x + bar.box.width + 4 * pad, middle, bar.name[0], points, theme["faint"], va="center")
         return

@@ -17,6 +17,7 @@ AXIS_NAME_POINTS = 12.0  # font size of the names of axes and colour bars
 PANEL_TITLE_POINTS = 14.0
 LABEL_POINTS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
 MIN_LABEL_POINTS = 6.0  # smallest labels on a page of any size
+MIN_FRAME_POINTS = 4.5  # smallest labels in the frame of a slide, which the slide enlarges
 MIN_FLAT_LABEL_POINTS = 12.0  # key labels are turned rather than made smaller than this
 MAX_LABEL_INCHES = 1.7
 MAX_CELL_INCHES = 1.5
@@ -34,6 +35,7 @@ class Area:
         scale: the size of fonts relative to those of a slide.
         dpi: pixels per inch.
         fixed: True if the panels must fill the area; False if cells have a largest size.
+        title_lines: the lines of the longest title of a panel; 0 if no panel has a title.
     """
 
     width: float
@@ -41,6 +43,7 @@ class Area:
     scale: float
     dpi: int
     fixed: bool
+    title_lines: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,27 +96,36 @@ def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
-def shows_rows(panels: tuple[Panel, ...], number: int, across: int) -> bool:
+def shows_rows(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
     """True if a panel needs its own query labels: it is the first of its row, or its left neighbour has others.
 
     Args:
         panels: all panels, row by row.
         number: the index of the panel.
         across: the number of panels side by side.
+        labelling: the style of the labels.
     """
-    return number % across == 0 or panels[number - 1].rows.labels != panels[number].rows.labels
+    return number % across == 0 or not _are_alike(panels[number - 1].rows, panels[number].rows, labelling)
 
 
-def shows_columns(panels: tuple[Panel, ...], number: int, across: int) -> bool:
+def shows_columns(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
     """True if a panel needs its own key labels: it is the last of its column, or the panel below has others.
 
     Args:
         panels: all panels, row by row.
         number: the index of the panel.
         across: the number of panels side by side.
+        labelling: the style of the labels.
     """
     below = number + across
-    return below >= len(panels) or panels[below].columns.labels != panels[number].columns.labels
+    return below >= len(panels) or not _are_alike(panels[below].columns, panels[number].columns, labelling)
+
+
+def _are_alike(one: Axis, other: Axis, labelling: Labelling) -> bool:
+    """True if two axes have the same labels, or the same positions where these are shown instead of tokens."""
+    if labelling.counts(one) and labelling.counts(other) and not (one.marks or other.marks):
+        return one.edges == other.edges and len(one.labels) == len(other.labels)
+    return one.labels == other.labels
 
 
 def axis_depth(labels: float, scale: float) -> float:
@@ -135,12 +147,13 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     font_size = picture.look.font_size
     small = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
+    smallest = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
     if font_size is not None:
         yield from (Labelling(font_size, turned, limit) for turned in (False, True))
         return
     for turned in (False, True):
         for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if small else 0 :]:
-            if (turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= MIN_LABEL_POINTS:
+            if (turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= smallest:
                 yield Labelling(points * area.scale, turned, limit)
 
 
@@ -157,7 +170,7 @@ def _with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler)
         for axis, size in _sides(panel, grid)
         if prefers_positions(axis, grid.labelling, size, ruler)
     }
-    grow = len(counted) == 2 and picture.look.font_size is None
+    grow = len(counted) == 2 and picture.look.font_size is None and not page_size(picture.look).column
     larger = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if grow else grid.labelling.points
     return replace(grid.labelling, counted=frozenset(counted), points=larger)
 
@@ -176,9 +189,9 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
     for number, (panel, (row, column)) in enumerate(zip(panels, places, strict=True)):
         columns[column] = max(columns[column], len(panel.columns.labels))
         rows[row] = max(rows[row], len(panel.rows.labels))
-        if shows_rows(panels, number, across):
+        if shows_rows(panels, number, across, labelling):
             lefts[column] = max(lefts[column], axis_depth(label_depth(panel.rows, labelling, ruler), scale))
-        if shows_columns(panels, number, across):
+        if shows_columns(panels, number, across, labelling):
             bottoms[row] = max(bottoms[row], axis_depth(label_depth(panel.columns, labelling, ruler), scale))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
@@ -190,9 +203,14 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
         columns=tuple(columns),
         rows=tuple(rows),
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
-        title=(PANEL_TITLE_POINTS * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) * scale,
+        title=_title_height(area.title_lines) * scale,
     )
     return replace(grid, cell=_cell(picture, area, grid, ruler))
+
+
+def _title_height(lines: int) -> float:
+    """The inches above a panel for its title, and the gap to the panel above."""
+    return (PANEL_TITLE_POINTS * lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) if lines else PANEL_GAP / 4
 
 
 def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from attnviz.render.figure.ruler import POINTS_PER_INCH, Ruler
 from attnviz.report.picture.panels import Axis
 
 LABEL_LINE_HEIGHT = 1.18  # in font sizes
+TOKENS_GAP, HEADS_GAP = 0.6, 0.4  # between flat labels, in font sizes; numbers of heads can stand closer than words
 MAX_LABEL_STRIDE = 3  # if fewer than every third token could be labelled, positions tell more
 ROUND_STEPS = (1, 2, 5)
 ORDINALS = {2: "2nd", 3: "3rd"}
@@ -93,7 +94,8 @@ def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
         ruler: measures the text.
     """
     if not axis.marks and _flat(axis, labelling):
-        return _widest(axis, labelling, ruler) + 0.6 * labelling.points / POINTS_PER_INCH
+        gap = HEADS_GAP if axis.name == "heads" else TOKENS_GAP
+        return _widest(axis, labelling, ruler) + gap * labelling.points / POINTS_PER_INCH
     return labelling.line
 
 

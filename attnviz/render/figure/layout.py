@@ -3,11 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from attnviz.base.errors import AttnvizError, option
+from attnviz.render.figure.bars import (
+    BAR_GAP,
+    MIN_BAR_HEIGHT,
+    Bar,
+    Box,
+    bars_below,
+    bars_beside,
+    legend_height,
+    plain_bars,
+)
 from attnviz.render.figure.grid import (
     AXIS_NAME_POINTS,
     CELL_HEIGHT_PER_NUMBER,
-    LABEL_PADDING,
     PANEL_TITLE_POINTS,
     Area,
     PanelGrid,
@@ -20,35 +31,22 @@ from attnviz.render.figure.grid import (
 from attnviz.render.figure.labels import Labels, label_axis
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
-from attnviz.render.figure.ruler import ELLIPSIS, LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.render.figure.ruler import ELLIPSIS, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block, head_block
-from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
-from attnviz.report.picture.panels import Axis, Panel, Quantity
+from attnviz.report.picture.panels import NOTE, Axis, Panel
 
 PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # factors by which a page may grow to make numbers legible
 MAP_PAGE_SCALES = PAGE_SCALES[:3]  # factors to bring the longer side of every map to MIN_MAP_SIDE
 MIN_MAP_SIDE = 1.2  # inches
 MIN_PAGE_WIDTH = 5.0  # inches, as all lengths below, of a slide; other pages scale them
 MAX_TITLE_WIDTH = 6.0  # a longer title takes two lines
-BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6
-MAX_BAR_NAME_WIDTH = 1.1
+MAX_TITLE_LINES = 2  # of a panel
 MIN_PANEL_TITLE_POINTS = 9.0
 MIN_AXIS_NAME_WIDTH = 0.75  # an axis may be shorter: its name then runs into the gaps beside it
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of the page's height
-MAX_BARS = 3  # with more scales, titles of panels name the limits instead
 LARGER = f"use fewer tokens or heads, or a larger {option('size')}"
 NO_NUMBERS = f"The cells are too small for numbers; {LARGER}."
-
-
-@dataclass(frozen=True)
-class Box:
-    """A rectangle in inches from the page's lower left corner."""
-
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 @dataclass(frozen=True)
@@ -73,17 +71,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A colour bar: its place, the lines of its name, and its ticks."""
-
-    box: Box
-    scale: ColorScale
-    name: tuple[str, ...]
-    quantity: Quantity
-    ticks: tuple[tuple[float, str], ...]
-
-
-@dataclass(frozen=True)
 class Layout:
     """The layout of a page of maps: lengths in inches, font sizes in points.
 
@@ -97,6 +84,7 @@ class Layout:
         labels: the font size of token labels.
         titles: the font size of the panels' titles.
         numbers: the font size of numbers in cells; 0 if there are none.
+        names: the font size of the axes' names.
     """
 
     width: float
@@ -108,6 +96,7 @@ class Layout:
     labels: float
     titles: float
     numbers: float
+    names: float
 
 
 def arrange(picture: Picture, ruler: Ruler) -> Layout:
@@ -145,49 +134,74 @@ def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     page = page_size(picture.look, factor)
     wide, high, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
-    beside = max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
+    beside = 0.0 if page.column else max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
+    below = legend_height(bars, wide - 2 * margin, scale, ruler) if page.column else 0.0
     head = head_block(picture, wide - 2 * margin, scale, ruler)
     foot = foot_block(picture, wide - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * high)
     around = 0.0 if page.column else 2 * margin + head.height + foot.height
-    area = Area(wide - 2 * margin - beside, high - around, scale, picture.look.dpi, page.fixed)
+    titled = int(any(panel.title for panel in picture.panels))
+    area = Area(wide - 2 * margin - beside, high - around - below, scale, picture.look.dpi, page.fixed, titled)
     grid = fit_grid(picture, area, ruler)
+    if _cuts_titles(picture, grid, scale, ruler):
+        area = replace(area, title_lines=MAX_TITLE_LINES)
+        grid = fit_grid(picture, area, ruler)
     if page.grows:
         title = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
         wide = max(grid.width + beside, title, MIN_PAGE_WIDTH) + 2 * margin
     if not page.fixed:
         head = head_block(picture, wide - 2 * margin, scale, ruler)
         foot = foot_block(picture, wide - 2 * margin, scale, ruler, high)
-        inner = max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
+        inner = grid.height + below if page.column else max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
         high = inner + head.height + foot.height + 2 * margin
-    inner = high - 2 * margin - head.height - foot.height
+    inner = high - 2 * margin - head.height - foot.height - below
     left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
     top = high - margin - head.height - max(inner - grid.height, 0) / 2
-    titles = _title_points(picture, grid, scale, ruler)
-    places = tuple(_places(picture, grid, left, top, scale, titles, ruler))
+    titles = _title_points(picture, grid, area.title_lines, scale, ruler)
+    places = tuple(_places(picture, grid, left, top, scale, (titles, area.title_lines), ruler))
     return Layout(
         width=wide,
         height=high,
         scale=scale,
         places=places,
-        bars=_placed_bars(bars, places, left + grid.width + BAR_GAP * scale, margin + foot.height, scale),
+        bars=bars_below(bars, Box(margin, top - grid.height - below, wide - 2 * margin, below), scale, ruler)
+        if page.column
+        else bars_beside(
+            bars, [place.box for place in places], left + grid.width + BAR_GAP * scale, margin + foot.height, scale
+        ),
         lines=(*head.at(margin, high - margin), *foot.at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
         numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
+        names=min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, titles)),
     )
 
 
-def _title_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
-    """The largest font size at which no title is wider than its panel, at least the smallest legible size."""
-    shares = (
-        grid.cell[0] * len(panel.columns.labels) / max(ruler.width(panel.title, 1.0), 1e-6) for panel in picture.panels
+def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> bool:
+    """True if a title is wider than its panel at the smallest legible size, even without "head" at its start."""
+    return any(
+        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale)
+        > grid.cell[0] * len(panel.columns.labels) + 1e-6
+        for panel in picture.panels
     )
-    return max(min(PANEL_TITLE_POINTS * scale, *shares), MIN_PANEL_TITLE_POINTS * scale)
+
+
+def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
+    """The largest font size at which each title fits its panel in so many lines, at least the smallest legible size."""
+    widths = [(panel.title, grid.cell[0] * len(panel.columns.labels)) for panel in picture.panels]
+    if lines <= 1:
+        shares = (width / max(ruler.width(title, 1.0), 1e-6) for title, width in widths)
+        return max(min(PANEL_TITLE_POINTS * scale, *shares), MIN_PANEL_TITLE_POINTS * scale)
+    sizes = (points * scale for points in np.arange(PANEL_TITLE_POINTS, MIN_PANEL_TITLE_POINTS, -0.5).tolist())
+    fitting = (
+        points for points in sizes if all(len(ruler.wrap(title, points, width)) <= lines for title, width in widths)
+    )
+    return next(fitting, MIN_PANEL_TITLE_POINTS * scale)
 
 
 def _places(
-    picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: float, ruler: Ruler
+    picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: tuple[float, int], ruler: Ruler
 ) -> Iterator[Place]:
+    """Yields the places of the panels; ``titles`` is the font size of their titles, and the lines these may have."""
     wide, high = grid.cell
     pixel = picture.look.dpi
     for number, panel in enumerate(picture.panels):
@@ -196,29 +210,40 @@ def _places(
         y = top - grid.title * (row + 1) - high * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
         width, height = wide * len(panel.columns.labels), high * len(panel.rows.labels)
         box = Box(round(x * pixel) / pixel, round((y - height) * pixel) / pixel, width, height)
-        shown_rows = shows_rows(picture.panels, number, grid.across)
-        shown_columns = shows_columns(picture.panels, number, grid.across)
+        shown_rows = shows_rows(picture.panels, number, grid.across, grid.labelling)
+        shown_columns = shows_columns(picture.panels, number, grid.across, grid.labelling)
         rows = _labels_of(panel.rows, grid, high, height, scale, ruler) if shown_rows else None
         columns = _labels_of(panel.columns, grid, wide, width, scale, ruler) if shown_columns else None
         yield Place(
             panel=panel,
             box=box,
-            title=_panel_title(panel.title, titles, width, ruler),
+            title=_panel_title(panel.title, *titles, width, ruler),
             rows=rows,
             columns=columns,
             reach=(grid.lefts[column] - axis_depth(0, scale), grid.bottoms[row] - axis_depth(0, scale)),
         )
 
 
-def _panel_title(title: str, points: float, width: float, ruler: Ruler) -> str:
-    """The title; if it is too wide, without "head" at its start, then cut after a word."""
+def _panel_title(title: str, points: float, lines: int, width: float, ruler: Ruler) -> str:
+    """The title; if it is too wide, without "head" at its start, then in several lines or cut after a word."""
     texts = (title, title.removeprefix("head "))
     if (whole := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
         return whole
+    if lines > 1 and (wrapped := _wrapped_title(texts, points, lines, width, ruler)):
+        return wrapped
     words = texts[1].split(" ")
     starts = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in range(len(words) - 1, 1, -1))
     fitting = (text for text in starts if ruler.width(text, points) <= width)
     return next(fitting, ruler.cut(texts[1], points, width))
+
+
+def _wrapped_title(texts: tuple[str, ...], points: float, lines: int, width: float, ruler: Ruler) -> str:
+    """The first of the texts that fits in so many lines, broken before its note if possible; "" if none fits."""
+    for text in texts:
+        for wrapped in (text.split(NOTE), ruler.wrap(text, points, width)):
+            if len(wrapped) <= lines and ruler.longest(tuple(wrapped), points) <= width + 1e-6:
+                return "\n".join(wrapped)
+    return ""
 
 
 def _labels_of(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
@@ -238,47 +263,3 @@ def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler
         high * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,
         wide / (widest + 0.6 / POINTS_PER_INCH),
     )
-
-
-def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """The colour bars with the width that their ticks and names need, not yet placed.
-
-    Args:
-        picture: the panels with their scales.
-        scale: the size of fonts relative to those of a slide.
-        ruler: measures the text.
-    """
-    bars = []
-    points = AXIS_NAME_POINTS * scale
-    scales = dict.fromkeys((panel.level, panel.scale) for panel in picture.panels)
-    for quantity, colors in scales if len(scales) <= MAX_BARS else ():
-        name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
-        ticks = quantity.ticks(colors)
-        beside = ruler.longest(tuple(text for _, text in ticks), points)
-        width = max((BAR_WIDTH + LABEL_PADDING) * scale + beside, ruler.longest(name, points))
-        bars.append(Bar(Box(0, 0, width, 0), colors, name, quantity, ticks))
-    return bars
-
-
-def _placed_bars(bars: list[Bar], places: tuple[Place, ...], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
-    """The bars placed below each other, from the upper edge of the panels downwards."""
-    if not bars:
-        return ()
-    top = max(place.box.y + place.box.height for place in places)
-    bottom = min(place.box.y for place in places)
-    space = max((top - bottom) / len(bars), min(MIN_BAR_HEIGHT * scale, (top - lowest) / len(bars)))
-    placed = []
-    for number, bar in enumerate(bars):
-        names = (len(bar.name) * AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING) * scale
-        gap = 0 if number == len(bars) - 1 else 0.15 * scale
-        height = max(min(space - names - gap, MAX_BAR_HEIGHT * scale), 0.3 * scale)
-        upper = top - number * space - names
-        ticks = _separate_ticks(bar, AXIS_NAME_POINTS * scale / POINTS_PER_INCH / height)
-        placed.append(replace(bar, box=Box(x, upper - height, BAR_WIDTH * scale, height), ticks=ticks))
-    return tuple(placed)
-
-
-def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
-    """The bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
-    most = max(int(MIN_TICK_SHARE / letter), 1)
-    return bar.quantity.ticks(bar.scale, min(most, 6))

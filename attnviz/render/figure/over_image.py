@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from attnviz.render.figure.arcs_and_text import Content, PlacedImage, TokenLayout, token_layout
-from attnviz.render.figure.layout import Box, plain_bars
+from attnviz.render.figure.bars import Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler

@@ -9,6 +9,7 @@ FONT_SCALE_RANGE = (0.5, 6.0)  # limits between which fonts scale with the page
 COLUMN_SCALE = 0.67  # font scale in a journal: the names of axes then have 8 points
 COLUMN_HEIGHTS = (4.5, 0.75)  # greatest height in a journal: so many inches or times the width, whichever is more
 PAGE_MARGIN, COLUMN_MARGIN = 0.35, 0.06  # inches, of a slide and of a figure in a journal
+FRAME_MARGIN = 0.12  # of a picture on a slide, which has free space around it
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def page_size(look: Look, factor: float = 1.0) -> PageSize:
     if look.inches is not None:
         wide, high = look.inches
         scale = min(max(min(wide / 10, high / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])
-        return PageSize(wide, high, scale, PAGE_MARGIN * scale, fixed=True)
+        margin = PAGE_MARGIN if look.frame is None else FRAME_MARGIN
+        return PageSize(wide, high, scale, margin * scale, fixed=True)
     if (wide := look.column_inches or 0.0) > 0:
         high = max(COLUMN_HEIGHTS[0], COLUMN_HEIGHTS[1] * wide)
         scale = min(max(wide / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])

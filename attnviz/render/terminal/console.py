@@ -1,13 +1,22 @@
 """Measures the terminal of standard output: its size, its colours, and if it can write more than ASCII."""
 
+import os
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from attnviz.report.picture.look import Look
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LINES_WITHOUT_TERMINAL = 24  # lines of a screen where no stream is a terminal, as in a log or a notebook
 
 
 def on_terminal(look: Look, reserved_lines: int = 0) -> Look:
     """The look with the size and colours of the terminal of standard output, and ASCII if it can write nothing else.
+
+    A pipe gets the view that a terminal gets: of the size of the terminal that it was started in, else of 80 x 24.
 
     Args:
         look: the options that the user chose.
@@ -21,7 +30,14 @@ def on_terminal(look: Look, reserved_lines: int = 0) -> Look:
     return replace(
         look,
         width=max(console.width, 20),
-        height=max(console.height - reserved_lines, 1) if sys.stdout.isatty() else None,
+        height=max(_screen_lines(console) - reserved_lines, 1),
+        moves_cursor=sys.stdout.isatty(),
         colors=0 if console.no_color or look.ascii else colors,
         ascii=look.ascii or encoding != "utf8",
     )
+
+
+def _screen_lines(console: "Console") -> int:
+    """The lines of the screen, which ``LINES`` sets."""
+    is_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
+    return console.height if is_known else LINES_WITHOUT_TERMINAL

@@ -47,7 +47,7 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
     if look.ascii:
         texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
-        shown = (_in_columns(line) for line in lines) if look.height is not None and look.colors else lines
+        shown = (_in_columns(line) for line in lines) if look.moves_cursor and look.colors else lines
         texts = (_encoded(line, look.colors).encode() for line in shown)
     file.write(b"".join(text + b"\n" for text in texts))
 

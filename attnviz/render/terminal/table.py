@@ -27,25 +27,35 @@ def _table_column(place: int, summary: Summary, left: bool, look: Look) -> list[
     """The cells of one column, header first, all of the same width."""
     header, texts = summary.header[place], [row[place] for row in summary.rows]
     bars = [row[place] for row in summary.bars] or [None] * len(texts)
-    beside = BAR_COLUMNS + 1 if any(length is not None for length in bars) else 0
+    signed = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
+    beside = BAR_COLUMNS * (1 + signed) + 1 if any(length is not None for length in bars) else 0
     width = max(widest(texts), cell_len(header) - beside)
     head = set_cell_size(header, width + beside) if left or beside else right(header, width)
     numbers = [Span(set_cell_size(text, width) if left else right(text, width)) for text in texts]
     return [
         [Span(head, style="bold")],
         *(
-            [number, Span(" "), _bar(length, look)] if beside else [number]
+            [number, Span(" "), *_bar(length, signed, look)] if beside else [number]
             for number, length in zip(numbers, bars, strict=True)
         ),
     ]
 
 
-def _bar(length: float | None, look: Look) -> Span:
-    """A bar of `BAR_COLUMNS` columns, in eighths of a column, or in whole columns for ASCII."""
-    eighths = round(min(max(length or 0.0, 0.0), 1.0) * BAR_COLUMNS * 8)
-    drawn = "#" * round(eighths / 8) if look.ascii else blocks(eighths)
+def _bar(length: float | None, signed: bool, look: Look) -> list[Span]:
+    """A bar of `BAR_COLUMNS` columns; where a column has signs, negative bars point left from its middle.
+
+    Bars are drawn in eighths of a column, to the left in halves, for which there are signs, or in whole ones for ASCII.
+    """
+    size = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
+    to_right, to_left = max(size, 0.0), max(-size, 0.0)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
-    return Span(drawn.ljust(BAR_COLUMNS), ink=color)
+    positive = Span(
+        ("#" * round(to_right) if look.ascii else blocks(round(8 * to_right))).ljust(BAR_COLUMNS), ink=color
+    )
+    if not signed:
+        return [positive]
+    negative = "#" * round(to_left) if look.ascii else "▐" * (round(2 * to_left) % 2) + "█" * (round(2 * to_left) // 2)
+    return [Span(negative.rjust(BAR_COLUMNS), ink=color), positive]
 
 
 def _joined(cells: list[Line], gap: str) -> Line:

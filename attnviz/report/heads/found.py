@@ -1,7 +1,7 @@
 """Turns numbers of heads that a command computed into a report: a list, or maps of layers by heads."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attnviz.base.errors import AttnvizError
@@ -11,6 +11,7 @@ from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import HeadAtlas, HeadList, Heatmaps, Results, Summary
 from attnviz.report.picture.scales import share_scales
 
+MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
 FoundReport = HeadList | Heatmaps | HeadAtlas
 OF_PICTURE = ("Rows are layers, columns are heads.",)
 OF_CHANGES = ("Rows are layers, columns are heads, colours are after minus before.",)
@@ -59,4 +60,8 @@ class Found:
             raise AttnvizError(self.refusal)
         panels = share_scales(self.panels(), look)
         fields |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
-        return HeadAtlas(**fields, results=self.results) if isinstance(self.results, HeadFrame) else Heatmaps(**fields)
+        if isinstance(self.results, HeadFrame):
+            return HeadAtlas(**fields, results=self.results)
+        if len(panels) == 1 and panels[0].values.size <= MAX_NUMBERED:
+            fields["look"] = replace(look, annotate=True)
+        return Heatmaps(**fields)

@@ -22,7 +22,7 @@ from attnviz.report.heads.head_columns import METRIC_QUANTITIES, UNIT_ENDINGS, U
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
-from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import model_name, recording_remarks, text_title
 from attnviz.report.words.looked_at import looked_at
@@ -37,6 +37,8 @@ effect moved retrieval lift lookback sink previous induction entropy self duplic
 SHARES = "Metrics are of contributions divided by the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
+MAX_DRAWN = 8  # metrics of an atlas as a picture
+MAX_NAMED = 2  # metrics that a colour bar names; the bar of more serves all others
 PATTERN_COLUMNS = 24  # the most columns of a pattern
 
 
@@ -143,9 +145,9 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
         remarks=(*_table_remarks(table), *source.remarks),
         results=table,
         summary=lambda: _summary(table, shown),
-        panels=lambda: _panels(table),
+        panels=lambda: _panels(table, _drawn(table, options)),
         of_list=_shown_remarks(shown),
-        of_picture=(),
+        of_picture=_picture_remarks(table, options),
         about={"recording": source.about},
     )
     report, fits = found.report(options), options.medium.fits
@@ -223,14 +225,48 @@ def fit_words(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
-def _panels(table: HeadFrame) -> list[Panel]:
-    """Returns a panel for each metric that any head has."""
+def _drawn(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
+    """The metrics of an atlas: in a picture the one sorted by and the most telling, unless the user asks for all."""
+    if options.all or not options.medium.draws_maps:
+        return table.present
+    wanted = [options.sort.removeprefix("-")] if options.sort else []
+    names = dict.fromkeys((*wanted, *FIRST_SHOWN, *(each.name for each in table.present)))
+    first = [name for name in names if name in {each.name for each in table.present}][:MAX_DRAWN]
+    return tuple(each for each in table.present if each.name in first)
+
+
+def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...]:
+    """A remark on the metrics that a picture leaves out."""
+    drawn = len(_drawn(table, options))
+    if drawn == len(table.present):
+        return ()
+    return (f"Showing {drawn} of {len(table.present)} metrics; use {option('all', True)} for all.",)
+
+
+def _panels(table: HeadFrame, drawn: tuple[Measure, ...]) -> list[Panel]:
+    """Returns a panel for each metric to draw, whose quantity says which panels share its colours."""
     if not table.present:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
+    quantities = _quantities(drawn)
     return [
-        layers_by_heads(table.rows, table.column(each.name).tolist(), each.name, METRIC_QUANTITIES[each.unit])
-        for each in table.present
+        layers_by_heads(table.rows, table.column(each.name).tolist(), each.name, quantities[each.unit])
+        for each in drawn
     ]
+
+
+def _quantities(drawn: tuple[Measure, ...]) -> dict[str, Quantity]:
+    """The quantity of each unit; if there are several, its name begins with its metrics, as "entropy: bits"."""
+    names: dict[str, list[str]] = {}
+    for each in drawn:
+        names.setdefault(each.unit, []).append(each.name)
+    if len(names) < 2:
+        return {unit: METRIC_QUANTITIES[unit] for unit in names}
+    most = max(names, key=lambda unit: len(names[unit]))
+    others = {most: "all others"} if len(names[most]) > MAX_NAMED else {}
+    return {
+        unit: METRIC_QUANTITIES[unit].named(f"{others.get(unit) or ', '.join(listed)}: {METRIC_QUANTITIES[unit].name}")
+        for unit, listed in names.items()
+    }
 
 
 def _caption(source: About, table: HeadFrame) -> str:

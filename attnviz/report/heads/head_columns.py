@@ -33,7 +33,7 @@ class Column(Generic[Item]):
     Attributes:
         header: the heading.
         cell: returns the text of an item's cell.
-        bar: returns the length of the bar beside an item's cell, 0 to 1, or ``None`` for no bar; ``None`` for a column
+        bar: returns the length of the bar beside an item's cell, -1 to 1, or ``None`` for no bar; ``None`` for a column
             without bars.
         align: ``<`` or ``>``.
     """
@@ -55,9 +55,9 @@ def listed(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
 
 
 def share_of(numbers: Sequence[float]) -> Callable[[float], float]:
-    """Returns a function from a number to the length of its bar, 0 to 1; the largest of ``numbers`` in size has 1."""
+    """Returns a function from a number to its bar, -1 to 1; the largest of ``numbers`` in size has 1 or -1."""
     most = max(map(abs, numbers), default=0.0) or 1.0
-    return lambda number: abs(number) / most
+    return lambda number: number / most
 
 
 def interval(margin: float) -> str:

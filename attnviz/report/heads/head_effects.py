@@ -14,6 +14,7 @@ from attnviz.report.picture.panels import EFFECT, Panel
 from attnviz.report.picture.report import Summary
 from attnviz.report.words.captions import source_of
 
+IS_WORSE = {"loss": 1, "accuracy": -1}  # the sign of a change for the worse; other metrics have neither
 UNIT_WORDS = {"nats": " in nats", "share": ", a share of 1"}
 NOT_A_CAUSE_ALONE = (
     "Ablation is an intervention: it shows what this model does without a head on this input; if a head has no effect, "
@@ -86,17 +87,22 @@ def _summary(effects: Effects) -> Summary:
 
 
 def _caption(effects: Effects) -> str:
-    most = effects.sorted()[0]
+    most = effects.rows[-1] if effects.greedy else effects.sorted()[0]
     over = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
-    what = "heads" if len(most.heads) > 1 else "head"
-    end = (
-        f"without all of {effects.rows[-1].name}, it is {effects.baseline + effects.rows[-1].mean:.4f}"
-        if effects.greedy
-        else f"it changes most without {what} {most.name}, to {effects.baseline + most.mean:.4f}"
-    )
-    return (
-        f"Effects of heads in {effects.model}: {effects.metric} is {effects.baseline:.4f} with all heads{over}; {end}."
-    )
+    heads = f"{'heads' if len(most.heads) > 1 else 'head'} {most.name}"
+    without = f"without all of {heads}" if effects.greedy and len(most.heads) > 1 else f"without {heads}"
+    direction = f"{without} it {_moves(effects, most.mean)}" + ("" if effects.greedy else ", the largest change")
+    with_all = f"{effects.metric} is {effects.baseline:.4f} with all heads{over}"
+    return f"Effects of heads in {effects.model}: {with_all}; {direction}."
+
+
+def _moves(effects: Effects, change: float) -> str:
+    """The direction of a change, the number that it leads to, and if that is better or worse."""
+    if not change:
+        return f"stays {effects.baseline:.4f}"
+    verdict = change * IS_WORSE.get(effects.metric, 0)
+    which_is = f" ({'worse' if verdict > 0 else 'better'})" if verdict else ""
+    return f"{'rises' if change > 0 else 'falls'} to {effects.baseline + change:.4f}{which_is}"
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:

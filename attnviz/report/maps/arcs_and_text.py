@@ -12,6 +12,7 @@ from attnviz.maps.heads import ChosenHead
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.head_panels import head_panels
+from attnviz.report.maps.words_of_text import find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import origin
@@ -255,7 +256,7 @@ def find_query(tokens: Tokens, name: str | None, called: str = "query") -> tuple
 
     Args:
         tokens: the tokens to search.
-        name: a number or the label of a token; ``None`` takes the last token that is not padding.
+        name: a number, the label of a token or a word of the text; ``None`` takes the last token that is not padding.
         called: the word for it in messages, ``query`` or ``key``.
 
     Raises:
@@ -270,6 +271,6 @@ def find_query(tokens: Tokens, name: str | None, called: str = "query") -> tuple
         return int(name), ""
     places = [place for place, label in enumerate(tokens.labels) if name in (label, label.strip("␣ "))]
     if not places:
-        raise AttnvizError(f"no {called} {name!r} among the tokens; choose a token or a number from 0 to {count - 1}")
+        return find_word(tokens, name, called)
     others = ", ".join(map(str, places[1:6]))
     return places[0], f"“{name}” is also at {others}; use {option('query', places[1])} for that one." if others else ""

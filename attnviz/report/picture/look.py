@@ -45,6 +45,7 @@ class Look:
     Attributes:
         width: the columns of the terminal.
         height: the lines of the terminal's screen; ``None`` where the output has no limit, as in a file.
+        moves_cursor: True if escapes may move the cursor, as on a terminal, but not in a pipe or a file.
         colors: the number of colours of the terminal: 16777216, 256, or 0 for none.
         frame: width and height in inches of the area that a figure fills, instead of its size.
         for_command_line: True if remarks name options as the command line does, ``--all``; False for Python's
@@ -167,6 +168,7 @@ class Look:
     ] = None
     width: int = 80
     height: int | None = None
+    moves_cursor: bool = False
     colors: int = 0
     frame: tuple[float, float] | None = None
     for_command_line: bool = False

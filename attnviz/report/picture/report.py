@@ -23,7 +23,7 @@ class Summary:
     Attributes:
         header: the headings, one per column.
         rows: the cells of each row, one per column.
-        bars: the length of each cell's bar, 0 to 1, or ``None`` for no bar; empty if no cell has one.
+        bars: the length of each cell's bar, -1 to 1, or ``None`` for no bar; empty if no cell has one.
         align: ``<`` (left) or ``>`` (right) for each column; empty if all columns are right-aligned.
     """
 

@@ -20,6 +20,7 @@ MIN_LIFT_REACH = 1.05  # lift colours reach at least this far from 1
 MIN_EXCESS = 1.005  # values above the scale's end by a smaller factor are not called clipped: nobody can see it
 LIFT_QUANTILE = 0.999  # share of the cells that the colours of lift cover; outliers are clipped
 STEPS: dict[str, Steps] = {"linear": "linear", "sqrt": "sqrt", "log": "log", "lift": "log"}
+ONLY_ONE_KEY = "Every query sees one key, so its weight is 1 by definition; a longer text shows what heads prefer."
 ONE_KEY = "Rows with one visible key always have weight 1; the colour scale ignores them."
 LIFTED = "Colours show lift: the weight times the number of keys that the query can see; 1× is no preference."
 
@@ -223,7 +224,15 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
         *_clipping_remarks(look, panels),
         *_faint_remarks(look, panels),
         *_pool_remarks(look, panels),
+        *_only_one_key_remarks(panels),
     )
+
+
+def _only_one_key_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    """A remark if every weight is 1 by definition, as in a text of one token."""
+    weights = [panel for panel in panels if panel.quantity.is_weight and not panel.pooled]
+    alone = all(np.array_equal(panel.visible.sum(axis=-1), np.ones(len(panel.visible))) for panel in weights)
+    return (ONLY_ONE_KEY,) if weights and alone else ()
 
 
 def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:

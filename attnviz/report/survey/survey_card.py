@@ -34,6 +34,7 @@ EXAMPLES = 5  # texts of a card with the largest number
 MIN_CHARACTERS = 20  # of an example
 MAX_ROWS = 16  # heads of a heatmap, few enough to label each
 NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # labelled in a heatmap, as all bins of several offsets are
+WIDE_NAME = 2  # characters of an offset that fit in one cell
 MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
@@ -162,6 +163,16 @@ def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
     return Summary(header=header, rows=cut, align="<><<<")
 
 
+def _separate(names: list[str]) -> list[str]:
+    """The names of offsets without those that would touch a neighbour nearer to 0, which is named too."""
+    origin, kept = names.index("0") if "0" in names else 0, list(names)
+    for step in (1, -1):
+        for place in range(origin + step, len(names) if step > 0 else -1, step):
+            if len(names[place]) > WIDE_NAME and kept[place - step]:
+                kept[place] = ""
+    return kept
+
+
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
     """Returns heatmaps of heads by offsets and of classes of tokens by heads."""
     tallies = survey.tallies
@@ -174,9 +185,9 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
     spans = [offset_spans()[number] for number in occurring]
     classes = classes_of(survey)
     shares = survey_frame(survey, places).select(classes).values
-    offsets = [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
+    offsets = _separate([str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans])
     panels = (
-        labelled_panel("mean weight by offset", weights, ("heads", heads), ("offsets key − query", offsets), SHARE),
+        labelled_panel("mean weight by offset", weights, ("head", heads), ("offsets key − query", offsets), SHARE),
         labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE),
     )
     return Heatmaps(

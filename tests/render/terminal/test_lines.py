@@ -57,12 +57,12 @@ def test_cells_stand_below_each_other_whatever_columns_a_terminal_gives_vowel_si
         [Span(f"{right(label, width)} "), Span("  #", paper=(9, 9, 9)), Span("  #")] for label in LABELS
     ]
     with io.BytesIO() as file:
-        print_lines(rows, replace(Look(), height=24, colors=256), file)
+        print_lines(rows, replace(Look(), moves_cursor=True, colors=256), file)
         lines = file.getvalue().decode().splitlines()
     assert {tuple(columns_of(line, "#", wide_marks)) for line in lines} == {(width + 4, width + 7)}
 
 
 def test_running_text_is_not_written_over() -> None:
     with io.BytesIO() as file:
-        print_lines([[Span("हिन्दी தமிழ் 👋🏽 ❤️ cat")]], replace(Look(), height=24, colors=256), file)
+        print_lines([[Span("हिन्दी தமிழ் 👋🏽 ❤️ cat")]], replace(Look(), moves_cursor=True, colors=256), file)
         assert file.getvalue().decode() == "हिन्दी தமிழ் 👋🏽 ❤️ cat\n"

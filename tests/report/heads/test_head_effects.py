@@ -1,5 +1,6 @@
 """Effects of heads as a list and as a picture."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_ea
     assert isinstance(report, HeadList)
     assert report.summary.rows[0] == ("0.1+1.0", "3.6000", "+2.1000", "0.1960", "+1.5000")
     assert [row[0] for row in report.summary.rows] == ["0.1+1.0", "0.1", "1.0"]
-    assert "it changes most without heads 0.1+1.0, to 3.6000" in report.caption
+    assert "without heads 0.1+1.0 it rises to 3.6000 (worse), the largest change" in report.caption
     assert any("Ablation is an intervention" in remark for remark in report.remarks)
 
 
@@ -68,3 +69,10 @@ def test_numbers_are_exact_and_a_page_is_refused() -> None:
         effects_report(EFFECTS, options(".html"))
     with pytest.raises(AttnvizError, match="shows effects of single heads"):
         effects_report(replace(EFFECTS, rows=ROWS[2:]), options(".svg"))
+
+
+def test_a_small_picture_shows_its_numbers() -> None:
+    report = effects_report(EFFECTS, options(".svg"))
+    assert isinstance(report, Heatmaps)
+    assert report.look.annotate
+    assert re.search(r">\+0\.60+<", draw(report, ".svg").decode())

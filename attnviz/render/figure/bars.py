@@ -1,0 +1,147 @@
+"""Lays out the colour bars of a figure: beside the panels, or under them where a column of a journal is narrow."""
+
+from dataclasses import dataclass, replace
+
+from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
+from attnviz.render.figure.picture import Picture
+from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
+from attnviz.report.picture.colors import MIN_TICK_SHARE, ColorScale
+from attnviz.report.picture.panels import Quantity
+
+BAR_WIDTH, BAR_GAP, MAX_BAR_HEIGHT, MIN_BAR_HEIGHT = 0.22, 0.4, 4.0, 1.6  # inches of a slide, as all lengths here
+MAX_BAR_NAME_WIDTH = 1.1
+FLAT_BAR_HEIGHT, MAX_FLAT_BAR_WIDTH, LEGEND_POINTS = 0.14, 3.2, 9.0  # of bars under the panels
+MAX_BARS = 3  # with more scales, titles of panels name the limits instead
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle in inches from the page's lower left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A colour bar.
+
+    Attributes:
+        box: its place.
+        scale: the colours and their limits.
+        name: the lines of its name.
+        quantity: the quantity of its numbers.
+        ticks: the values and texts of its ticks.
+        points: the font size of its ticks and its name.
+        name_beside: True if the name stands at the right of a horizontal bar, False if it stands above.
+    """
+
+    box: Box
+    scale: ColorScale
+    name: tuple[str, ...]
+    quantity: Quantity
+    ticks: tuple[tuple[float, str], ...]
+    points: float
+    name_beside: bool = False
+
+
+def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
+    """The colour bars with the width that their ticks and names need, not yet placed.
+
+    Args:
+        picture: the panels with their scales.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    bars = []
+    points = AXIS_NAME_POINTS * scale
+    scales = dict.fromkeys((panel.level, panel.scale) for panel in picture.panels)
+    for quantity, colors in scales if len(scales) <= MAX_BARS else ():
+        name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
+        ticks = quantity.ticks(colors)
+        beside = ruler.longest(tuple(text for _, text in ticks), points)
+        width = max((BAR_WIDTH + LABEL_PADDING) * scale + beside, ruler.longest(name, points))
+        bars.append(Bar(Box(0, 0, width, 0), colors, name, quantity, ticks, points))
+    return bars
+
+
+def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
+    """The bars placed below each other, from the upper edge of the panels downwards.
+
+    Args:
+        bars: the colour bars.
+        panels: the places of the panels.
+        x: the left edge of the bars.
+        lowest: the lower edge of the space for them.
+        scale: the size of fonts relative to those of a slide.
+    """
+    if not bars:
+        return ()
+    top = max(box.y + box.height for box in panels)
+    bottom = min(box.y for box in panels)
+    space = max(top - bottom, min(MIN_BAR_HEIGHT * scale * len(bars), top - lowest))
+    letter = AXIS_NAME_POINTS * scale / POINTS_PER_INCH
+    names = [len(bar.name) * letter * LINE_HEIGHT + 2 * LABEL_PADDING * scale for bar in bars]
+    gap = letter / 2 + 0.15 * scale  # half a tick of the bar above, and free space
+    free = space - sum(names) - gap * (len(bars) - 1)
+    height = max(min(free / len(bars), MAX_BAR_HEIGHT * scale), 0.3 * scale)
+    placed, upper = [], top
+    for bar, name in zip(bars, names, strict=True):
+        upper -= name
+        ticks = _separate_ticks(bar, letter / height)
+        placed.append(replace(bar, box=Box(x, upper - height, BAR_WIDTH * scale, height), ticks=ticks))
+        upper -= height + gap
+    return tuple(placed)
+
+
+def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> float:
+    """The height in inches of colour bars side by side under the panels, with their names and ticks.
+
+    Args:
+        bars: the colour bars.
+        width: the inches that all of them share.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    if not bars:
+        return 0.0
+    lines = max(len(_name_below(bar, width / len(bars), ruler)) for bar in bars)
+    letters = (lines + 1) * LEGEND_POINTS * LINE_HEIGHT / POINTS_PER_INCH
+    return (letters + FLAT_BAR_HEIGHT + 6 * LABEL_PADDING) * scale
+
+
+def _name_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
+    """The lines of the name of a bar under the panels."""
+    return tuple(ruler.wrap(" ".join(bar.name), bar.points * LEGEND_POINTS / AXIS_NAME_POINTS, 0.9 * width))
+
+
+def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[Bar, ...]:
+    """The bars side by side in an area under the panels, each under its name.
+
+    Args:
+        bars: the colour bars.
+        area: the space for them.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    placed = []
+    points = LEGEND_POINTS * scale
+    for number, bar in enumerate(bars):
+        space = area.width / len(bars)
+        beside = ruler.longest(tuple(text for _, text in bar.ticks), points)
+        width = min(space - beside - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
+        name = _name_below(bar, space, ruler)
+        y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
+        x = area.x + number * space + (space - width) / 2
+        ticks = bar.quantity.ticks(bar.scale, min(max(int(width / beside / 1.3), 1), 6))
+        box = Box(x, y, width, FLAT_BAR_HEIGHT * scale)
+        placed.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
+    return tuple(placed)
+
+
+def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
+    """The bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
+    most = max(int(MIN_TICK_SHARE / letter), 1)
+    return bar.quantity.ticks(bar.scale, min(most, 6))

@@ -1,0 +1,50 @@
+"""Finds words of a text that a tokenizer split, and words that are close to a wrong one."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, nearest
+from attnviz.text.tokens import Tokens
+
+MAX_OTHERS = 5  # other places of a word that a remark names
+
+
+def find_word(tokens: Tokens, name: str, called: str) -> tuple[int, str]:
+    """The position of the last token of a word, which in causal models has read the whole word, and a remark.
+
+    Args:
+        tokens: the tokens to search.
+        name: a word of their text, in any case if it does not stand there as written.
+        called: the word for the token in messages, ``query`` or ``key``.
+
+    Raises:
+        AttnvizError: if the text has no such word; the message proposes one that is close to it.
+    """
+    found = [tokens_of_word for tokens_of_word in _occurrences(tokens, name) if tokens_of_word]
+    if not found:
+        question = nearest(name, _words(tokens))
+        choose = f"{question}{'Choose' if question else 'choose'} a token or a number from 0 to {len(tokens) - 1}"
+        raise AttnvizError(f"no {called} {name!r} among the tokens; {choose}")
+    one, *others = found
+    if len(one) == 1:
+        remark = f"“{name}” is in token {one[0]}"
+    else:
+        remark = f"“{name}” is {len(one)} tokens, {one[0]} to {one[-1]}; the last is the {called} here"
+    also = ", ".join(str(other[-1]) for other in others[:MAX_OTHERS])
+    return one[-1], f"{remark}; it is also at {also}." if also else f"{remark}."
+
+
+def _occurrences(tokens: Tokens, name: str) -> Iterator[list[int]]:
+    """Yields the positions of the tokens of each occurrence of a word in the text."""
+    text, (starts, ends) = tokens.text, tokens.offsets.T
+    whole_word = rf"(?<!\w){re.escape(name)}(?!\w)"
+    exact = list(re.finditer(whole_word, text)) if name.strip() else []
+    for match in exact or (re.finditer(whole_word, text, re.IGNORECASE) if name.strip() else ()):
+        yield np.flatnonzero((starts < ends) & (starts < match.end()) & (ends > match.start())).tolist()
+
+
+def _words(tokens: Tokens) -> list[str]:
+    """The words of the text, then the labels of the tokens."""
+    return list(dict.fromkeys([*re.findall(r"\w+", tokens.text), *(label.strip("␣ ") for label in tokens.labels)]))

@@ -1,0 +1,87 @@
+"""The layout of pages of maps: titles are whole, and colour bars and their letters keep their places."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from attnviz.maps.recording import Recording
+from attnviz.render.figure.layout import Layout, arrange
+from attnviz.render.figure.picture import picture_of
+from attnviz.render.figure.ruler import Ruler
+from attnviz.render.formats import medium_of
+from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.maps.comparison import comparison_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.text.tokens import tokenize
+from tests.conftest import random_maps
+from tests.report.examples import drawn
+
+TEXT = "one two three two one two three two five six"
+
+
+def recording(seed: int = 0) -> Recording:
+    maps = tuple(random_maps(tokenize(TEXT), layer=layer, heads=12, seed=seed) for layer in range(6))
+    return Recording(maps=maps, model="a test")
+
+
+def options(**chosen: Any) -> ReportOptions:
+    look = Look(size=chosen.pop("size", None))
+    return ReportOptions(look=look, medium=medium_of(".png", look), **chosen)
+
+
+def atlas(**chosen: Any) -> Layout:
+    return arrange(picture_of(drawn(heads_report((recording(),), options(**chosen)))), Ruler(("DejaVu Sans",)))
+
+
+def compared(**chosen: Any) -> Layout:
+    report = comparison_report(recording(), recording(seed=9), "the change", options(top=1, sort="change", **chosen))
+    return arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+
+
+@pytest.mark.parametrize("layout_of", [atlas, compared])
+def test_titles_in_a_column_are_whole(layout_of: Any) -> None:
+    layout = layout_of(size="column")
+    assert [place.title.replace("\n", " ") for place in layout.places] == [
+        place.panel.title.removeprefix("head ") for place in layout.places
+    ]
+
+
+@pytest.mark.parametrize("layout_of", [atlas, compared])
+def test_colour_bars_of_a_column_are_side_by_side_under_the_panels_with_small_letters(layout_of: Any) -> None:
+    layout = layout_of(size="column")
+    assert len(layout.bars) > 1
+    assert max(bar.box.y + bar.box.height for bar in layout.bars) < min(place.box.y for place in layout.places)
+    for left, right in pairwise(layout.bars):
+        assert left.box.x + left.box.width < right.box.x
+    assert all(bar.points <= layout.labels for bar in layout.bars)
+
+
+@pytest.mark.parametrize("layout_of", [atlas, compared])
+def test_names_of_axes_are_no_larger_than_titles_or_labels(layout_of: Any) -> None:
+    for size in (None, "column", "16:9"):
+        layout = layout_of(size=size)
+        assert layout.names <= max(layout.titles, layout.labels)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"all": True}, {"size": "16:9"}])
+def test_colour_bars_beside_the_panels_leave_space_for_their_names(chosen: dict[str, Any]) -> None:
+    bars = atlas(**chosen).bars
+    for upper, lower in pairwise(bars):
+        name = len(lower.name) * lower.points * 1.3 / 72
+        assert upper.box.y - upper.points / 144 > lower.box.y + lower.box.height + name
+
+
+def test_an_atlas_shows_eight_metrics_and_its_bars_say_which_panels_they_serve() -> None:
+    report = drawn(heads_report((recording(),), options()))
+    assert len(report.panels) == 8
+    assert "Showing 8 of 14 metrics; use" in report.remarks[0]
+    assert {panel.quantity.name for panel in report.panels} == {
+        "entropy: bits",
+        "distance: tokens",
+        "all others: share of a query's weight",
+    }
+    assert len(drawn(heads_report((recording(),), options(all=True))).panels) == 14
+    sorted_by_locality = drawn(heads_report((recording(),), options(sort="locality")))
+    assert "locality" in {panel.title for panel in sorted_by_locality.panels}
