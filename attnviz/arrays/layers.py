@@ -96,7 +96,7 @@ def _layer_numbers(names: list[str]) -> list[int]:
 
 def _in_layer(number: int, name: str, array: NDArray[Any], what: str) -> ArrayLayer:
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
-        raise AttnvizError(f"{what} of shape {array.shape}; {FORMS} are read")
+        raise AttnvizError(f"{what} have shape {array.shape}; give {FORMS}")
     return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape))
 
 

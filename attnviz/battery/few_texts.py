@@ -15,7 +15,7 @@ MANY = 200  # degrees of freedom from which on the two differ by less than 1 %
 
 
 def with_few_texts(frame: HeadFrame) -> HeadFrame:
-    """Returns the frame with margins by Student's t, which of three texts are more than twice as wide."""
+    """Returns the frame with margins widened by Student's t: of three texts they more than double."""
     assert frame.margins is not None
     assert frame.counts is not None
     factors = np.vectorize(_factor, otypes=[np.float64])(frame.counts)

@@ -198,7 +198,7 @@ _blocks: list[Listening] = []  # open in any thread, in the order of entry
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Tells the blocks that may observe it that a module is called."""
+    """Notifies each block that may observe this module that it is about to run."""
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()

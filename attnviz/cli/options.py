@@ -121,7 +121,8 @@ Values = Annotated[bool, Option("Save what each key contributes too, for --of co
 By = Annotated[
     str,
     Option(
-        "Replace a head's output by zero, by its mean over positions, or by its output on this text.", panel="Select"
+        "Replace a head's output by zero, its mean over positions, or its output on another text that you give.",
+        panel="Select",
     ),
 ]
 Metric = Annotated[

@@ -61,8 +61,8 @@ def explain_scaling(head: HeadView) -> Step:
         examples=(
             f"Measured variance of q·k in this head: {before:.4f} before, {after:.4f} after scaling "
             f"(× {total:.4f}² = {total**2:.4f}).",
-            "The features of this head are neither independent nor of variance 1, so the result need not be 1. The "
-            "table shows random vectors whose features are both, in heads of once, twice and four times this width.",
+            "Features of a model are rarely independent with variance 1, so the result need not be 1. The table uses "
+            "random vectors that meet both conditions, at one, two and four times the width of this head.",
         ),
     )
 

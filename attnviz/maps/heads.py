@@ -35,7 +35,7 @@ class ChosenHead:
 
     @property
     def key(self) -> tuple[str, int, str, int, int]:
-        """An identity within the recording, the same over tokens and over words."""
+        """Identifies the head within its recording, whether the maps are over tokens or over words."""
         return self.maps.module, self.maps.layer, self.maps.kind, self.maps.item, self.head
 
 

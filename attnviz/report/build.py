@@ -55,7 +55,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
 
 def _answer_line(recording: Recording, options: ReportOptions) -> str:
-    """Returns the sentence on what the last turn looked at most, with a space after it; "" if there are no turns."""
+    """Returns a sentence on the turn or passage that the last one looked at most; "" for any other units."""
     if options.grouping.units not in MARKS or options.of == CONTRIBUTIONS:
         return ""
     from attnviz.metrics.unit_shares import unit_frame

@@ -131,7 +131,7 @@ def test_what_is_not_known_is_said() -> None:
         ({"queries": np.ones((1, 2, 2))}, "queries and keys belong together"),
         ({"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "weights": np.eye(2)}, "weights follow from"),
         ({"weights": "0.1"}, "weights are no array of numbers but str"),
-        ({"weights": np.ones(3)}, r"weights of shape \(3,\)"),
+        ({"weights": np.ones(3)}, r"weights have shape \(3,\); give"),
         ({"weights": np.ones((1, 2, 2))}, "rows of weights sum to 2 to 2, not to 1; give them as scores"),
         ({"weights": np.full((1, 2, 2), np.nan)}, "weights of head 0 are NaN at query 0, key 0"),
         ({"scores": np.full((1, 2, 2), np.inf)}, r"scores hold \+inf"),

@@ -41,7 +41,7 @@ class Ranking:
 
     @cached_property
     def frame(self) -> "HeadFrame":
-        """The numbers added, then all metrics; NaN for a head not measured yet. Measuring replaces the frame."""
+        """A column for each added number, then for each metric; NaN for a head that is not measured yet."""
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
         from attnviz.metrics.metrics import METRICS
 

@@ -94,14 +94,14 @@ def _candidates(
         keys=product.keys,
         values=call.values,
         output=call.output,
-        scale=_likely(mean, features, rounding),
+        scale=_rounded_scale(mean, features, rounding),
         mask=visible,
         position_biases=tuple(_of_all(each, heads, count, call.before.device) for each in found.biases),
     )
     yield shared
     if float((found.scales - mean).abs().max()) > rounding * abs(mean) and product.queries.shape[1] == count:
         own = torch.ones(count)
-        own[list(heads)] = torch.tensor([_likely(float(each), features, rounding) for each in found.scales])
+        own[list(heads)] = torch.tensor([_rounded_scale(float(each), features, rounding) for each in found.scales])
         queries = product.queries * own.to(product.queries)[:, None, None]
         yield replace(shared, queries=queries, scale=1.0, note=OWN_SCALES)
 
@@ -113,10 +113,10 @@ def _of_all(bias: PositionBias, heads: Sequence[int], count: int, device: torch.
     return bias._replace(numbers=numbers)
 
 
-def _likely(scale: float, features: int, rounding: float) -> float:
-    """Returns a round number near a fitted scale: 1 / √features, or one of four digits; else the scale."""
-    likely = (features**-0.5, float(f"{scale:.4g}"))
-    return next((number for number in likely if abs(scale - number) < rounding * abs(scale)), scale)
+def _rounded_scale(scale: float, features: int, rounding: float) -> float:
+    """Rounds a fitted scale to 1/√features, or to four digits, if that is within the rounding error."""
+    candidates = (features**-0.5, float(f"{scale:.4g}"))
+    return next((number for number in candidates if abs(scale - number) < rounding * abs(scale)), scale)
 
 
 def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:

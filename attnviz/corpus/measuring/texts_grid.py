@@ -184,7 +184,7 @@ class TextsGrid(Grid):
 
     @cached_property
     def has_lone(self) -> bool:
-        """True if a query sees exactly one key."""
+        """True if any of the queries sees exactly one key."""
         return bool((self.choices == 1).any())
 
     @cached_property

@@ -252,7 +252,7 @@ class Reader(ABC):
         raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
     def compute(self, example: "Example", layer: int) -> "Computation":
-        """Returns the numbers of one layer over one example, as far as the capture finds them.
+        """Returns the queries, keys, scores, weights and output of one layer; what was not captured is empty.
 
         Raises:
             AttnvizError: if the text has no tokens, or the layer does not exist.

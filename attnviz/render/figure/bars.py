@@ -48,7 +48,7 @@ class Bar:
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """The colour bars with the width that their ticks and names need, not yet placed.
+    """Returns a colour bar for each scale, wide enough for its ticks and name, and not yet placed.
 
     Args:
         picture: the panels with their scales.

@@ -58,7 +58,9 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         case ExactNumbers():
             _write_heads(report, file)
         case _:
-            raise AttnvizError(f"this report has no heads for a {suffix} page; use attnviz show or compare")
+            raise AttnvizError(
+                f"this report has no attention maps, which a {suffix} page shows; use attnviz show or compare"
+            )
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:

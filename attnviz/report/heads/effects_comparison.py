@@ -55,7 +55,9 @@ def _refuse_selection(options: ReportOptions) -> None:
     ]
     if unused:
         name = "heads" if unused[0] == "pairs" else unused[0]
-        raise AttnvizError(f"{option(name)} is for maps, and tables of effects are compared as a whole; leave it out")
+        raise AttnvizError(
+            f"{option(name)} applies to maps alone; leave it out, as tables of effects are compared whole"
+        )
 
 
 def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:

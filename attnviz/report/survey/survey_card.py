@@ -65,7 +65,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         return _profiles(survey, places, options)
     shown = places if chosen or options.all else places[:MAX_CARDS]
     left = len(places) - len(shown)
-    more = f"{left} more heads are not shown; {option('heads', '0.2')} chooses, {option('all', True)} shows all."
+    more = f"Not shown: {left} more; use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all."
     names = ", ".join(survey.heads[place].name for place in shown)
     return HeadCards(
         title=options.look.title or title_of(survey),

@@ -72,7 +72,7 @@ def test_what_does_not_compare_is_refused() -> None:
         effect_changes(BEFORE, replace(AFTER, rows=AFTER.rows[2:]))
     with pytest.raises(AttnvizError, match="changes of effects are drawn as one picture"):
         effects_comparison_report(BEFORE, AFTER, options(".html"))
-    with pytest.raises(AttnvizError, match="is for maps, and tables of effects"):
+    with pytest.raises(AttnvizError, match="applies to maps alone"):
         effects_comparison_report(BEFORE, AFTER, replace(options(".txt"), all=True))
 
 
