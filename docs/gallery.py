@@ -71,7 +71,7 @@ SHOWN = (
         "repeat",
         "show --sample repeat --model trained",
         "The same over 21 tokens, where numbers no longer fit: from half way down, induction is a second diagonal.",
-        ("induction 1.00", "21 queries", "--all draws every head"),
+        ("induction 1.00", "21 queries", "Use --all for all"),
     ),
     Shown(
         "minilm",
@@ -150,7 +150,7 @@ SHOWN = (
         "A map of 10,000 words, pooled: as much to be seen at its end as at its beginning, since colours tell a "
         "weight from "
         "what no preference would give.",
-        ("Colours are lift", "Pooled: "),
+        ("lift", "Pooled: "),
         ".png",
     ),
     Shown(

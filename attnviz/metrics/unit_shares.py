@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
-from attnviz.maps.layer_maps import CellMaps, LayerMaps
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.text.groups import Groups
@@ -82,8 +82,9 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
         by: the name of the groups, as in `named_groups`.
         heads: the numbers of the heads; ``None`` for all.
     """
-    if not isinstance(maps, CellMaps) or named_groups(maps.query_tokens, by) is None:
+    if maps.block != (1, 1) or named_groups(maps.query_tokens, by) is None:
         return None
+    cells = cell_maps(maps)
     rows, keys = Units.of(maps.query_tokens, by), Units.of(maps.key_tokens, by)
     last, sink = _last_unit(rows, by), _sink_of(keys, by)
     seen = np.unique(keys.numbers[~sink])
@@ -94,7 +95,7 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
     sinks = len(seen) + (np.arange(len(keys.tokens)) >= start)  # before the last unit, and in it
     columns = np.where(sink, sinks, np.searchsorted(seen, keys.numbers))
     chosen = maps.heads if heads is None else heads
-    weights, counts = _weights(maps, chosen, queries, columns), _counts(maps, chosen, queries, columns)
+    weights, counts = _weights(cells, chosen, queries, columns), _counts(cells, chosen, queries, columns)
     return UnitShares(
         maps=maps,
         heads=chosen,

@@ -25,6 +25,8 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.corpus.survey_corpus": ({"json.loads"}, "what the first process of this one sent"),
     "attnviz.corpus.texts.columns": ({"ParquetFile", "memory_map", "open_stream"}, "pyarrow, behind open_file"),
     "attnviz.corpus.texts.own_classes": ({"json.loads"}, "the result of bounded work"),
+    "attnviz.media.image_file": ({"Pillow.open"}, "an image, behind open_file, of at most 100 megapixels"),
+    "attnviz.models.huggingface.image_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.chat": ({"json.loads"}, "the result of bounded work"),
     "attnviz.models.huggingface.loading": ({"from_pretrained", "os.open"}, "a folder that check_folder has passed"),
     "attnviz.models.trained": ({"load_file"}, "the package's own weights"),

@@ -88,9 +88,9 @@ def test_a_default_that_the_model_has_no_use_for_is_left_out(attnviz: Streams) -
         ("dpi = true", "dpi is True; give a whole number"),
         ("words = 3", "words is 3; give true or false"),
         ("dpi = 5", "--dpi 5 is out of range"),
-        ("theme = ", "is no TOML"),
-        ("\x00", "is no TOML"),
-        ("theme = " + "[" * 9_999, "is no TOML"),
+        ("theme = ", "is not valid TOML"),
+        ("\x00", "is not valid TOML"),
+        ("theme = " + "[" * 9_999, "is not valid TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it(attnviz: Streams, content: str, message: str) -> None:

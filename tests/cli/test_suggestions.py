@@ -87,7 +87,7 @@ WRONG = {
     "show Life --init uniforn": "did you mean uniform?",
     "show Life --dtype float23": "did you mean float32? Choose float32, float64, bfloat16 or float16",
     "show Life --device gpu": "unknown device 'gpu'; choose auto, cpu",
-    "show Life --tokenizer words": "unknown tokenizer 'words'; choose word, char, byte",
+    "show Life --tokenizer words": "unknown tokenizer 'words'; did you mean word? Choose word, char, byte",
     "show Life --seed x": "--seed 'x' is not a whole number; give one, as --seed 0",
     "show Life --num-heads many": "--num-heads 'many' is not a whole number; give one, as --num-heads 4",
     "show Life --dpi 1.5 -o x.png": "--dpi '1.5' is not a whole number; give one, as --dpi 200",
@@ -187,13 +187,16 @@ ADVISED = {
     ),
     "show 'a b' --reduce mean --table scores": ("use --table weights", "show 'a b' --reduce mean --table weights"),
     "show 'a b' --num-layers 3 --layers 0,2 --reduce rollout": (
-        "0-2 works",
+        "rollout needs layers that follow one another, not 0, 2; choose 0-2",
         "show 'a b' --num-layers 3 --layers 0-2 --reduce rollout",
     ),
     "show 'a b' --context c --reduce rollout": ("--reduce mean or max", "show 'a b' --context c --reduce max"),
     "heads 'a b c' --filter kind:x": ("write kind:self or kind:cross", "heads 'a b c' --filter kind:self"),
     "heads 'a b c' --filter 'previous>0.9'": ("leave it out", "heads 'a b c'"),
-    "heads 'a b' --sort previous --top 0": ("1 or more works", "heads 'a b' --sort previous --top 1"),
+    "heads 'a b' --sort previous --top 0": (
+        "--top 0 leaves no head; give 1 or more",
+        "heads 'a b' --sort previous --top 1",
+    ),
     "show Life --mark lines -o x.csv": ("use -o map.png or the terminal", "show Life --mark lines"),
     "show --sample long --style arcs -o x.svg": (
         "use --queries 0:40 --keys 0:40",
@@ -320,11 +323,11 @@ ADVISED = {
         "ablate 'a b a b' --model trained --by mean --heads 0.0",
     ),
     "ablate 'a b a b' --model trained --top 0": (
-        "1 to 4 works",
+        "--top 0 is out of range; give 1 to 4",
         "ablate 'a b a b' --model trained --top 1",
     ),
     "ablate 'a b a b' --model trained --sets 0.0+9.9": (
-        "so 1.1 works",
+        "no head '9.9'; layers 0-1 have heads 0-1; choose one as 1.1",
         "ablate 'a b a b' --model trained --sets 0.0+1.1",
     ),
     "show 'a b a' --logits a": ("--model trained", "show 'a b a' --logits a --model trained"),
@@ -337,12 +340,12 @@ ADVISED = {
         "show 'a b a' --logits a --model trained",
     ),
     "show 'a b a' --logits a --model trained --heads 9.9": (
-        "0.0 to 1.1 works",
+        "no such head adds to the logit; choose from 0.0 to 1.1",
         "show 'a b a' --logits a --model trained --heads 0.0",
     ),
     "show run.safetensors --logits a": ("give a text", "show 'a b a' --logits a --model trained"),
     "heads 'a b a b' --effects run.safetensors": (
-        "attnviz ablate TEXT -o effects.json writes",
+        "'run.safetensors' holds no effects of heads; give a file that attnviz ablate TEXT -o effects.json wrote",
         "heads 'a b a b' --effects effects.json --sort effect",
     ),
     "show run.safetensors --effects effects.json": (

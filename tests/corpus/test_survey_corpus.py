@@ -81,7 +81,7 @@ def test_resume_refuses_another_corpus_model_or_setting(corpus: Path, model: Ran
     def resume(options: SurveyOptions = OPTIONS, model: RandomTexts = model) -> None:
         SurveyRun(model, options, checkpoint=checkpoint).run(CorpusReader([str(corpus)]), resume=True)
 
-    with pytest.raises(AttnvizError, match=r"made with model random, and this run has other"):
+    with pytest.raises(AttnvizError, match=r"was written with model random, but this run has other"):
         resume(SurveyOptions(corpus=OPTIONS.corpus, settings={"model": "other"}))
     with pytest.raises(AttnvizError, match="other weights of the model"):
         resume(model=RandomTexts(MODELS["mistral"]))

@@ -374,7 +374,7 @@ def test_command_prints_one_step_of_one_head(capsysbinary: pytest.CaptureFixture
         (["--step", "magic"], "unknown step 'magic'; choose tokens, embedding, projections, heads, scores, scaling"),
         (["--head", "4"], "no head in layer 0: 4; there are 0-3"),
         (["--head", "2.0"], "no layer 2; there is only 0 (counted from 0)"),
-        (["--head", "0,1"], "--head '0,1' is not one head; write it as 1 or 0.1 (layer.head)"),
+        (["--head", "0,1"], "--head '0,1' is not one head; give 1 or 0.1 (layer.head)"),
         (["-o", "x.png"], "unknown suffix '.png'; choose .txt, .html or .md"),
         (["--json"], "explain prints no JSON"),
     ],
@@ -430,7 +430,7 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
 
 
 def test_trained_model_is_explained_and_only_it_composes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", REPEATED, "--model", "trained", "--head", "1.1"]) == 0
+    assert main(["explain", REPEATED, "--model", "trained", "--head", "1.1", "--all"]) == 0
     out = capsys.readouterr().out
     assert "Composition of heads" in out
     assert "Untrained" not in out

@@ -199,7 +199,7 @@ def test_long_attention_without_factors_is_pooled_as_it_is_captured(monkeypatch:
         for measured, known in zip(measure(ours), measure(exact), strict=True):
             assert measured.values == pytest.approx(known.values, rel=1e-6, nan_ok=True)
             assert (measured.counts, measured.sink, measured.keys) == (known.counts, known.sink, known.keys)
-    said = "blocks of 4 x 4 tokens were captured and no single cells, since queries and keys are not known"
+    said = "blocks of 4 x 4 tokens were captured instead of single cells, because queries and keys are not known"
     assert any(said in remark for remark in pooled.remarks)
     assert not dense.remarks
 

@@ -124,9 +124,9 @@ def test_wanted_metric_comes_first_in_the_table() -> None:
 
 def test_caption_of_one_head_and_of_several() -> None:
     one = ReportOptions(selection=Selection(pairs=((1, 2),)), medium=LISTED)
-    assert heads_report((known_recording(),), one).caption.startswith("What 1 head does in ")
+    assert heads_report((known_recording(),), one).caption.startswith("Metrics of 1 head in ")
     several = heads_report((known_recording(),), ReportOptions(top=1, medium=LISTED))
-    assert several.caption.startswith(f"What 1 of {LAYERS * HEADS} heads does in ")
+    assert several.caption.startswith(f"Metrics of 1 of {LAYERS * HEADS} heads in ")
 
 
 def test_atlas_has_a_panel_for_each_metric_with_a_row_a_layer_and_a_column_a_head() -> None:

@@ -38,7 +38,7 @@ def test_logsumexp_where_no_kernel_gives_it_is_computed_in_bands(monkeypatch: py
     queries, keys, values = torch.randn(3, 1, 2, 40, 4).unbind()
     expected = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)
     kernel = torch.nn.functional.scaled_dot_product_attention
-    monkeypatch.setattr("attnviz.models.long_attention.has_kernel", lambda device: False)
+    monkeypatch.setattr("attnviz.models.long_attention.has_logsumexp_kernel", lambda device: False)
     monkeypatch.setattr("attnviz.models.long_attention.has_fused_attention", lambda *given: False)
     monkeypatch.setattr("attnviz.models.long_attention.MAX_BAND_QUERIES", 9)
     found = attention_and_logsumexp(queries, keys, values, scale=0.5, causal=True)

@@ -166,8 +166,8 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     }
     if len(calls) > 1:
         joined |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
-    if fields.get("measured") is not None:
-        joined["measured"] = joined_metrics(call.fields[item]["measured"] for call in calls)
+    if fields.get("metrics") is not None:
+        joined["metrics"] = joined_metrics(call.fields[item]["metrics"] for call in calls)
     return first.map_type(**shared, **fields | joined)
 
 
@@ -199,7 +199,7 @@ def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextT
 
     pooled = pool_heads(weights_and_visible())
     of_texts = map(joined_metrics, zip(*numbers, strict=True))
-    return [text | {"measured": measured} for text, measured in zip(pooled, of_texts, strict=True)]
+    return [text | {"metrics": measured} for text, measured in zip(pooled, of_texts, strict=True)]
 
 
 def _measured(

@@ -238,7 +238,7 @@ def panels(**options: Any) -> Reader:
         chosen = cast("DrawOptions", {"heads": f"0.{head}", **options})
         report = build_report(first_text(recording), report_options(chosen))
         assert isinstance(report, Heatmaps | Arcs | ShadedText)
-        names = ("values", "visible", "levels", "seen", "scale")
+        names = ("values", "visible", "levels", "visible_keys", "scale")
         return [getattr(panel, name) for panel in report.panels for name in names]
 
     return reader
@@ -338,7 +338,7 @@ def test_long_heads_that_see_different_cells_are_pooled_each_over_its_own_and_sa
     with torch.no_grad(), attnviz.record(model) as recording:
         model(read(count))
     assert recording.remarks[0] == (
-        "In layer 0 blocks of 3 x 3 tokens were captured and no single cells, since its heads see different cells: "
+        "In layer 0 blocks of 3 x 3 tokens were captured instead of single cells, because its heads see different cells: "
         "edges are exact to one block; use a dense recording for every cell."
     )
     with torch.no_grad(), attnviz.record(model, dense=True) as exact:

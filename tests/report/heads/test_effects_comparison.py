@@ -88,7 +88,7 @@ def test_the_command_compares_two_files_and_refuses_one(tmp_path: Path, capsys: 
         (first,): "holds effects of heads; attnviz compare takes two such files",
         (first, "--with", "a text"): "holds effects of heads; attnviz compare takes two such files",
         (first, second, "--model", "trained"): "without a model; leave the options of the model out",
-        (first, second, "--layers", "0"): "--layers is for maps",
+        (first, second, "--layers", "0"): "--layers applies to maps alone",
     }.items():
         assert main(["compare", *arguments]) == 1
         assert said in capsys.readouterr().err.replace("\n", " ")

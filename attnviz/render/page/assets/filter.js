@@ -86,5 +86,5 @@ function findName(written, names) {
   const begun = names.filter((name) => name.startsWith(written));
   if (names.includes(written)) return written;
   if (begun.length === 1) return begun[0];
-  throw new Error(`no metric ${written}; choose ${(begun.length ? begun : names).join(", ")}`);
+  throw new Error(`no metric ${written}; choose one of ${(begun.length ? begun : names).join(", ")}`);
 }
