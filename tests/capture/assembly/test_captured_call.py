@@ -338,8 +338,8 @@ def test_long_heads_that_see_different_cells_are_pooled_each_over_its_own_and_sa
     with torch.no_grad(), attnviz.record(model) as recording:
         model(read(count))
     assert recording.remarks[0] == (
-        "In layer 0 blocks of 3 x 3 tokens were captured instead of single cells, because its heads see different cells: "
-        "edges are exact to one block; use a dense recording for every cell."
+        "In layer 0 blocks of 3 x 3 tokens were captured instead of single cells, because its heads see different "
+        "cells: edges are exact to one block; use a dense recording for every cell."
     )
     with torch.no_grad(), attnviz.record(model, dense=True) as exact:
         model(read(count))
