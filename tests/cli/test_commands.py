@@ -305,7 +305,7 @@ def test_a_text_of_one_token_says_that_its_weight_must_be_one(attnviz: Streams) 
         ("heads 'a b' --effects /dev/zero", "is a pipe or a device; give a JSON file"),
         ("heads --batch many.txt", "holds 10001 texts, and at most 10000 are run; attnviz survey"),
         ("survey two.txt --model trained --window 1 -o s.safetensors", "--window 1 is out of range"),
-        (f"survey two.txt --model trained --token-class 'x={'(' * 5000}' -o s.safetensors", "nested too deeply"),
+        (f"survey two.txt --model trained --token-class 'x={'(' * 5000}' -o s.safetensors", "--token-class x="),
         (
             "survey two.txt --model trained --token-class 'x=a{99999999999999999999}' -o s.safetensors",
             "is not a regular",

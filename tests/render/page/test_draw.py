@@ -386,7 +386,7 @@ def test_refuses_quantizing_what_is_no_weight() -> None:
 
 def test_refuses_a_report_without_cells(recording: Recording) -> None:
     report = build_report(recording, ReportOptions())
-    with pytest.raises(AttnvizError, match=r"no heads for a \.html page"):
+    with pytest.raises(AttnvizError, match=r"no attention maps, which a \.html page shows"):
         draw(report, ".html")
 
 
