@@ -150,7 +150,7 @@ SHOWN = (
         "A map of 10,000 words, pooled: as much to be seen at its end as at its beginning, since colours tell a "
         "weight from "
         "what no preference would give.",
-        ("lift", "Pooled: "),
+        ("Colours show lift", "Pooled: "),
         ".png",
     ),
     Shown(

@@ -47,7 +47,9 @@ def bounded(work: Callable[[], str], what: str) -> str:
     if result is None:
         raise AttnvizError(f"{what} does not end in {MAX_SECONDS:g} seconds")
     if not result.startswith(DONE):
-        raise AttnvizError(f"{what} {result[1:].decode() or 'exceeds its memory or the length of its result'}")
+        raise AttnvizError(
+            f"{what} {result[1:].decode() or 'takes more memory, or gives a longer result, than is allowed'}"
+        )
     return result[1:].decode(errors="surrogatepass")
 
 

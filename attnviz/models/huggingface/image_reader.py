@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import lacks_memory
 from attnviz.media.image import Image
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.loading import (
     discard_output,
-    error_line,
     forbid_pickles_and_network,
     load_model,
     quiet_library,
     refusals,
+    refuse_failing,
 )
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
@@ -130,15 +129,7 @@ class ImageReader(Reader):
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too, as when it needs images of one size."""
-        import torch
-
-        try:
-            with torch.inference_mode():
-                self.module(**inputs)
-        except Exception as error:
-            if lacks_memory(error):
-                raise
-            raise AttnvizError(f"{self.settings.model!r} cannot run on this image: {error_line(error)}") from error
+        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this image")
 
     def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
         """Returns the module's input for an image, on its device."""

@@ -14,6 +14,7 @@ from attnviz.base.machine import find_device, lacks_memory, refuse_without_room
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # modules after the last layer, which change no map
@@ -277,6 +278,25 @@ def refusals(name: str) -> Iterator[None]:
         if lacks_memory(error) or _is_ours(error):
             raise
         raise AttnvizError(f"cannot load {name!r}: {error_line(error)}") from error
+
+
+def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) -> None:
+    """Raises AttnvizError if a module fails on its inputs; a lack of memory is raised as it is.
+
+    Args:
+        module: what is called.
+        inputs: its keyword arguments.
+        refusal: the message, to which the reason is added.
+    """
+    import torch
+
+    try:
+        with torch.inference_mode():
+            module(**inputs)
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        raise AttnvizError(f"{refusal}: {error_line(error)}") from error
 
 
 def error_line(error: BaseException) -> str:

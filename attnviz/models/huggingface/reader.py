@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import lacks_memory
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface.loading import (
     discard_output,
-    error_line,
     load_model,
     load_tokenizer,
     position_limit,
     quiet_library,
     refusals,
+    refuse_failing,
     text_part,
 )
 from attnviz.models.reading.example import Example
@@ -230,15 +229,7 @@ class HuggingFaceReader(Reader):
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too, as when its files do not fit each other."""
-        import torch
-
-        try:
-            with torch.inference_mode():
-                self.module(**inputs)
-        except Exception as error:
-            if lacks_memory(error):
-                raise
-            raise AttnvizError(f"{self.settings.model!r} cannot run on this text: {error_line(error)}") from error
+        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text")
 
     def _inputs(self, reading: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text."""
