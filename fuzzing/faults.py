@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.base.files import TEMPORARY_PREFIX
-from attnviz.base.signals import ENDING
+from attnviz.base.signals import ENDING_SIGNALS
 
 FORMATS = ("csv", "json", "npz", "txt", "svg", "png", "pdf", "html", "pptx", "safetensors", "md", "atlas.html")
-SIGNALS = tuple(map(signal.Signals, (*ENDING, signal.SIGKILL)))
+SIGNALS = tuple(map(signal.Signals, (*ENDING_SIGNALS, signal.SIGKILL)))
 OLD = b"what was there before"
 RECORDING = "run.safetensors"
 PAGE = 4096  # bytes, of a file system in memory
@@ -69,7 +69,7 @@ def forked(arguments: tuple[str, ...], before: Callable[[], object] = lambda: No
     child = os.fork()
     if child:
         return child
-    for number in ENDING:
+    for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -255,7 +255,7 @@ def terminal(how: str, moment: float, sent: bytes) -> str:
     child, screen = pty.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for number in ENDING:
+        for number in ENDING_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         termios.tcsetwinsize(0, (24, 80))
         os.environ["TERM"] = "xterm-256color"
@@ -306,7 +306,7 @@ def terminals(count: int, draw: random.Random, suffixes: tuple[str, ...]) -> Cou
     """Returns the number of ends of an inspector of each outcome: every signal, in turn with closing its terminal."""
     assert ended(forked(("record", "Life is short", "-o", RECORDING))) == 0
     results: Counter[tuple[str, str]] = Counter()
-    hows = [name for number in ENDING for name in ("close", signal.Signals(number).name)]
+    hows = [name for number in ENDING_SIGNALS for name in ("close", signal.Signals(number).name)]
     for turn in range(count):
         how = hows[turn % len(hows)]
         sent = draw.choice([b"", b"\r", b"o", b"\xff\xfe", b"\x1b[200~\xc3"])

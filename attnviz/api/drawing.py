@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 
 from attnviz.base.errors import AttnvizError, choices
-from attnviz.base.options import declared_options, refuse_alone
+from attnviz.base.options import declared_options, refuse_unmet_needs
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_ineffective
 from attnviz.render.formats import draw as draw_report
@@ -68,7 +68,7 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
 
     chosen = report_options(options)
     _refuse_ignored(options, TERMINAL)
-    fitted = fit(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
+    fitted = options_for_medium(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
     print(draw_report(build_report(recording, fitted), TERMINAL).decode(), end="")
 
 
@@ -133,7 +133,7 @@ def _refuse_types(given: dict[str, Any]) -> None:
             raise AttnvizError(f"{name} needs {what}, and a value of type {type(value).__name__} was given")
 
 
-def fit(options: ReportOptions, suffix: str) -> ReportOptions:
+def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
     """Returns the options with the medium of this suffix, for which the report is laid out.
 
     Raises:
@@ -146,11 +146,11 @@ def _report(recording: Recording, suffix: str, options: DrawOptions) -> "Report"
     from attnviz.report.build import build_report
 
     _refuse_ignored(options, suffix)
-    return build_report(recording, fit(report_options(options), suffix))
+    return build_report(recording, options_for_medium(report_options(options), suffix))
 
 
 def _refuse_ignored(options: DrawOptions, suffix: str) -> None:
     """Raises AttnvizError if an option has no effect beside the other options, or in files of this suffix."""
     declared = declared_options(Rank) | declared_options(Reduction)
-    refuse_alone(options, declared, {name for name, value in options.items() if value is not None})
+    refuse_unmet_needs(options, declared, {name for name, value in options.items() if value is not None})
     refuse_ineffective(options, suffix)

@@ -8,7 +8,7 @@ from torch import nn
 
 from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.listening import Listening
+from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.options import CaptureOptions, TokenLabels
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import AttentionPart, Selection
@@ -107,7 +107,7 @@ def record(
         dense=dense,
         values=values,
     )
-    return RecordBlock(Listening(model, options))
+    return RecordBlock(CaptureBlock(model, options))
 
 
 class RecordBlock(AbstractContextManager[DrawableRecording]):
@@ -117,7 +117,7 @@ class RecordBlock(AbstractContextManager[DrawableRecording]):
         block: the capture session that observes the model.
     """
 
-    def __init__(self, block: Listening) -> None:
+    def __init__(self, block: CaptureBlock) -> None:
         self.block, self.recording = block, LiveRecording(block.model)
 
     def __enter__(self) -> DrawableRecording:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from attnviz.arrays.layers import CAUSAL, ArrayLayer, AxisLabels, layers_of, refuse_nan, visible_cells
 from attnviz.base.arrays import BoolArray
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import refuse_without_room
+from attnviz.base.machine import refuse_without_memory
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 
@@ -51,7 +51,7 @@ def _dense_maps(
     """Returns the maps of one text in one layer; its arrays are ``(heads, queries, keys)``."""
     heads, queries, keys = layer.array.shape[1:]
     needed = 3 * heads * queries * keys * np.dtype(np.float32).itemsize
-    refuse_without_room(needed, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
+    refuse_without_memory(needed, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
     query_tokens, key_tokens = names.of_axes(queries, keys)
     where = f"layer {layer.number}" + (f", text {item}" if len(layer.array) > 1 else "")
     cells = _of_scores(scores, visible, where) if weights is None else _of_weights(weights, scores, visible, where)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.arrays.build import from_arrays
-from attnviz.base.errors import AttnvizError, known_names
-from attnviz.base.machine import refuse_without_room
+from attnviz.base.errors import AttnvizError, or_list
+from attnviz.base.machine import refuse_without_memory
 from attnviz.base.reading import open_file, parse_json, read_lines
 from attnviz.maps.recording import Recording
 
@@ -51,8 +51,8 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Returns the arrays by name, and what the file says about them."""
     readers = {".npy": _load_npy, ".npz": _load_npz, ".safetensors": _load_safetensors}
-    with open_file(path, f"one that ends in {known_names(readers)}"):  # refuses what is no regular file
-        refuse_without_room(path.stat().st_size, repr(str(path)), "give fewer heads")
+    with open_file(path, f"one that ends in {or_list(readers)}"):  # refuses what is no regular file
+        refuse_without_memory(path.stat().st_size, repr(str(path)), "give fewer heads")
     try:
         arrays, about = readers[path.suffix.lower()](path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
@@ -75,7 +75,7 @@ def _load_npz(path: Path) -> tuple[Arrays, Any]:
         members = archive.infolist()
     if len(members) > MAX_ARRAYS:
         raise AttnvizError(f"{str(path)!r} holds {len(members)} arrays; give at most {MAX_ARRAYS}")
-    refuse_without_room(sum(member.file_size for member in members), repr(str(path)), "give fewer heads")
+    refuse_without_memory(sum(member.file_size for member in members), repr(str(path)), "give fewer heads")
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     about = arrays.pop(ABOUT, None)
@@ -125,7 +125,7 @@ def _refuse_other(arrays: Arrays, path: Path) -> None:
         names = [*list(arrays)[:MAX_LISTED], *(["…"] if len(arrays) > MAX_LISTED else [])]
         raise AttnvizError(
             f"{str(path)!r} holds no attention under a known name: its arrays are {', '.join(names) or 'none'}; "
-            f"call them {known_names(FIELDS)}, or draw what attnviz record writes"
+            f"call them {or_list(FIELDS)}, or draw what attnviz record writes"
         )
 
 

@@ -42,8 +42,8 @@ def recording_of_numbers(
     return Recording(
         maps=tuple(_maps(call, heads, arrays, what, labels) for call, heads in calls.items()),
         model=origin.line("model"),
-        untrained=origin.take("untrained", bool),
-        settings=origin.take("settings", dict),
+        untrained=origin.required_value("untrained", bool),
+        settings=origin.required_value("settings", dict),
         seed=None if origin.value.get("seed") is None else origin.count("seed", 2**64),
         version=origin.line("version"),
         remarks=(*origin.sentences("remarks"), *([CUT_OUT] if is_part else [])),

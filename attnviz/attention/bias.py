@@ -27,7 +27,7 @@ class Bias:
     def __bool__(self) -> bool:
         return not (self.relative is None and self.by_key is None and self.explicit is None)
 
-    def refuse_unlike(self, heads: int, queries: int, keys: int) -> None:
+    def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
         """Raises AttnvizError if the shape of a part does not fit the maps.
 
         Args:

@@ -21,7 +21,7 @@ from attnviz.attention.projections import (
     refuse_shapes,
 )
 from attnviz.attention.softmax import combine_masks, masked_softmax
-from attnviz.base.errors import AttnvizError, overflow
+from attnviz.base.errors import AttnvizError, overflow_error
 
 
 class AttentionOutput(NamedTuple):
@@ -195,7 +195,7 @@ class MultiHeadAttention(nn.Module):
         """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""
         scores = self.score(queries, keys) * self.scale
         if scores.dtype in (torch.float16, torch.bfloat16) and not scores.isfinite().all():
-            raise overflow("scores", str(scores.dtype).removeprefix("torch."))
+            raise overflow_error("scores", str(scores.dtype).removeprefix("torch."))
         return scores
 
     def batched(self, visible: Tensor | None) -> Tensor | None:

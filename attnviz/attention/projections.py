@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, or_list
 
 PROJECTIONS = ("query", "key", "value", "output")
 ProjectionBias = bool | tuple[str, ...]
@@ -43,7 +43,7 @@ def has_bias(bias: ProjectionBias, projection: str) -> bool:
         return bias
     unknown = [name for name in bias if name not in PROJECTIONS]
     if unknown:
-        raise AttnvizError(f"bias for unknown projection {unknown[0]!r}; choose {known_names(PROJECTIONS)}")
+        raise AttnvizError(f"bias for unknown projection {unknown[0]!r}; choose {or_list(PROJECTIONS)}")
     return projection in bias
 
 

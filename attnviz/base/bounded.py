@@ -17,7 +17,7 @@ MAX_RESULT_BYTES = 2**26
 DONE, FAILED = b"+", b"-"  # the first byte of the result
 
 
-def bounded(work: Callable[[], str], what: str) -> str:
+def run_bounded(work: Callable[[], str], what: str) -> str:
     """Returns the result of ``work``, run in a fork of this process, or in this process if the system cannot fork.
 
     Args:

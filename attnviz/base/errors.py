@@ -65,15 +65,15 @@ def option(name: str, value: Value = None) -> str:
     return f"{START}{name}{END}" if value is None else f"{START}{name}={value!r}{END}"
 
 
-def known_names(names: Iterable[object]) -> str:
-    """Returns the names as a readable list: ``a, b or c``."""
+def or_list(names: Iterable[object]) -> str:
+    """Returns the names as a list in words: ``a, b or c``; ``none`` if there are none."""
     words = [str(name) for name in names]
     if len(words) < 2:
         return "".join(words) or "none"
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def nearest(name: str, names: Iterable[object]) -> str:
+def did_you_mean(name: str, names: Iterable[object]) -> str:
     """Returns the question ``did you mean dark? `` after the known name closest to ``name``, or "" if none is close."""
     from difflib import get_close_matches
 
@@ -89,8 +89,8 @@ def choices(name: object, names: Collection[object]) -> str:
         name: the unknown name; where no other is close to it, the advice is ``choose light or dark``.
         names: the known names.
     """
-    question = nearest(str(name), names)
-    return f"{question}{'Choose' if question else 'choose'} {known_names(names)}"
+    question = did_you_mean(str(name), names)
+    return f"{question}{'Choose' if question else 'choose'} {or_list(names)}"
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
@@ -104,7 +104,7 @@ def number_ranges(numbers: Iterable[int]) -> str:
     return ", ".join("-".join(map(str, run)) for run in runs) or "none"
 
 
-def overflow(what: str, dtype: str) -> AttnvizError:
+def overflow_error(what: str, dtype: str) -> AttnvizError:
     """Returns the refusal of scores that are too large for a dtype.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.signals import undone_by_signals
+from attnviz.base.signals import cleanup_on_signals
 
 TEMPORARY_PREFIX = ".attnviz-"  # of an unfinished file, in the folder of its target
 
@@ -46,7 +46,7 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
     def create(name: str, flags: int) -> int:
         return os.open(name, flags, 0o666 if replaced is None else 0o600)
 
-    with undone_by_signals(discard):
+    with cleanup_on_signals(discard):
         try:
             with open(temporary, "xb", opener=create) as file:
                 if replaced is not None:

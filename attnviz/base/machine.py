@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, choices, known_names
+from attnviz.base.errors import AttnvizError, choices, or_list
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 def refuse_unknown_device(name: str) -> None:
     """Raises AttnvizError if no machine has a device of this name; does not import torch."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
-        raise AttnvizError(f"unknown device {name!r}; choose {known_names(DEVICES)}")
+        raise AttnvizError(f"unknown device {name!r}; choose {or_list(DEVICES)}")
 
 
 def refuse_unknown_dtype(name: str) -> None:
@@ -40,7 +40,7 @@ def find_device(name: str) -> "torch.device":
     if name == "auto":
         return torch.device(present[0])
     if (f"{name}:0" if name == "cuda" else name) not in present:
-        raise AttnvizError(f"no device {name!r} on this machine; it has {known_names(present)}")
+        raise AttnvizError(f"no device {name!r} on this machine; it has {or_list(present)}")
     return torch.device(name)
 
 
@@ -54,7 +54,7 @@ def device_names() -> list[str]:
     return [*names, "cpu"]
 
 
-def device_with_room(name: str) -> str:
+def pooling_device(name: str) -> str:
     """Returns the name if it is a CUDA device with `MIN_FREE_MEMORY` free, else ``cpu``."""
     if not name.startswith("cuda"):
         return "cpu"
@@ -112,7 +112,7 @@ def available_memory() -> int | None:
     return max(min(known), 0) if known else None
 
 
-def refuse_without_room(needed: int, what: str, advice: str) -> None:
+def refuse_without_memory(needed: int, what: str, advice: str) -> None:
     """Raises AttnvizError if more memory is needed than is free.
 
     Args:

@@ -48,7 +48,7 @@ class Option:
         return dict.fromkeys(self.check.known, "") if isinstance(self.check, OneOf) else {}
 
 
-class Declared(NamedTuple):
+class DeclaredOption(NamedTuple):
     """The option of a parameter, the type of its values as a user writes them, and its default."""
 
     option: Option
@@ -57,17 +57,17 @@ class Declared(NamedTuple):
 
 
 @cache
-def declared_options(group: Callable[..., object]) -> dict[str, Declared]:
+def declared_options(group: Callable[..., object]) -> dict[str, DeclaredOption]:
     """Returns the options among the parameters of a class or function by name, in their order."""
     return {
-        name: Declared(option, parameter.annotation.__origin__, parameter.default)
+        name: DeclaredOption(option, parameter.annotation.__origin__, parameter.default)
         for name, parameter in inspect.signature(group).parameters.items()
         for option in getattr(parameter.annotation, "__metadata__", ())
         if isinstance(option, Option)
     }
 
 
-def refuse_alone(names: Iterable[str], declared: Mapping[str, Declared], present: Container[str]) -> None:
+def refuse_unmet_needs(names: Iterable[str], declared: Mapping[str, DeclaredOption], present: Container[str]) -> None:
     """Raises AttnvizError if an option is given without the option that it needs.
 
     Args:
@@ -107,12 +107,12 @@ class OneOf:
             raise AttnvizError(f"unknown {self.named(name)} {value!r}; {choices(value, self.known)}")
 
 
-def listed(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
+def name_lister(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
     """Returns a function for `Option.names` that lists these names, without meanings."""
     return lambda: dict.fromkeys(names, "")
 
 
-def within(low: float, high: float, unit: str = "") -> Check:
+def in_range(low: float, high: float, unit: str = "") -> Check:
     """Returns a check that refuses numbers outside a range.
 
     Args:

@@ -49,7 +49,7 @@ def printable_json(text: str) -> str:
     )
 
 
-def written_out(character: str) -> str:
+def escape_sequence(character: str) -> str:
     """Returns the escape of a character in an ASCII string of Python."""
     return character.encode("unicode_escape").decode("ascii")
 
@@ -61,4 +61,4 @@ def _is_harmless(character: str) -> bool:
 def _shown(character: str) -> str:
     if _is_harmless(character):
         return character
-    return " " if unicodedata.category(character) == "Zs" else written_out(character)
+    return " " if unicodedata.category(character) == "Zs" else escape_sequence(character)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-from attnviz.base.signals import undone_by_signals
+from attnviz.base.signals import cleanup_on_signals
 
 Item = TypeVar("Item")
 
@@ -31,7 +31,7 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
     start, bar, task = time.monotonic(), None, None
     running.append(what)
     try:
-        with undone_by_signals(lambda: bar and _show_cursor()):
+        with cleanup_on_signals(lambda: bar and _show_cursor()):
             for done, item in enumerate(items):
                 if bar is None and time.monotonic() - start > SECONDS_BEFORE_BAR:
                     bar = _bar()
@@ -46,7 +46,7 @@ def track(items: Sequence[Item], what: str) -> Generator[Item]:
             bar.stop()
 
 
-class Reached(NamedTuple):
+class TextProgress(NamedTuple):
     """The progress of work on texts.
 
     Attributes:
@@ -61,7 +61,7 @@ class Reached(NamedTuple):
 
 
 @contextmanager
-def track_open_end(what: str, shown: bool = True) -> Iterator[Callable[[Reached], None]]:
+def track_texts(what: str, shown: bool = True) -> Iterator[Callable[[TextProgress], None]]:
     """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
     Args:
@@ -70,7 +70,7 @@ def track_open_end(what: str, shown: bool = True) -> Iterator[Callable[[Reached]
     """
     start, bars = time.monotonic(), list[Any]()  # a list of one bar, or of none before it starts
 
-    def say(reached: Reached) -> None:
+    def say(reached: TextProgress) -> None:
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
             bars.append(_bar_of_texts(what))
@@ -85,7 +85,7 @@ def track_open_end(what: str, shown: bool = True) -> Iterator[Callable[[Reached]
         return
     running.append(what)
     try:
-        with undone_by_signals(lambda: _show_cursor() if bars else None):
+        with cleanup_on_signals(lambda: _show_cursor() if bars else None):
             yield say
     finally:
         running.clear()

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-ENDING = tuple(
+ENDING_SIGNALS = tuple(
     getattr(signal, name)
     for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
     if hasattr(signal, name)  # Windows lacks most of them
 )
-SIGNALLED = 128  # plus the signal's number: the exit code that shells report for a process that a signal ended
+SIGNAL_EXIT_BASE = 128  # plus the signal's number: the exit code that shells report for a process that a signal ended
 
 
-class Undoing:
+class CleanupHandler:
     """A signal handler that cleans up and then passes the signal to the handler before it.
 
     Args:
@@ -37,9 +37,9 @@ class Undoing:
 
     def install(self) -> None:
         """Handles the signals that would end the process, but none that the program handles itself."""
-        for number in ENDING:
+        for number in ENDING_SIGNALS:
             before = signal.getsignal(number)
-            if before in (signal.SIG_DFL, signal.default_int_handler) or isinstance(before, Undoing):
+            if before in (signal.SIG_DFL, signal.default_int_handler) or isinstance(before, CleanupHandler):
                 self.before[number] = before
                 signal.signal(number, self)
 
@@ -51,7 +51,7 @@ class Undoing:
 
 
 @contextmanager
-def undone_by_signals(undo: Callable[[], object]) -> Iterator[None]:
+def cleanup_on_signals(undo: Callable[[], object]) -> Iterator[None]:
     """Calls ``undo`` first if a signal would end the process within the ``with`` block.
 
     It does nothing outside the main thread, where Python handles no signals.
@@ -59,7 +59,7 @@ def undone_by_signals(undo: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler = Undoing(undo)
+    handler = CleanupHandler(undo)
     try:
         handler.install()
         yield

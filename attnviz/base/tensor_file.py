@@ -49,12 +49,12 @@ class Tensors(ABC):
             AttnvizError: if it is missing, of another dtype or shape, or damaged.
         """
 
-    def stored(self, name: str) -> "list[StoredEntry]":
+    def stored_entries(self, name: str) -> "list[StoredEntry]":
         """Returns the objects of a list in the header with their arrays; ``maps.0.weights`` is of the first map."""
         entries = self.header.entries(name)
         return [StoredEntry(self, f"{name}.{number}.", entry.value) for number, entry in enumerate(entries)]
 
-    def refuse_unlike(self, name: str, found: tuple[str, tuple[int, ...]] | None, wanted: tuple[str, Any]) -> None:
+    def refuse_mismatch(self, name: str, found: tuple[str, tuple[int, ...]] | None, wanted: tuple[str, Any]) -> None:
         """Raises AttnvizError if an array is missing, or of another dtype or shape.
 
         Args:
@@ -67,7 +67,7 @@ class Tensors(ABC):
             raise AttnvizError(f"{self.what!r}: {name} is {described}, expected {wanted[0]} of shape {wanted[1]}")
 
 
-class HeldTensors(Tensors):
+class MemoryTensors(Tensors):
     """Arrays in memory with a header that went through JSON, as if they were read from a file.
 
     Args:
@@ -87,7 +87,7 @@ class HeldTensors(Tensors):
         """Returns an array; see `Tensors.array`."""
         array = self.arrays.get(name)
         found = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
-        self.refuse_unlike(name, found, (DTYPE_CODES[dtype], shape))
+        self.refuse_mismatch(name, found, (DTYPE_CODES[dtype], shape))
         return self.arrays[name]
 
 
@@ -125,14 +125,14 @@ class TensorFile(Tensors):
         if METADATA_KEY not in metadata:
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz record wrote")
         self.header = Entry(_parsed(metadata[METADATA_KEY], self.what), self.what)
-        self.checksums = self.header.optional(CHECKSUMS, dict) or {}
+        self.checksums = self.header.optional_value(CHECKSUMS, dict) or {}
         self.checks = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array as a read-only view of the file; see `Tensors.array`."""
         entry = self.entries.get(name)
         found = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
-        self.refuse_unlike(name, found, (DTYPE_CODES[dtype], shape))
+        self.refuse_mismatch(name, found, (DTYPE_CODES[dtype], shape))
         start, stop = (self.start + offset for offset in entry["data_offsets"])
         content = self.content[start:stop]
         if dtype == "bool" and content.max(initial=0) > 1:
@@ -161,34 +161,34 @@ class Entry:
         """Returns the error for a header that has this fault."""
         return AttnvizError(f"{self.what!r} is not a recording that attnviz can read: the header {reason}")
 
-    def take(self, name: str, kind: type[T]) -> T:
+    def required_value(self, name: str, kind: type[T]) -> T:
         """Returns the value of a key, which must be of exactly this type."""
         value = self.value.get(name)
         if type(value) is not kind:
             raise self.refusal(f"has no {kind.__name__} {name!r}")
         return value
 
-    def optional(self, name: str, kind: type[T]) -> T | None:
-        """Returns what `take` returns, or ``None`` if the key is missing or null."""
-        return None if self.value.get(name) is None else self.take(name, kind)
+    def optional_value(self, name: str, kind: type[T]) -> T | None:
+        """Returns what `required_value` returns, or ``None`` if the key is missing or null."""
+        return None if self.value.get(name) is None else self.required_value(name, kind)
 
     def count(self, name: str, below: int = MAX_COUNT) -> int:
         """Returns a whole number from 0 to ``below - 1``."""
-        value = self.take(name, int)
+        value = self.required_value(name, int)
         if not 0 <= value < below:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
-    def place(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         """Returns a whole number, which may be negative."""
-        value = self.take(name, int)
+        value = self.required_value(name, int)
         if not -MAX_COUNT < value < MAX_COUNT:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
         """Returns one or more different whole numbers from 0."""
-        numbers = self.take(name, list)
+        numbers = self.required_value(name, list)
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
             raise self.refusal(f"has {name!r} that are not whole numbers")
         if not numbers or len(set(numbers)) < len(numbers):
@@ -204,7 +204,7 @@ class Entry:
 
     def line(self, name: str) -> str:
         """Returns a text that can be printed as it is."""
-        value = self.take(name, str)
+        value = self.required_value(name, str)
         self._refuse_long(name, value)
         if not is_printable(value):
             raise self.refusal(f"has control characters in {name!r}")
@@ -212,7 +212,7 @@ class Entry:
 
     def lines(self, name: str) -> tuple[str, ...]:
         """Returns texts that can be printed as they are."""
-        texts = self.take(name, list)
+        texts = self.required_value(name, list)
         if not all(type(text) is str and is_printable(text) for text in texts):
             raise self.refusal(f"has {name!r} that are not texts, or hold control characters")
         return tuple(texts)
@@ -231,11 +231,11 @@ class Entry:
 
     def entry(self, name: str) -> "Entry":
         """Returns an object within this one."""
-        return Entry(self.take(name, dict), self.what)
+        return Entry(self.required_value(name, dict), self.what)
 
     def entries(self, name: str) -> list["Entry"]:
         """Returns the objects of a list within this one."""
-        return [Entry(value, self.what) for value in self.take(name, list)]
+        return [Entry(value, self.what) for value in self.required_value(name, list)]
 
 
 class StoredEntry(Entry):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from attnviz.base.arrays import BoolArray, Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import FRAME_TEXT, Reader
@@ -90,11 +90,11 @@ class ProbedModel:
                 raise AttnvizError("the battery takes models that attend over all texts of a batch at once")
             receive(site, heads, call)
 
-        listening = Listening(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
+        block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
         numbers = torch.from_numpy(np.stack(ids)).to(self.device)
-        with listening, torch.inference_mode():
+        with block, torch.inference_mode():
             output = self.module(**self.inputs_of(numbers))
-        listening.own.finish()
+        block.capture.finish()
         return output
 
     def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:

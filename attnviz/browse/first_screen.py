@@ -13,7 +13,7 @@ from rich.color import ColorSystem
 from rich.console import Console
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.signals import undone_by_signals
+from attnviz.base.signals import cleanup_on_signals
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.drawing.pixels import COLORS, style_of
 from attnviz.browse.moves.cursor import Screen, first_state
@@ -54,7 +54,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
             termios.tcsetattr(0, termios.TCSANOW, before)
 
     stopped = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # only textual can suspend: it restores the screen first
-    with undone_by_signals(give_back):
+    with cleanup_on_signals(give_back):
         try:
             tty.setcbreak(0, termios.TCSANOW)  # keys are not echoed, and wait for textual
             size = os.get_terminal_size(terminal.fileno())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.signals import SIGNALLED
+from attnviz.base.signals import SIGNAL_EXIT_BASE
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
@@ -152,8 +152,8 @@ def browse_survey(
 
 def _ended(code: int) -> int:
     """Returns the exit code of an application; if a signal ended it, raises the signal again for this process."""
-    if code > SIGNALLED:
-        signal.raise_signal(code - SIGNALLED)
+    if code > SIGNAL_EXIT_BASE:
+        signal.raise_signal(code - SIGNAL_EXIT_BASE)
     return code
 
 

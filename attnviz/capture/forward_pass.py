@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torch import nn
 
-from attnviz.base.errors import AttnvizError, known_names, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
 from attnviz.capture.assembly.contributions import SEVERAL
 from attnviz.capture.assembly.texts import TextCollector
@@ -178,7 +178,7 @@ class ForwardPass:
         if self.parts:
             raise AttnvizError(
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
-                f"it has {known_names(sorted(self.parts))} attention"
+                f"it has {or_list(sorted(self.parts))} attention"
             )
         seen = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
         where = ", outside code that torch.compile made" if anything_compiled() else ""

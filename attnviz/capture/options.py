@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
@@ -45,7 +45,7 @@ class CaptureOptions:
 
     def __post_init__(self) -> None:
         if self.attention not in (None, *ATTENTION_PARTS):
-            raise AttnvizError(f"unknown attention {self.attention!r}; choose {known_names(ATTENTION_PARTS)}")
+            raise AttnvizError(f"unknown attention {self.attention!r}; choose {or_list(ATTENTION_PARTS)}")
 
     def is_chosen(self, layer: int) -> bool:
         """True if any head of the layer is recorded."""

@@ -482,7 +482,7 @@ def fit_options(options: ReportOptions, output: Output, remarks: int = 0) -> Rep
     from attnviz.render.terminal.console import on_terminal
 
     look = on_terminal(options.look, remarks) if output.suffix is None else options.look
-    return drawing.fit(replace(options, look=replace(look, for_command_line=True)), medium(output))
+    return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 
 def show_version(wanted: bool) -> None:

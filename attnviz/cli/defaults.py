@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast, get_args
 
 import typer
 
-from attnviz.base.errors import AttnvizError, flag, known_names, nearest
-from attnviz.base.options import Declared, declared_options
+from attnviz.base.errors import AttnvizError, did_you_mean, flag, or_list
+from attnviz.base.options import DeclaredOption, declared_options
 from attnviz.base.printable import printable
 from attnviz.base.reading import read_toml
 from attnviz.cli.remarks import remark
@@ -94,7 +94,7 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
         )
 
 
-def can_be_set() -> dict[str, Declared]:
+def can_be_set() -> dict[str, DeclaredOption]:
     """Returns the options that users can set defaults for: of the model, of joined tokens, and of the look."""
     groups = (ModelSettings, Grouping, Look)
     declared = {name: each for group in groups for name, each in declared_options(group).items()}
@@ -128,7 +128,7 @@ def describe() -> str:
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
-    options = fill(f"Options that you can set: {known_names(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
+    options = fill(f"Options that you can set: {or_list(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
     places = PLACES.format(printable(str(user_file())))
     return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, options, ""])
 
@@ -183,7 +183,7 @@ def _checked(name: str, value: Any, path: Path) -> Default:
     """Returns the default; raises AttnvizError if there is no such option or it refuses the value."""
     options = can_be_set()
     if name not in options:
-        near = nearest(_written(name), map(_written, options)).strip()
+        near = did_you_mean(_written(name), map(_written, options)).strip()
         raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near or OTHERS}")
     try:
         return Default(_converted(name, _relative(name, value, path.parent), options[name]), str(path))
@@ -208,7 +208,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Default]:
     return defaults
 
 
-def _as_value(text: str, declared: Declared) -> str | float | bool:
+def _as_value(text: str, declared: DeclaredOption) -> str | float | bool:
     """Returns the text of a variable as a value of the option's type."""
     kinds = _kinds(declared)
     if bool in kinds:
@@ -221,7 +221,7 @@ def _as_value(text: str, declared: Declared) -> str | float | bool:
     return text
 
 
-def _converted(name: str, value: Any, declared: Declared) -> str | float | bool:
+def _converted(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
     kinds = _kinds(declared)
     if type(value) is int and float in kinds:
         value = float(value)
@@ -235,5 +235,5 @@ def _converted(name: str, value: Any, declared: Declared) -> str | float | bool:
     return cast("str | float | bool", value)
 
 
-def _kinds(declared: Declared) -> tuple[type, ...]:
+def _kinds(declared: DeclaredOption) -> tuple[type, ...]:
     return tuple(kind for kind in get_args(declared.type) or (declared.type,) if kind is not NoneType)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz.base.errors import flag
-from attnviz.base.options import Declared
+from attnviz.base.options import DeclaredOption
 
 HELP = "Help"
 GUIDE = """\
@@ -154,7 +154,7 @@ def write_brief(command: Any, context: Any, formatter: Any) -> None:
     formatter.write(f"\n{context.command_path} --help lists all options.\n")
 
 
-def declared_of(command: Any) -> Mapping[str, Declared]:
+def declared_of(command: Any) -> Mapping[str, DeclaredOption]:
     """Returns the declared options of a command by name."""
     return getattr(command.callback, "declared", {})
 
@@ -209,10 +209,10 @@ def _names(parameter: Any) -> str:
     return ", ".join([*letters, named if named in words else words[0]] if words else letters)
 
 
-def _value_name(name: str, declared: Declared) -> str:
+def _value_name(name: str, declared: DeclaredOption) -> str:
     return "FILE" if "Path" in str(declared.type) else name.upper().replace("_", "-")
 
 
-def _help(declared: Declared) -> str:
+def _help(declared: DeclaredOption) -> str:
     shown = not isinstance(declared.default, bool) and declared.default not in (None, 0)
     return declared.option.help + (f" [{declared.default}]" if shown else "")

@@ -13,7 +13,7 @@ from typer import Argument, Context
 from typer import Option as TyperOption
 
 from attnviz.base.errors import AttnvizError, flag, option
-from attnviz.base.options import Declared, Option, declared_options, refuse_alone, within
+from attnviz.base.options import DeclaredOption, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.completion import completer
 from attnviz.cli.defaults import refuse_to_fetch, used_defaults
 from attnviz.cli.help import ShortHelp
@@ -190,7 +190,9 @@ TokenLimit = Annotated[
 ]
 Window = Annotated[
     int | None,
-    Option("Cut longer texts into windows of this many tokens (default: skip them).", within(2, 2**20), panel="Input"),
+    Option(
+        "Cut longer texts into windows of this many tokens (default: skip them).", in_range(2, 2**20), panel="Input"
+    ),
 ]
 TokenClass = Annotated[
     list[str] | None,
@@ -307,7 +309,7 @@ def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
     return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
 
 
-def refuse_ignored(typed: list[str], declared: Mapping[str, Declared], values: Mapping[str, Any]) -> None:
+def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
     """Raises AttnvizError if a typed option has no effect on this input, on this medium, or without another option.
 
     Args:
@@ -315,7 +317,7 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, Declared], values: M
         declared: all options of the command by name.
         values: the values of all options by name.
     """
-    refuse_alone(typed, declared, {name for name in values if values[name] is not None})
+    refuse_unmet_needs(typed, declared, {name for name in values if values[name] is not None})
     if (recording := _recording_alone(values)) is not None:
         settings = declared_options(ModelSettings)
         if unused := next((name for name in typed if name in settings), None):
@@ -346,7 +348,7 @@ class OptionGroup(NamedTuple):
     """A group of options: the function that makes its value, its options by name, and their typer parameters."""
 
     make: Callable[..., object]
-    declared: dict[str, Declared]
+    declared: dict[str, DeclaredOption]
     parameters: list[inspect.Parameter]
 
 
@@ -359,7 +361,7 @@ def _group(annotation: Any) -> OptionGroup:
     return OptionGroup(make, chosen, [_parameter(name, declared, panel) for name, declared in chosen.items()])
 
 
-def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspect.Parameter:
+def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
     declaration = declared.option
     info = (
         Argument(help=declaration.help, metavar=name.upper(), rich_help_panel="Input")
@@ -376,7 +378,7 @@ def _parameter(name: str, declared: Declared, panel: str | None = None) -> inspe
     )
 
 
-def _names(name: str, declared: Declared) -> tuple[str, ...]:
+def _names(name: str, declared: DeclaredOption) -> tuple[str, ...]:
     """Returns the spellings of an option; none if typer would derive them itself."""
     if declared.type == bool | None:
         return (f"{flag(name)}/{flag(name, False)}",)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, nearest
+from attnviz.base.errors import AttnvizError, did_you_mean
 from attnviz.base.reading import read_start
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _near(argument: str) -> str:
         names = [str(folder / each.name) for each in os.scandir(folder)][:MAX_NEAR]
     except OSError:
         return ""
-    return nearest(argument, names)
+    return did_you_mean(argument, names)
 
 
 SHOWN = (Kind.TEXT, Kind.CHAT, Kind.IMAGE, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take

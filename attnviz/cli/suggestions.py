@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from attnviz.base.errors import AttnvizError, choices, known_names, nearest
+from attnviz.base.errors import AttnvizError, choices, did_you_mean, or_list
 
 EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
@@ -48,7 +48,7 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
 
 def _no_command(word: str, program: Any) -> str:
     """Returns the line for an unknown command: the one closest to it, or how to draw it if it is a text or a file."""
-    suggestion = nearest(word, program.commands).strip()
+    suggestion = did_you_mean(word, program.commands).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
 
@@ -102,8 +102,8 @@ def _unknown_option(context: Any, path: str, unknown: str, program: Any) -> str:
     """Returns the line for an unknown option: it names the commands that take it, or the option closest to it."""
     takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
     if takers:
-        return f"{path.removeprefix('attnviz ')} takes no {unknown}; attnviz {known_names(takers)} does"
-    suggestion = nearest(unknown, _options(context.command)).strip()
+        return f"{path.removeprefix('attnviz ')} takes no {unknown}; attnviz {or_list(takers)} does"
+    suggestion = did_you_mean(unknown, _options(context.command)).strip()
     return f"no option {unknown} in {path}{'; ' if suggestion else ''}{suggestion}"
 
 
@@ -131,7 +131,7 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     from attnviz.cli.subject import RECORDING
 
     named = [name for name in suffixes if name]
-    choice = known_names(named)
+    choice = or_list(named)
     example = next(name for name in suffixes if name != ".txt")
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.cli.options import Output
 from attnviz.cli.remarks import remark
 from attnviz.cli.subject import Subject
@@ -49,7 +49,7 @@ def survey_path(output: Output, resume: bool) -> Path:
     from attnviz.base.files import refuse_target
 
     if output.file is None or output.suffix not in (SUFFIX, *TABLES):
-        raise AttnvizError(f"a survey is written to a file; use -o survey{SUFFIX}, or {known_names(TABLES)} for tables")
+        raise AttnvizError(f"a survey is written to a file; use -o survey{SUFFIX}, or {or_list(TABLES)} for tables")
     if output.suffix == PARQUET and find_spec("pyarrow") is None:
         raise AttnvizError(f"{PARQUET} needs pyarrow; run pip install 'attnviz[corpus]', or use .csv")
     if resume and output.file.is_file() and not output.force:

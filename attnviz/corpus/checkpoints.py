@@ -112,14 +112,14 @@ def read_checkpoint(path: Path, wanted: Mapping[str, Any], model: str) -> tuple[
             f"{str(path)!r} was written with {option(other)} {survey.settings.get(other)}, but this run has "
             f"{wanted[other]}; give the same, or delete the file to start anew"
         )
-    if entry.take("model", str) != model:
+    if entry.required_value("model", str) != model:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
     return survey, _progress(entry)
 
 
 def _progress(entry: "Entry") -> Progress:
     counts = {name: entry.count(name, 2**62) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
-    return Progress(**counts, digest=entry.take("digest", str))
+    return Progress(**counts, digest=entry.required_value("digest", str))
 
 
 def to_bytes(survey: Survey | None) -> bytes:
@@ -137,10 +137,10 @@ def from_bytes(content: bytes) -> Survey | None:
 
     from safetensors.numpy import load
 
-    from attnviz.base.tensor_file import METADATA_KEY, HeldTensors
+    from attnviz.base.tensor_file import METADATA_KEY, MemoryTensors
 
     if not content:
         return None
     entries = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     header = json.loads(entries["__metadata__"][METADATA_KEY])
-    return from_tensors(HeldTensors(header, load(content), "a part of the survey"))
+    return from_tensors(MemoryTensors(header, load(content), "a part of the survey"))

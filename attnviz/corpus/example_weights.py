@@ -10,8 +10,8 @@ from torch import nn
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
 from attnviz.corpus.measuring.survey_batch import measure_batch
 from attnviz.corpus.sums.survey import Survey
@@ -125,10 +125,10 @@ def _of_batch(
                 if head in heads:
                     found[each] = _weights(of_text, head - first, each, len(tokens[place]))
 
-    listening = Listening(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
-    with listening, torch.inference_mode():
+    block = CaptureBlock(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
+    with block, torch.inference_mode():
         model.module(**model.inputs_of_batch(tokens))
-    listening.own.finish()  # `receive` gets the call of the last layer only now
+    block.capture.finish()  # `receive` gets the call of the last layer only now
     return found
 
 

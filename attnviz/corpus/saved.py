@@ -130,7 +130,7 @@ def from_tensors(file: "Tensors") -> Survey:
             f"{file.what!r} has format {version}, but this attnviz reads {FORMAT_VERSION}; use a newer attnviz"
         )
     entry = file.header.entry("survey")
-    own = {name: entry.entry("classes").line(name) for name in entry.take("classes", dict)}
+    own = {name: entry.entry("classes").line(name) for name in entry.required_value("classes", dict)}
     heads, names = _heads(entry), entry.lines("metrics")
     known = {metric.name: metric for metric in surveyed_metrics(own)}
     metrics = tuple(known[name] for name in names if name in known)
@@ -146,10 +146,10 @@ def from_tensors(file: "Tensors") -> Survey:
         tallies=_tallies(file, len(heads), read),
         examples=_examples(file, len(heads), len(names)),
         model=entry.line("model"),
-        settings=entry.take("settings", dict),
+        settings=entry.required_value("settings", dict),
         corpus=entry.lines("corpus"),
         own={name: pattern for name, pattern in own.items() if name in names},
-        skipped={reason: entry.entry("skipped").count(reason) for reason in entry.take("skipped", dict)},
+        skipped={reason: entry.entry("skipped").count(reason) for reason in entry.required_value("skipped", dict)},
         sink_labels={int(number): entry.entry("sink_labels").line(number) for number in _numbers(entry)},
         version=entry.line("version"),
         left_out=tuple(name for name in names if name not in known),
@@ -164,7 +164,7 @@ def from_tensors(file: "Tensors") -> Survey:
 
 def _numbers(entry: "Entry") -> list[str]:
     """Returns the keys of ``sink_labels``, after a check that each is a whole number."""
-    numbers = list(entry.take("sink_labels", dict))
+    numbers = list(entry.required_value("sink_labels", dict))
     if not all(NUMBER.fullmatch(number) for number in numbers):
         raise entry.refusal("has 'sink_labels' whose keys are not whole numbers")
     return numbers
@@ -172,7 +172,7 @@ def _numbers(entry: "Entry") -> list[str]:
 
 def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
     heads = []
-    for value in entry.take("heads", list):
+    for value in entry.required_value("heads", list):
         if not (isinstance(value, list) and [type(each) for each in value] == [int, int, str]):
             raise entry.refusal("has 'heads' that are not lists of layer, head and module")
         heads.append(SurveyedHead(*value))
@@ -236,12 +236,12 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
     texts, start = {}, 0
     for entry, named in zip(entries, labels, strict=True):
         span = slice(start, start := start + len(named))
-        text, parts = entry.take("text", str), {name: array[span] for name, array in arrays.items()}
+        text, parts = entry.required_value("text", str), {name: array[span] for name, array in arrays.items()}
         starts, stops = parts["offsets"].T
         if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
             raise entry.refusal("has offsets outside its text")
         texts[entry.count("id", 2**62)] = ExampleText(
-            source=entry.take("source", str),
+            source=entry.required_value("source", str),
             row=entry.count("row", 2**62),
             window=entry.count("window", 2**62),
             tokens=Tokens.of_text(text=text, labels=named, **parts),

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.progress import Reached, track_open_end
+from attnviz.base.progress import TextProgress, track_texts
 from attnviz.corpus.checkpoints import Progress, from_bytes, read_checkpoint, refuse_foreign, to_bytes, write_checkpoint
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.processes import Processes
@@ -69,7 +69,7 @@ class SurveyRun:
             AttnvizError: if there is no text, the checkpoint is of another survey, or another process is gone.
         """
         start, last = self._start(resume), Progress()
-        with track_open_end("surveying", shown=self.processes.is_first) as say:
+        with track_texts("surveying", shown=self.processes.is_first) as say:
             for last, batch in self._rounds(reader, start):
                 if batch is not None:
                     self.survey = merged(self.survey, survey_of_batch(self.model, batch, self.options))
@@ -171,11 +171,11 @@ class SurveyRun:
         if not self.processes.is_first:
             self.survey = None
 
-    def _reached(self, progress: Progress, reader: CorpusReader | GivenTexts) -> Reached:
+    def _reached(self, progress: Progress, reader: CorpusReader | GivenTexts) -> TextProgress:
         """Returns the texts, tokens and share of the corpus for the progress bar; other processes count as this one."""
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
-        return Reached(texts * self.processes.count, tokens * self.processes.count, share)
+        return TextProgress(texts * self.processes.count, tokens * self.processes.count, share)
 
 
 def _digest(digest: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.capture.assembly.output_projection import OperandPlace, OutputProjection
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.capture import Capture
+from attnviz.capture.capture_block import PATCHES, refuse_opaque
 from attnviz.capture.flow.products import PRODUCTS, contraction
 from attnviz.capture.flow.sites import CallSite, ModuleIndex
 from attnviz.capture.hooks.observing_mode import add_observer, remove_observer
 from attnviz.capture.hooks.torch_functions import Observer, TorchCall
-from attnviz.capture.listening import PATCHES, refuse_opaque
 from attnviz.capture.options import CaptureOptions
 from attnviz.effects.module_calls import Key, ModuleCalls, record_calls
 from attnviz.text.selection import AttentionPart, Selection
@@ -182,7 +182,7 @@ def _refuse_unknown(finder: SiteFinder) -> None:
     name = type(finder.model).__name__
     if attention_parts := sorted(finder.parts) if finder.options.attention is None and len(finder.parts) > 1 else []:
         raise AttnvizError(
-            f"{name} has {known_names(attention_parts)} attention, whose heads have the same numbers; "
+            f"{name} has {or_list(attention_parts)} attention, whose heads have the same numbers; "
             f"choose one kind, as {option('attention', attention_parts[0])}"
         )
     if finder.unprojected:

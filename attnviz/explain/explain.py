@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option, overflow
+from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list, overflow_error
 from attnviz.explain.contributions import ABLATION, CONTRIBUTIONS, explain_ablation, explain_contributions
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.inputs import explain_embedding, explain_heads, explain_projections, explain_tokens
@@ -60,14 +60,14 @@ def explain(
     """
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
-        raise AttnvizError(f"unknown step {step!r}; {nearest(step, STEPS)}choose {known_names(STEPS)}")
+        raise AttnvizError(f"unknown step {step!r}; {did_you_mean(step, STEPS)}choose {or_list(STEPS)}")
     if step == COMPOSITION and not computation.parts:
         composed = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(
             f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {composed}"
         )
     if step in SEEDED_OR_TRAINED and computation.model_name:
-        usual = known_names([name for name in STEPS if _is_usual(name, computation)])
+        usual = or_list([name for name in STEPS if _is_usual(name, computation)])
         by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
             f"{option('step', step)} needs numbers that are not captured from a model; choose {usual}{by_command}"
@@ -75,7 +75,7 @@ def explain(
     if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
     if not np.isfinite(computation.scores[head]).all():
-        raise overflow(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
+        raise overflow_error(f"scores of head {computation.layer}.{head}", computation.scores.dtype.name)
     if step is not None and pair is not None:
         raise AttnvizError(f"{option('step', step)} and {option('pair')} each choose one step; give one of them")
     view = HeadView(computation, head, line_width)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import IO, TYPE_CHECKING
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, or_list
 from attnviz.render.formats import TERMINAL
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ def format_of(suffix: str) -> ExplanationFormat:
         AttnvizError: if explanations have no such format.
     """
     if suffix not in FORMATS:
-        raise AttnvizError(f"explain cannot write {suffix or 'a file without a suffix'}; choose {known_names(FORMATS)}")
+        raise AttnvizError(f"explain cannot write {suffix or 'a file without a suffix'}; choose {or_list(FORMATS)}")
     return FORMATS[suffix]

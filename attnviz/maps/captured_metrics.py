@@ -34,7 +34,7 @@ class CapturedMetrics:
     sinks: IntArray
     keys: IntArray
 
-    def refuse_unlike(self, heads: int, keys: int, what: str) -> None:
+    def refuse_mismatch(self, heads: int, keys: int, what: str) -> None:
         """Raises AttnvizError if the arrays do not fit the maps.
 
         Args:

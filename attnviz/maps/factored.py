@@ -47,7 +47,7 @@ class FactoredMaps(CellMaps):
         super().__post_init__()
         object.__setattr__(self, "scale", self.factors.scale)
         try:
-            self.factors.refuse_unlike(len(self.heads), len(self.query_tokens), len(self.key_tokens))
+            self.factors.refuse_mismatch(len(self.heads), len(self.query_tokens), len(self.key_tokens))
         except AttnvizError as error:
             raise AttnvizError(f"layer {self.layer}: {error}") from None
 
@@ -186,7 +186,7 @@ def _bounded(span: slice, count: int) -> slice:
 
 
 def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
-    dtype = stored.take("dtype", str)
+    dtype = stored.required_value("dtype", str)
     if dtype not in ("float32", "bfloat16"):
         raise stored.refusal(f"has factors of the unknown dtype {dtype!r}")
     heads, queries, keys = len(call["heads"]), len(call["query_tokens"]), len(call["key_tokens"])
@@ -228,7 +228,7 @@ def _read_optional(stored: "StoredEntry", heads: int, queries: int, keys: int) -
 
 
 def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
-    numbers = stored.take("key_heads", list)
+    numbers = stored.required_value("key_heads", list)
     if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
         raise stored.refusal("has 'key_heads' that do not fit its heads")
     return tuple(numbers)
@@ -243,10 +243,10 @@ def _read_factor(stored: "StoredEntry", name: str, dtype: str, shape: tuple[int,
 def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
     limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
     return Mask(
-        causal=entry.take("causal", bool),
+        causal=entry.required_value("causal", bool),
         **limits,
         prefix=entry.count("prefix"),
-        offset=entry.place("offset"),
+        offset=entry.integer("offset"),
         padding=arrays["padding"],
         explicit=arrays["mask"],
     )

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.maps.derived import DerivedMaps
 from attnviz.maps.group_sums import GroupSums, sums_of
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
@@ -169,7 +169,7 @@ def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> Non
         raise AttnvizError(f"{_given(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}")
     if grouping.by == PASSAGES:
         raise AttnvizError(f"{_given(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
-    choices = known_names([*known, "a pattern such as '^Chapter .*'"])
+    choices = or_list([*known, "a pattern such as '^Chapter .*'"])
     raise AttnvizError(f"{_given(grouping)} matches nothing in the text; choose {choices}")
 
 

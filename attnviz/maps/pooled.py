@@ -56,7 +56,7 @@ class PooledMaps(LayerMaps):
         if shape[1] > len(self.query_tokens) or shape[2] > len(self.key_tokens):
             raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
         if self.metrics is not None:
-            self.metrics.refuse_unlike(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
+            self.metrics.refuse_mismatch(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
         for array in (self.mean, self.maximum, self.counts):
             array.setflags(write=False)
 
@@ -136,7 +136,7 @@ class PooledMaps(LayerMaps):
             AttnvizError: if a value is missing, or of another type or shape.
         """
         shape = len(call["heads"]), stored.count("rows"), stored.count("columns")
-        has_numbers = stored.optional("metrics", list) is not None
+        has_numbers = stored.optional_value("metrics", list) is not None
         return cls(
             **call,
             metrics=CapturedMetrics.from_tensors(stored, shape[0]) if has_numbers else None,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, or_list
 from attnviz.base.files import output_file
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
     """
     if path.suffix.lower() != SUFFIX:
         raise AttnvizError(f"{str(path)!r} does not end in {SUFFIX}, the suffix of recordings; use run{SUFFIX}")
-    from attnviz.base.tensor_file import HeldTensors, write_tensors
+    from attnviz.base.tensor_file import MemoryTensors, write_tensors
 
     header, arrays = _to_tensors(recording)
-    _from_tensors(HeldTensors(header, arrays, str(path)))  # before writing, refuses what `load` would refuse
+    _from_tensors(MemoryTensors(header, arrays, str(path)))  # before writing, refuses what `load` would refuse
     with output_file(path, force) as file:
         write_tensors(file, header, arrays)
 
@@ -95,17 +95,17 @@ def _from_tensors(file: "Tensors") -> "Recording":
     version = file.header.count("format")
     if version not in READ_VERSIONS:
         raise AttnvizError(
-            f"{file.what!r} has format {version}, but this attnviz reads {known_names(map(str, READ_VERSIONS))}; "
+            f"{file.what!r} has format {version}, but this attnviz reads {or_list(map(str, READ_VERSIONS))}; "
             "try a newer attnviz"
         )
     axes = read_texts(file) if version == 1 else read_tokens(file)
-    maps = [_read_maps(each, axes) for each in file.stored("maps")]
+    maps = [_read_maps(each, axes) for each in file.stored_entries("maps")]
     entry = file.header.entry("recording")
     return Recording(
         maps=tuple(maps),
         model=entry.line("model"),
-        untrained=entry.take("untrained", bool),
-        settings=entry.take("settings", dict),
+        untrained=entry.required_value("untrained", bool),
+        settings=entry.required_value("settings", dict),
         seed=None if entry.value.get("seed") is None else entry.count("seed", 2**64),
         version=entry.line("version"),
         remarks=entry.sentences("remarks"),
@@ -115,7 +115,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
 def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
     from attnviz.maps.layer_maps import CallFields
 
-    kind, saved_as = stored.take("kind", str), stored.take("class", str)
+    kind, saved_as = stored.required_value("kind", str), stored.required_value("class", str)
     if kind not in ("self", "cross") or saved_as not in KINDS_OF_MAPS:
         raise stored.refusal(f"has maps of the unknown kind {kind!r} or class {saved_as!r}")
     heads = stored.counts("heads")

@@ -48,8 +48,8 @@ def read_tokens(file: Tensors) -> list[Tokens]:
     Raises:
         AttnvizError: if a value is missing or wrong, or the place of a token is outside its medium.
     """
-    media = [read_medium(stored) for stored in file.stored("media")]
-    return [_read_axis(stored, media) for stored in file.stored("tokens")]
+    media = [read_medium(stored) for stored in file.stored_entries("media")]
+    return [_read_axis(stored, media) for stored in file.stored_entries("tokens")]
 
 
 def read_texts(file: Tensors) -> list[Tokens]:
@@ -58,7 +58,7 @@ def read_texts(file: Tensors) -> list[Tokens]:
     Raises:
         AttnvizError: if a value is missing or wrong, or the offsets of a token are outside its text.
     """
-    return [_read_text(stored) for stored in file.stored("tokens")]
+    return [_read_text(stored) for stored in file.stored_entries("tokens")]
 
 
 def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
@@ -75,13 +75,13 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
         media=chosen,
         medium=stored.array("medium", "int64", (count,)),
         places=stored.array("places", "int64", (count, size)),
-        groups={name: _read_groups(stored, name, count) for name in stored.take("groups", dict)},
+        groups={name: _read_groups(stored, name, count) for name in stored.required_value("groups", dict)},
     )
     if not ((tokens.medium >= -1) & (tokens.medium < len(chosen))).all():
         raise stored.refusal("has tokens of media that are missing")
     numbered = np.maximum(tokens.medium, 0)  # a token without a medium (-1) needs a possible place too
     for number, medium in enumerate(chosen):
-        if not medium.holds(tokens.places[numbered == number, : medium.place_size]):
+        if not medium.contains(tokens.places[numbered == number, : medium.place_size]):
             raise stored.refusal(f"has tokens outside their {medium.name}")
     return tokens
 
@@ -98,7 +98,7 @@ def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
 
 
 def _read_text(stored: StoredEntry) -> Tokens:
-    text, labels = stored.take("text", str), stored.lines("labels")
+    text, labels = stored.required_value("text", str), stored.lines("labels")
     count = len(labels)
     arrays = {
         name: stored.array(name, dtype, (count, 2) if name == "offsets" else (count,))

@@ -48,13 +48,13 @@ class Image:
             raise AttnvizError(f"an image of {self.width} x {self.height} pixels is empty, or too large")
         self.pixels.setflags(write=False)
 
-    def holds(self, places: IntArray) -> bool:
+    def contains(self, places: IntArray) -> bool:
         """True if all places, ``(tokens, 4)``, are within the image."""
         left, top, right, bottom = places.T
         across, down = (left >= 0) & (left <= right), (top >= 0) & (top <= bottom)
         return bool((across & down & (right <= self.width) & (bottom <= self.height)).all())
 
-    def continued(self, other: object) -> "Image":
+    def longer_of(self, other: object) -> "Image":
         """Returns this image, which no other continues."""
         return self
 

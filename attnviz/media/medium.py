@@ -23,7 +23,7 @@ def read_medium(stored: "StoredEntry") -> Medium:
     Raises:
         AttnvizError: if its kind is unknown, or a value is missing or wrong.
     """
-    name = stored.take("medium", str)
+    name = stored.required_value("medium", str)
     if name not in MEDIA:
         raise stored.refusal(f"has a medium of the unknown kind {name!r}")
     return MEDIA[name].from_tensors(stored)

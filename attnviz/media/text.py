@@ -31,12 +31,12 @@ class Text:
     def __post_init__(self) -> None:
         refuse_surrogates(self.content)
 
-    def holds(self, places: IntArray) -> bool:
+    def contains(self, places: IntArray) -> bool:
         """True if all places, ``(tokens, 2)``, are within the text."""
         starts, stops = places.T
         return bool(((starts >= 0) & (starts <= stops) & (stops <= len(self.content))).all())
 
-    def continued(self, other: object) -> "Text":
+    def longer_of(self, other: object) -> "Text":
         """Returns the longer of this text and another that continues it."""
         return other if isinstance(other, Text) and len(other.content) > len(self.content) else self
 
@@ -51,7 +51,7 @@ class Text:
         Raises:
             AttnvizError: if it is missing or not a string.
         """
-        return cls(stored.take("content", str))
+        return cls(stored.required_value("content", str))
 
 
 def refuse_surrogates(text: str) -> None:
@@ -60,4 +60,4 @@ def refuse_surrogates(text: str) -> None:
         raise AttnvizError("the text is not valid UTF-8; save or pass it as UTF-8")
 
 
-LABELS_ALONE = Text()  # the medium of tokens that have labels but no text
+EMPTY_TEXT = Text()  # the medium of tokens that have labels but no text

@@ -53,7 +53,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
         AttnvizError: if the two have different layers, heads or numbers of queries or keys.
     """
     selection = selection or Selection()
-    refuse_unlike(a, b)
+    refuse_mismatch(a, b)
     a, b = block_cells((a, b), selection)
     pairs = head_pairs(a, b, selection)
     before, after = [(maps, head) for maps, _, head in pairs], [(maps, head) for _, maps, head in pairs]
@@ -95,7 +95,7 @@ def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
     return np.maximum((_relative_entropy(a, middle) + _relative_entropy(b, middle)) / 2, 0)
 
 
-def refuse_unlike(a: Recording, b: Recording) -> None:
+def refuse_mismatch(a: Recording, b: Recording) -> None:
     """Raises AttnvizError if the layers, heads or numbers of tokens of two recordings differ."""
     for name, count_a, count_b in (
         ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.base.arrays import Float64Array
-from attnviz.base.machine import device_with_room
+from attnviz.base.machine import pooling_device
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.metrics.query_grid import CountedCells, PickedCells, QueryGrid
 from attnviz.metrics.row_blocks import GridRows, grids, where
@@ -178,7 +178,7 @@ class TorchBands:
     """
 
     def __init__(self, factors: Factors, stored_places: list[int]) -> None:
-        self.factors, self.device = factors, device_with_room(factors.device or "cpu")
+        self.factors, self.device = factors, pooling_device(factors.device or "cpu")
         self.keys = {
             key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
             for key_head in {factors.key_heads[place] for place in stored_places}

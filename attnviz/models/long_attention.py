@@ -11,7 +11,7 @@ from torch.nn import functional
 from attnviz.attention.kernels import flash_attention, fused_attention, has_fused_attention, has_logsumexp_kernel
 from attnviz.attention.modules import MultiHeadAttention
 from attnviz.base.arrays import FloatArray
-from attnviz.base.errors import overflow
+from attnviz.base.errors import overflow_error
 
 CUDA_HEAD_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of this
 MAX_BAND_QUERIES = 256  # rows whose scores are in memory at once if no kernel returns the log-sum-exp
@@ -54,7 +54,7 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
     )
     mixed, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
     if not logsumexp.isfinite().all():
-        raise overflow("scores", str(tokens.dtype).removeprefix("torch."))
+        raise overflow_error("scores", str(tokens.dtype).removeprefix("torch."))
     return Attention(module.output(module.join_heads(mixed)), queries, keys, logsumexp, values)
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import find_device, refuse_without_room
+from attnviz.base.machine import find_device, refuse_without_memory
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
@@ -269,7 +269,7 @@ class SeededReader(Reader):
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
         size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
-        refuse_without_room(needed, size, "use fewer or narrower layers")
+        refuse_without_memory(needed, size, "use fewer or narrower layers")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
         """Raises AttnvizError if the maps and the mask need more memory than there is."""
@@ -280,11 +280,11 @@ class SeededReader(Reader):
         needed = (maps + MASK_BYTES) * len(queries) * rows * columns
         many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
         what = f"{self.settings.num_heads} heads x {many} tokens"
-        refuse_without_room(needed, what, "use fewer heads, layers or tokens")
+        refuse_without_memory(needed, what, "use fewer heads, layers or tokens")
 
     def _refuse_length(self, tokens: int) -> None:
         """Raises AttnvizError if queries and keys of so many tokens need more memory than there is."""
         head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
         what = f"queries and keys of {tokens} tokens"
-        refuse_without_room(needed, what, "use a shorter text, or fewer or narrower layers")
+        refuse_without_memory(needed, what, "use a shorter text, or fewer or narrower layers")

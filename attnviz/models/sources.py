@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import cast
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.machine import refuse_little_memory
 from attnviz.models.reading.reader import Reader, Use
 from attnviz.models.reading.settings import ModelSettings
@@ -118,5 +118,5 @@ def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None
     if unused is not None:
         if row is IMAGES:
             raise AttnvizError(f"{option(unused)} does not apply to images; leave it out")
-        users = known_names(row.title for row in SOURCES if unused in row.settings)
+        users = or_list(row.title for row in SOURCES if unused in row.settings)
         raise AttnvizError(f"{option(unused)} does not apply to {option('model', settings.model)}; use it with {users}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.base.errors import overflow
+from attnviz.base.errors import overflow_error
 
 if TYPE_CHECKING:
     from attnviz.attention.modules import MultiHeadAttention
@@ -52,7 +52,7 @@ def dense_maps(
     call, chosen = run.attended, heads_of(run.module, heads)
     scores, weights = (each[item, list(chosen)].detach().float().cpu().numpy() for each in (call.scores, call.weights))
     if not np.isfinite(scores).all():
-        raise overflow(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
+        raise overflow_error(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
     maps = DenseMaps(
         layer=run.layer,
         module=f"layers.{run.layer}",

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from attnviz.base.machine import find_device, refuse_without_room
+from attnviz.base.machine import find_device, refuse_without_memory
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Reader, Use
@@ -314,7 +314,7 @@ def _by_first_appearance(ids: "IntArray") -> "IntArray":
 def refuse_memory(count: int) -> None:
     """Raises AttnvizError if the maps of so many tokens do not fit into memory."""
     needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
-    refuse_without_room(needed, f"a text of {count} tokens", "use a shorter text")
+    refuse_without_memory(needed, f"a text of {count} tokens", "use a shorter text")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.machine import device_with_room
+from attnviz.base.machine import pooling_device
 from attnviz.streaming import numpy_pass
 from attnviz.streaming.factors import Factors
 from attnviz.streaming.overview import Overview
@@ -26,7 +26,7 @@ def overview_of(
         keys: the keys of the block, with both ends.
         maximum: if true, the largest weight of each pixel is computed; else the maximum is all 0.
     """
-    device = None if factors.device is None else device_with_room(factors.device)
+    device = None if factors.device is None else pooling_device(factors.device)
     if device not in (None, "cpu") and not maximum and _is_whole(factors, queries, keys):
         from attnviz.streaming.device_factors import DeviceFactors
         from attnviz.streaming.fused_pass import overview_by_indicators, prefers_kernel

@@ -60,7 +60,7 @@ class Factors:
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)
 
-    def refuse_unlike(self, heads: int, queries: int, keys: int) -> None:
+    def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
         """Raises AttnvizError if the shape of an array does not fit the maps.
 
         Args:
@@ -80,7 +80,7 @@ class Factors:
                 raise AttnvizError(f"{name} of shape {shape}, expected {expected}")
         if len(self.key_heads) != heads:
             raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
-        self.bias.refuse_unlike(heads, queries, keys)
+        self.bias.refuse_mismatch(heads, queries, keys)
 
     def reference(self, place: int, queries: slice) -> FloatArray:
         """Returns the log-sum-exp of each query, ``(queries, 1)``; +inf if it sees no key: its weights are then 0."""

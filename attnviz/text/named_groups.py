@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from attnviz.base.arrays import IntArray
-from attnviz.base.bounded import bounded
+from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.text.groups import Groups
 from attnviz.text.tokens import TEXTS, WORDS, Tokens, first_words
@@ -137,5 +137,5 @@ def _found(text: str, pattern: str, called: str) -> list[tuple[int, str]]:
         matches = ((match.start(), match.group()[:MAX_READ_CHARACTERS]) for match in compiled.finditer(text))
         return json.dumps([(start, words) for start, words in matches if words.strip()])
 
-    found: list[tuple[int, str]] = json.loads(bounded(find, f"the search for {option(called)} {pattern!r}"))
+    found: list[tuple[int, str]] = json.loads(run_bounded(find, f"the search for {option(called)} {pattern!r}"))
     return found

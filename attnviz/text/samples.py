@@ -4,7 +4,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from attnviz.base.errors import AttnvizError, known_names, nearest
+from attnviz.base.errors import AttnvizError, did_you_mean, or_list
 
 IN_WHEEL = Path(__file__).parents[1] / "sample_texts"
 IN_CHECKOUT = Path(__file__).parents[2] / "sample_texts"
@@ -24,5 +24,5 @@ def read_sample(name: str) -> str:
         AttnvizError: if there is no sample of that name.
     """
     if name not in samples():
-        raise AttnvizError(f"unknown sample {name!r}; {nearest(name, samples())}choose {known_names(samples())}")
+        raise AttnvizError(f"unknown sample {name!r}; {did_you_mean(name, samples())}choose {or_list(samples())}")
     return samples()[name].read_text(encoding="utf-8").strip()

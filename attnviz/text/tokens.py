@@ -13,9 +13,9 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.errors import AttnvizError, choices
-from attnviz.base.printable import JOINERS, printable, written_out
+from attnviz.base.printable import JOINERS, escape_sequence, printable
 from attnviz.media.medium import Medium, Order
-from attnviz.media.text import LABELS_ALONE, Text, refuse_surrogates
+from attnviz.media.text import EMPTY_TEXT, Text, refuse_surrogates
 from attnviz.text.groups import Groups
 from attnviz.text.tokenizer_file import refuse_absurd_tokenizer
 
@@ -136,7 +136,7 @@ class Tokens:
     @property
     def canvas(self) -> Medium:
         """The medium over which a row of weights is drawn; an empty text if there are several, so that labels serve."""
-        return self.media[0] if len(self.media) == 1 else LABELS_ALONE
+        return self.media[0] if len(self.media) == 1 else EMPTY_TEXT
 
     def group_numbers(self, name: str) -> IntArray:
         """Returns the number of each token's group, ``(tokens,)``; -1 (for ``texts`` 0) if there are no such groups."""
@@ -196,7 +196,7 @@ class Tokens:
         return replace(
             self,
             labels=self.labels + more.labels,
-            media=tuple(one.continued(other) for one, other in zip(self.media, more.media, strict=True)),
+            media=tuple(one.longer_of(other) for one, other in zip(self.media, more.media, strict=True)),
             groups={name: self._groups(name).joined(more._groups(name)) for name in names},
             **{name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in TOKEN_ARRAYS},
         )
@@ -339,7 +339,7 @@ def _visible_character(piece: str, index: int) -> str:
     if character in JOINERS and 0 < index < len(piece) - 1:
         return character
     if unicodedata.category(character)[0] in "CZ":
-        return written_out(character)
+        return escape_sequence(character)
     return character
 
 

@@ -16,7 +16,7 @@ import attnviz
 from attnviz.api import drawing as api
 from attnviz.api.recording import DrawableRecording as Recording
 from attnviz.base.errors import AttnvizError, flag
-from attnviz.base.options import Declared, declared_options
+from attnviz.base.options import DeclaredOption, declared_options
 from attnviz.cli.commands import main
 from attnviz.cli.options import GROUPS, Drawn, Input, Output
 from attnviz.models.reading.settings import ModelSettings
@@ -101,7 +101,7 @@ EXAMPLES = {
 }
 
 
-def example(name: str, declared: Declared) -> object:
+def example(name: str, declared: DeclaredOption) -> object:
     """A value that an option may have: the other one of a flag, one more than a number, else one of the table."""
     if name in EXAMPLES:
         return EXAMPLES[name]
@@ -122,7 +122,7 @@ def unwrapped(drawn: bytes) -> bytes:
 @pytest.mark.parametrize(("name", "declared"), CHOICES.items(), ids=CHOICES)
 def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
     name: str,
-    declared: Declared,
+    declared: DeclaredOption,
     suffix: str,
     in_folder: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -3,13 +3,13 @@
 import pytest
 
 from attnviz.base import bounded as module
-from attnviz.base.bounded import bounded
+from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError
 
 
 def test_what_the_work_returns_comes_back() -> None:
-    assert bounded(lambda: "é\n\ud800", "it") == "é\n\ud800"
-    assert bounded(lambda: "x" * 3_000_000, "it") == "x" * 3_000_000
+    assert run_bounded(lambda: "é\n\ud800", "it") == "é\n\ud800"
+    assert run_bounded(lambda: "x" * 3_000_000, "it") == "x" * 3_000_000
 
 
 def test_work_that_fails_says_why() -> None:
@@ -17,7 +17,7 @@ def test_work_that_fails_says_why() -> None:
         raise KeyError("no é")
 
     with pytest.raises(AttnvizError, match="it fails: 'no é'"):
-        bounded(fail, "it")
+        run_bounded(fail, "it")
 
 
 def test_work_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_work_without_an_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     with pytest.raises(AttnvizError, match=r"it does not end in 0\.3 seconds"):
-        bounded(spin, "it")
+        run_bounded(spin, "it")
 
 
 def test_work_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,4 +36,4 @@ def test_work_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "MAX_RESULT_BYTES", 2**20)
     for size in (2**30, 2**22):
         with pytest.raises(AttnvizError, match="it takes more memory"):
-            bounded(lambda size=size: "x" * size, "it")  # type: ignore[misc]
+            run_bounded(lambda size=size: "x" * size, "it")  # type: ignore[misc]

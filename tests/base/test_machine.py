@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import _group_memory, available_memory, refuse_without_room
+from attnviz.base.machine import _group_memory, available_memory, refuse_without_memory
 
 
 def write(path: Path, text: object) -> None:
@@ -50,12 +50,12 @@ def test_limits_of_the_process_count() -> None:
 
 def test_what_takes_more_than_is_free_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: 1_500_000_000)
-    refuse_without_room(1_500_000_000, "a text of 9 tokens", "use a shorter text")
+    refuse_without_memory(1_500_000_000, "a text of 9 tokens", "use a shorter text")
     message = "a text of 9 tokens would take 2.5 GB of memory and 1.5 GB is free; use a shorter text"
     with pytest.raises(AttnvizError, match=f"^{message}$"):
-        refuse_without_room(2_500_000_000, "a text of 9 tokens", "use a shorter text")
+        refuse_without_memory(2_500_000_000, "a text of 9 tokens", "use a shorter text")
 
 
 def test_nothing_is_refused_where_the_system_does_not_say_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.base.machine.available_memory", lambda: None)
-    refuse_without_room(10**30, "a text of 9 tokens", "use a shorter text")
+    refuse_without_memory(10**30, "a text of 9 tokens", "use a shorter text")

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from attnviz.base.signals import undone_by_signals
+from attnviz.base.signals import cleanup_on_signals
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals")
 
@@ -17,8 +17,8 @@ def test_interrupt_is_raised_after_what_it_would_leave_is_undone_from_the_inside
     try:
         with (
             pytest.raises(KeyboardInterrupt),
-            undone_by_signals(lambda: undone.append("outer")),
-            undone_by_signals(lambda: undone.append("inner")),
+            cleanup_on_signals(lambda: undone.append("outer")),
+            cleanup_on_signals(lambda: undone.append("inner")),
         ):
             signal.raise_signal(signal.SIGINT)
         assert undone == ["inner", "outer"]
@@ -36,7 +36,7 @@ def test_signal_that_the_program_ignores_or_has_a_use_for_stays_its_own() -> Non
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.signal(signal.SIGUSR1, take)
     try:
-        with undone_by_signals(lambda: pytest.fail("undone")):
+        with cleanup_on_signals(lambda: pytest.fail("undone")):
             signal.raise_signal(signal.SIGHUP)
             signal.raise_signal(signal.SIGUSR1)
         assert taken == [signal.SIGUSR1]
@@ -49,7 +49,7 @@ def test_thread_without_signals_goes_on() -> None:
     reached: list[bool] = []
 
     def work() -> None:
-        with undone_by_signals(lambda: None):
+        with cleanup_on_signals(lambda: None):
             reached.append(True)
 
     thread = Thread(target=work)

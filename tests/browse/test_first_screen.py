@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnviz.base.signals import ENDING
+from attnviz.base.signals import ENDING_SIGNALS
 from attnviz.browse.first_screen import ENTER_SCREEN, first_screen
 from attnviz.browse.session.session import Session
 from attnviz.maps.recording import Recording
@@ -54,7 +54,7 @@ def started(path: Path, term: str = "xterm-256color") -> tuple[int, int]:
     child, terminal = pty.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        for number in ENDING:  # not those of whoever runs the tests
+        for number in ENDING_SIGNALS:  # not those of whoever runs the tests
             signal.signal(number, signal.SIG_DFL)
         os.environ.update(TERM=term, COLORTERM="truecolor")
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 80 * 8, 24 * 16))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import attnviz.base.tensor_file
-from attnviz.api.drawing import fit
+from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.dense import DenseMaps
@@ -162,7 +162,7 @@ def test_weights_that_no_attention_has_are_said(tmp_path: Path, weights: float, 
     read = load(tmp_path / "run.safetensors")
     assert len(read.doubts) == len(says)
     assert all(doubt.startswith(start) for doubt, start in zip(read.doubts, says, strict=True))
-    assert set(read.doubts) <= set(build_report(read, fit(ReportOptions(), TERMINAL)).remarks)
+    assert set(read.doubts) <= set(build_report(read, options_for_medium(ReportOptions(), TERMINAL)).remarks)
 
 
 def test_weights_of_damaged_factors_are_said(in_folder: Path) -> None:

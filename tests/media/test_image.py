@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as Pillow
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.tensor_file import HeldTensors
+from attnviz.base.tensor_file import MemoryTensors
 from attnviz.media.image import MAX_SIDE, Image
 from attnviz.media.image_file import image_of, open_image
 from attnviz.media.medium import read_medium
@@ -22,13 +22,13 @@ WIDE = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)  # 6 pixels wide, 4
     ("place", "inside"), [((0, 0, 6, 4), True), ((0, 0, 4, 6), False), ((3, 0, 2, 4), False), ((-1, 0, 2, 2), False)]
 )
 def test_places_are_rectangles_of_the_image(place: tuple[int, ...], inside: bool) -> None:
-    assert Image(WIDE, 6, 4).holds(np.array([(0, 0, 0, 0), place])) is inside
+    assert Image(WIDE, 6, 4).contains(np.array([(0, 0, 0, 0), place])) is inside
 
 
 def test_image_comes_back_from_what_a_file_stores() -> None:
     header, arrays = Image(WIDE, 60, 40, "photo.png").to_tensors()
     stored = {f"media.0.{name}": array for name, array in arrays.items()}
-    [entry] = HeldTensors({"media": [{"medium": "image", **header}]}, stored, "a file").stored("media")
+    [entry] = MemoryTensors({"media": [{"medium": "image", **header}]}, stored, "a file").stored_entries("media")
     read = read_medium(entry)
     assert isinstance(read, Image)
     assert (read.width, read.height, read.title) == (60, 40, "photo.png")
@@ -37,9 +37,9 @@ def test_image_comes_back_from_what_a_file_stores() -> None:
 
 def test_refuses_pixels_of_another_shape_than_a_file_says() -> None:
     header, arrays = Image(WIDE, 6, 4).to_tensors()
-    [entry] = HeldTensors(
+    [entry] = MemoryTensors(
         {"media": [{"medium": "image", **header, "rows": 5}]}, {"media.0.pixels": arrays["pixels"]}, "a file"
-    ).stored("media")
+    ).stored_entries("media")
     with pytest.raises(AttnvizError, match="expected U8 of shape"):
         read_medium(entry)
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.tensor_file import HeldTensors
+from attnviz.base.tensor_file import MemoryTensors
 from attnviz.media.medium import read_medium
 from attnviz.media.text import Text
 
 
 @pytest.mark.parametrize(("place", "inside"), [((0, 5), True), ((5, 5), True), ((0, 6), False), ((3, 2), False)])
 def test_places_are_characters_of_the_text(place: tuple[int, int], inside: bool) -> None:
-    assert Text("short").holds(np.array([(0, 0), place])) is inside
+    assert Text("short").contains(np.array([(0, 0), place])) is inside
 
 
 def test_text_comes_back_from_what_a_file_holds() -> None:
@@ -31,4 +31,4 @@ def test_refuses_text_that_no_file_can_hold() -> None:
 
 
 def stored_media(*about: dict[str, str]) -> list:  # type: ignore[type-arg]
-    return HeldTensors({"media": list(about)}, {}, "a file").stored("media")
+    return MemoryTensors({"media": list(about)}, {}, "a file").stored_entries("media")

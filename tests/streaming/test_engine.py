@@ -10,7 +10,7 @@ import torch
 
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import Float64Array
-from attnviz.base.machine import device_with_room
+from attnviz.base.machine import pooling_device
 from attnviz.streaming import plan
 from attnviz.streaming.device_factors import DeviceFactors
 from attnviz.streaming.engine import overview_of, product
@@ -180,9 +180,9 @@ def test_whole_means_on_an_accelerator_are_left_to_its_kernel(monkeypatch: pytes
 def test_an_accelerator_without_room_leaves_the_work_to_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     free = [3 * 2**30]
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=lambda name: (free[0], 0)))
-    assert device_with_room("cuda:1") == "cuda:1"
+    assert pooling_device("cuda:1") == "cuda:1"
     free[0] = 2**30
-    assert device_with_room("cuda:1") == device_with_room("cpu") == device_with_room("mps") == "cpu"
+    assert pooling_device("cuda:1") == pooling_device("cpu") == pooling_device("mps") == "cpu"
 
 
 @engines

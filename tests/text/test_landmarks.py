@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.api.drawing import fit
+from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
@@ -32,7 +32,9 @@ TEXT = "Chapter 1\nIt was so.\n\nChapter 2\nNo more."  # tokens: Chapter 1 | It 
 def report_of(text: str, suffix: str, selection: Selection | None = None, **look: Any) -> DrawnReport:
     recording = Recording(maps=(random_maps(tokenize(text), heads=1),), model="a model")
     return drawn(
-        build_report(recording, fit(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix))
+        build_report(
+            recording, options_for_medium(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix)
+        )
     )
 
 
@@ -99,7 +101,7 @@ def test_a_pattern_that_matches_nothing_is_refused() -> None:
         report_of(TEXT, ".txt", mark="Verse")
     numbered = Recording(maps=(random_maps(Tokens.numbered(2), tokenize("a b")),), model="a model")
     with pytest.raises(AttnvizError, match="matches nothing"):
-        build_report(numbered, fit(ReportOptions(look=Look(mark="1")), ".txt"))
+        build_report(numbered, options_for_medium(ReportOptions(look=Look(mark="1")), ".txt"))
 
 
 @pytest.mark.parametrize("suffix", [".html", ".csv", ".npz"])

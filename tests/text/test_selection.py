@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.base.errors import AttnvizError, known_names, number_ranges
+from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.text.selection import Selection, parse_numbers, refuse_missing, resolve_span
 
 
@@ -70,5 +70,5 @@ def test_number_ranges_are_read_back_as_the_same_numbers(numbers: list[int]) -> 
     assert set(parse_numbers(number_ranges(numbers), "heads")) == set(numbers)
 
 
-def test_known_names_read_as_a_list() -> None:
-    assert [known_names(names) for names in ("", "a", "ab", "abc")] == ["none", "a", "a or b", "a, b or c"]
+def test_or_list_reads_as_a_list() -> None:
+    assert [or_list(names) for names in ("", "a", "ab", "abc")] == ["none", "a", "a or b", "a, b or c"]

@@ -10,7 +10,7 @@ from rich.text import Text
 from textual.app import App
 from textual.drivers import linux_driver
 
-from attnviz.base.signals import ENDING, SIGNALLED
+from attnviz.base.signals import ENDING_SIGNALS, SIGNAL_EXIT_BASE
 from attnviz.browse.process.terminal import KeyDecoder, hang_up
 
 Result = TypeVar("Result")
@@ -37,7 +37,7 @@ class Application(App[Result]):
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()
-        for number in ENDING:
-            loop.add_signal_handler(number, partial(self.exit, return_code=SIGNALLED + number))
+        for number in ENDING_SIGNALS:
+            loop.add_signal_handler(number, partial(self.exit, return_code=SIGNAL_EXIT_BASE + number))
         gc.freeze()
         gc.enable()

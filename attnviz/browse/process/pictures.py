@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from attnviz.base.errors import AttnvizError, known_names
+from attnviz.base.errors import AttnvizError, or_list
 from attnviz.base.files import output_file
 from attnviz.render.formats import FORMATS, write
 from attnviz.report.picture.report import Report
@@ -25,6 +25,6 @@ def save_report(report: Report, path: Path) -> None:
 def refuse_picture(path: Path) -> None:
     """Raises AttnvizError if the suffix is not that of a picture, or the file exists."""
     if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise AttnvizError(f"{path.name!r} is not a picture; choose {known_names(PICTURE_SUFFIXES)}")
+        raise AttnvizError(f"{path.name!r} is not a picture; choose {or_list(PICTURE_SUFFIXES)}")
     if os.path.lexists(path):
         raise AttnvizError(f"{str(path)!r} exists; choose another name")

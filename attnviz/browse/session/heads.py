@@ -45,9 +45,9 @@ class InspectedHeads:
         self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(recording, selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if other is not None:
-            from attnviz.metrics.change import refuse_unlike
+            from attnviz.metrics.change import refuse_mismatch
 
-            refuse_unlike(recording, other)
+            refuse_mismatch(recording, other)
             layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(recording.maps, other.maps, strict=True)
             self._partners = {cell_maps(a): cell_maps(b) for a, b in pairs if a.layer in layers}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import AttnvizError
-from attnviz.base.machine import refuse_without_room
+from attnviz.base.machine import refuse_without_memory
 from attnviz.capture.assembly.key_marks import KeyMarks, key_marks
 from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
@@ -324,7 +324,7 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
     needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
     if needed > MIN_CHECKED_BYTES:
         what = f"{heads} heads of layer {site.layer} over {queries} tokens"
-        refuse_without_room(needed, what, "use fewer layers, heads or tokens")
+        refuse_without_memory(needed, what, "use fewer layers, heads or tokens")
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:

@@ -37,7 +37,7 @@ class MovedValues:
             first_head: the number of the call's first head in its layer.
             windows: the windows that were joined to whole maps, if any.
         """
-        if call.output is None or call.values is None or call.carried_on is not None:
+        if call.output is None or call.values is None or call.postprocess is not None:
             return
         call_heads = [head - first_head for head in captured.heads]
 

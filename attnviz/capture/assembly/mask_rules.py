@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-from attnviz.capture.calls.attention_call import FactoredCall, one_or_each
+from attnviz.capture.calls.attention_call import FactoredCall, shared_or_each
 
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 SAMPLED_QUERIES = 64  # queries from which the bias of each distance is read, the first and the last among them
@@ -49,7 +49,7 @@ def _shared_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
     """Returns the cells that these heads see, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
     batch, _, queries, keys = call.shape
     cells = call.visible_cells()
-    cells = one_or_each(cells if cells.shape[1] == 1 else cells[:, list(heads)])
+    cells = shared_or_each(cells if cells.shape[1] == 1 else cells[:, list(heads)])
     if cells.shape[1] > 1:
         return None
     shared: BoolArray = cells[:, 0].expand(batch, queries, keys).cpu().numpy()

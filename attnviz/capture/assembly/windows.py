@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray, IntArray
-from attnviz.base.errors import known_names, number_ranges
+from attnviz.base.errors import number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.flow.token_places import Origin
 from attnviz.maps.dense import DenseMaps
@@ -142,7 +142,7 @@ def _layers(calls: Sequence[CapturedCall]) -> str:
 
 
 def _counts(numbers: Iterable[int]) -> str:
-    return known_names(sorted(set(numbers)))
+    return or_list(sorted(set(numbers)))
 
 
 def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:

@@ -33,10 +33,10 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
     tokens = _padded(source)[0]
 
-    def carried_on(mixed: Tensor, rows: slice) -> Tensor:
+    def postprocess(mixed: Tensor, rows: slice) -> Tensor:
         return _rest_of_layer(arguments, tokens[:, rows], _projected(arguments, mixed))
 
-    return replace(call, output=_padded(result)[0], carried_on=carried_on)
+    return replace(call, output=_padded(result)[0], postprocess=postprocess)
 
 
 def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
@@ -44,7 +44,7 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
     call = _fused_call(
         (arguments["query"], arguments["key"], arguments["value"]), arguments["num_head"], arguments, None
     )
-    return replace(call, output=_padded(result[0])[0], carried_on=lambda mixed, rows: _projected(arguments, mixed))
+    return replace(call, output=_padded(result[0])[0], postprocess=lambda mixed, rows: _projected(arguments, mixed))
 
 
 def _projected(arguments: dict[str, Any], mixed: Tensor) -> Tensor:

@@ -108,14 +108,14 @@ class AttentionCall(ABC):
     Attributes:
         values: ``(batch, key heads, keys, features)``, if known.
         output: ``(batch, heads, queries, features)``, the result of the model's own attention, if known.
-        carried_on: the last steps of a fused kernel whose output is not the mixed values themselves: takes mixed values
-            ``(batch, heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``.
+        postprocess: the last steps of a fused kernel whose output is not the mixed values themselves: takes mixed
+            values ``(batch, heads, queries, features)`` and the slice of queries, returns ``(batch, queries, width)``.
         note: a remark for readers of the maps; completes a sentence that begins with the layer.
     """
 
     values: Tensor | None = None
     output: Tensor | None = None
-    carried_on: Callable[[Tensor, slice], Tensor] | None = None
+    postprocess: Callable[[Tensor, slice], Tensor] | None = None
     note: str = ""
 
     @property
@@ -149,9 +149,9 @@ class AttentionCall(ABC):
         if self.values is None or self.output is None:
             return [None] * batch
         rows = checked_rows(queries)
-        if self.carried_on is not None:
+        if self.postprocess is not None:
             weights = self.weights(range(count), rows)
-            mixed = self.carried_on((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
+            mixed = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
             unseen = (weights.sum(-1) == 0).all(1)[..., None]
             difference = (mixed - self.output[:, rows]).abs().masked_fill(unseen, 0)
             return list(difference.flatten(1).amax(1).tolist())
@@ -244,7 +244,7 @@ class FactoredCall(AttentionCall):
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):
             self._computed[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
-        seen = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else one_or_each(visible)
+        seen = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else shared_or_each(visible)
         return AttentionMaps(scores, weights, seen.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
@@ -258,7 +258,7 @@ class FactoredCall(AttentionCall):
             logsumexp=None,
             values=None,
             output=None,
-            carried_on=None,
+            postprocess=None,
         )
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
@@ -353,7 +353,7 @@ class SoftmaxCall(AttentionCall):
         if not hidden.any():
             return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])
         scores = scores.float().masked_fill_(hidden, float("nan"))
-        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), one_or_each(~hidden))
+        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), shared_or_each(~hidden))
 
     def of_texts(self, texts: slice) -> "SoftmaxCall":
         """Returns this call restricted to some texts of the batch."""
@@ -393,7 +393,7 @@ def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tenso
     return columns - rows[:, None] + queries - 1 if by_distance else columns
 
 
-def one_or_each(visible: Tensor) -> Tensor:
+def shared_or_each(visible: Tensor) -> Tensor:
     """Returns one head's cells if all heads see the same, else all, ``(batch, 1 or heads, queries, keys)``."""
     first = visible[:, :1]
     return first if visible.shape[1] == 1 or bool((visible == first).all()) else visible

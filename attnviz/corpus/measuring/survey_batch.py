@@ -11,8 +11,8 @@ from torch import Tensor
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.listening import Listening
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.run_model import run_model
 from attnviz.corpus.measuring.measure import CallNumbers, measure_call
@@ -77,13 +77,13 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
         for alike, numbers in measure_call(call, [head - first for head in heads], grids):
             calls.append((site, tuple(first + head for head in alike), numbers))
 
-    listening = Listening(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
-    with listening, torch.inference_mode():
+    block = CaptureBlock(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
+    with block, torch.inference_mode():
         run_model(model.module, model.inputs_of_batch(texts.texts))
-    listening.own.finish()
+    block.capture.finish()
     if not calls:
-        listening.recording()  # raises an error that says why there are no calls
-    _refuse_absent(listening, options.selection)
+        block.recording()  # raises an error that says why there are no calls
+    _refuse_absent(block, options.selection)
     calls.sort(key=lambda call: (call[0].layer, call[1]))
     heads = tuple(SurveyedHead(site.layer, head, site.module) for site, chosen, _ in calls for head in chosen)
     numbers = _joined([(len(chosen), found) for _, chosen, found in calls], texts, metrics)
@@ -92,10 +92,10 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
     return Measured(heads, numbers, {number: label for number, label in labels.items() if number in wanted})
 
 
-def _refuse_absent(listening: Listening, selection: Selection) -> None:
+def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
     """Raises AttnvizError for a chosen head that a layer does not have."""
     counts: dict[int, int] = {}
-    for site, count in listening.own.head_counts.items():
+    for site, count in block.capture.head_counts.items():
         counts[site.layer] = max(counts.get(site.layer, 0), count)
     refuse_missing(selection.chosen_layers, tuple(counts), "layer")
     for layer in selection.chosen_layers or counts:

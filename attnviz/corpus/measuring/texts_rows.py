@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, one_or_each
+from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, shared_or_each
 from attnviz.corpus.measuring.cell_sums import TextsCells
 from attnviz.corpus.measuring.texts_grid import HeldGrids, TextsGrid
 from attnviz.metrics.row_blocks import Rows
@@ -111,7 +111,7 @@ def weigh(call: FactoredCall, heads: Sequence[int], held: HeldGrids, texts: slic
         rows: the range of queries.
     """
     scores, allowed = call.scored(heads, rows)
-    visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else one_or_each(allowed)
+    visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else shared_or_each(allowed)
     if visible.shape[1] > 1:
         return None
     scores = scores.float()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from attnviz.base.arrays import BoolArray
-from attnviz.base.bounded import bounded
+from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.texts.token_classes import surveyed_metrics
 from attnviz.text.tokens import Tokens
@@ -53,7 +53,7 @@ def own_masks(texts: Sequence[Tokens], own: Mapping[str, str]) -> list[BoolArray
         patterns = [re.compile(pattern) for pattern in own.values()]
         return json.dumps([[[m.span() for m in each.finditer(tokens.text)] for each in patterns] for tokens in texts])
 
-    found = json.loads(bounded(work, f"looking for {' and '.join(own)}"))
+    found = json.loads(run_bounded(work, f"looking for {' and '.join(own)}"))
     return [
         np.stack([_overlaps(tokens, spans) for spans in of_classes])
         for tokens, of_classes in zip(texts, found, strict=True)

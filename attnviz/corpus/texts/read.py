@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from attnviz.base.errors import AttnvizError, known_names, nearest, option
+from attnviz.base.errors import AttnvizError, did_you_mean, option, or_list
 from attnviz.base.reading import open_file, parse_json
 
 STANDARD_INPUT = "-"
@@ -144,7 +144,7 @@ def files_of(path: str) -> list[str]:
         files = sorted(file for file in found.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
         files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED))]
         if not files:
-            raise AttnvizError(f"no texts in the folder {path!r}; give files that end in {known_names(READERS)}")
+            raise AttnvizError(f"no texts in the folder {path!r}; give files that end in {or_list(READERS)}")
         return list(map(str, files))
     if not found.exists() and any(character in path for character in "*?["):
         from glob import glob
@@ -159,7 +159,7 @@ def files_of(path: str) -> list[str]:
             advice = "give a file, a folder, a pattern in quotes, the name of a cached dataset, or -"
             raise AttnvizError(f"there is no file {str(file)!r}; {advice}")
         if file.suffix.lower() not in READERS:
-            raise AttnvizError(f"{str(file)!r} has an unknown suffix; give files that end in {known_names(READERS)}")
+            raise AttnvizError(f"{str(file)!r} has an unknown suffix; give files that end in {or_list(READERS)}")
     return list(map(str, files))
 
 
@@ -300,7 +300,7 @@ def _no_column(path: Path, wanted: str, names: Iterable[str]) -> AttnvizError:
     names = list(names)
     advice = option("column", names[0] if names else "text")
     return AttnvizError(
-        f"{str(path)!r} has no column {wanted!r}; {nearest(wanted, names)}use {advice} ({known_names(names)})"
+        f"{str(path)!r} has no column {wanted!r}; {did_you_mean(wanted, names)}use {advice} ({or_list(names)})"
     )
 
 

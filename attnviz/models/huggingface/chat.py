@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.arrays import IntArray
-from attnviz.base.bounded import bounded
+from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.models.reading.example import Example
@@ -125,7 +125,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, ans
         except Exception:  # a template may refuse what is not written in letters
             return json.dumps([text, ""])
 
-    text, signs = json.loads(bounded(written, "the model's chat template"))
+    text, signs = json.loads(run_bounded(written, "the model's chat template"))
     turns = _turns_of(text, signs, coder)
     return Rendered(text, tuple(coder.labels), _searched(text, conversation, coder) if turns is None else turns)
 

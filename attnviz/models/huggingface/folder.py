@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.base.reading import read_json, read_text
 from attnviz.models.huggingface.safety import (
     refuse_absurd_counts,
@@ -48,7 +48,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) ->
                 f"{name!r} is a file; give {option('model')} the folder of the file, or a name on the hub"
             )
         if not HUB_NAME.fullmatch(name) or name.startswith((".", "~")):
-            choices = known_names([*built_in, "the folder or hub name of a Hugging Face model"])
+            choices = or_list([*built_in, "the folder or hub name of a Hugging Face model"])
             raise AttnvizError(f"no folder {name!r}; choose {choices}")
     refuse_missing_library("transformers")
     if not path.is_dir():

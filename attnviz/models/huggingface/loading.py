@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import find_device, lacks_memory, refuse_without_room
+from attnviz.base.machine import find_device, lacks_memory, refuse_without_memory
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: A
         remedy = (
             f"use {option('dtype', 'bfloat16')} for half, or {option('device_map', 'auto')} to leave the rest on disk"
         )
-        refuse_without_room(needed, repr(settings.model), remedy)
+        refuse_without_memory(needed, repr(settings.model), remedy)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def record_module(
     """
     import torch
 
-    from attnviz.capture.listening import Listening
+    from attnviz.capture.capture_block import CaptureBlock
     from attnviz.capture.options import CaptureOptions
 
     options = CaptureOptions(
@@ -49,13 +49,13 @@ def record_module(
         dense=dense,
         values=values,
     )
-    listening = Listening(module, options)
+    block = CaptureBlock(module, options)
     try:
-        with torch.inference_mode(), listening:
+        with torch.inference_mode(), block:
             module(**prepared.inputs)
     except AttnvizError:
         raise
     except Exception:
         refuse_broken(prepared.inputs)
         raise
-    return listening.recording()
+    return block.recording()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.base.machine import refuse_without_room
+from attnviz.base.machine import refuse_without_memory
 from attnviz.maps.visibility import shared_or_per_head
 from attnviz.models.reading.computation import Computation
 from attnviz.text.selection import Selection, refuse_missing
@@ -35,14 +35,14 @@ class LayerCalls:
     """
 
     def __init__(self, model: "nn.Module", layer: int, attention: Any) -> None:
-        from attnviz.capture.listening import Listening
+        from attnviz.capture.capture_block import CaptureBlock
         from attnviz.capture.options import CaptureOptions
 
         selection = Selection(layers=(layer,))
         options = CaptureOptions(
             selection=selection, attention=attention, stop=True, values=True, receive=self._received
         )
-        self.model, self.layer, self.listening = model, layer, Listening(model, options)
+        self.model, self.layer, self.block = model, layer, CaptureBlock(model, options)
         self.calls: list[tuple[CallSite, AttentionCall]] = []
         self.moved: FloatArray | None = None
         self.result: FloatArray | None = None
@@ -54,9 +54,9 @@ class LayerCalls:
         Raises:
             AttnvizError: if the layer does not exist, or makes no call or several.
         """
-        with self.listening:
+        with self.block:
             self.model(**inputs)
-        capture = self.listening.own
+        capture = self.block.capture
         capture.finish()
         if not capture.head_counts:
             raise AttnvizError(
@@ -70,8 +70,8 @@ class LayerCalls:
 
     def _received(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
         self.calls.append((site, call))
-        search = self.listening.own.observer.search
-        if search is not None and call.output is not None and call.values is not None and call.carried_on is None:
+        search = self.block.capture.observer.search
+        if search is not None and call.output is not None and call.values is not None and call.postprocess is None:
             search.expect(call.output, self._projected)
 
     def _projected(self, projection: "OutputProjection", place: "OperandPlace") -> None:
@@ -226,7 +226,7 @@ def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int
 def _refuse_size(call: "AttentionCall") -> None:
     _, heads, queries, keys = call.shape
     remedy = f"use a shorter text, or attnviz show with {option('heads', '2.8')}"
-    refuse_without_room(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", remedy)
+    refuse_without_memory(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", remedy)
 
 
 def array_of(values: "torch.Tensor") -> "FloatArray":

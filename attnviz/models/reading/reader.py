@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from attnviz.base.errors import AttnvizError, known_names, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.version import __version__
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Reader(ABC):
         if unread == "messages":
             raise AttnvizError(f"{self.name} has no chat template for messages; use {option('model', './my-chat')}")
         if unread is not None:
-            raise AttnvizError(f"{self.name} does not read {option(unread)}; give {known_names(self.reads)}")
+            raise AttnvizError(f"{self.name} does not read {option(unread)}; give {or_list(self.reads)}")
 
     def own_example(self) -> "Prepared":
         """Returns the model's own example.

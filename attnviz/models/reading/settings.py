@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.machine import DTYPES
-from attnviz.base.options import OneOf, Option, check_options, listed, within
+from attnviz.base.options import OneOf, Option, check_options, in_range, name_lister
 from attnviz.text.selection import ATTENTION_PARTS
 
 SAVED_FIRST = """
@@ -49,27 +49,29 @@ class ModelSettings:
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None
     context: Annotated[str | None, Option("Take keys and values from this text (cross-attention).")] = None
     chat: Annotated[bool, Option("Put the text into the model's chat template.")] = False
-    generate: Annotated[int, Option("Generate this many tokens first.", within(0, MAX_GENERATED_TOKENS))] = 0
+    generate: Annotated[int, Option("Generate this many tokens first.", in_range(0, MAX_GENERATED_TOKENS))] = 0
     device_map: Annotated[str | None, Option("Use auto to spread a large model over devices (accelerate).")] = None
-    num_heads: Annotated[int, Option("Number of heads per layer.", within(1, 4096), panel=UNTRAINED)] = 4
+    num_heads: Annotated[int, Option("Number of heads per layer.", in_range(1, 4096), panel=UNTRAINED)] = 4
     embed_dim: Annotated[
-        int, Option("Features per token; divisible by --num-heads.", within(1, MAX_WIDTH), panel=UNTRAINED)
+        int, Option("Features per token; divisible by --num-heads.", in_range(1, MAX_WIDTH), panel=UNTRAINED)
     ] = 32
     num_layers: Annotated[
-        int, Option("Number of layers, each with a residual connection.", within(1, 1024), panel=UNTRAINED)
+        int, Option("Number of layers, each with a residual connection.", in_range(1, 1024), panel=UNTRAINED)
     ] = 1
     qk_dim: Annotated[
         int | None,
         Option(
             "Width of a query and a key in each head (default: --embed-dim / --num-heads).",
-            within(1, MAX_WIDTH),
+            in_range(1, MAX_WIDTH),
             panel=UNTRAINED,
         ),
     ] = None
     value_dim: Annotated[
         int | None,
         Option(
-            "Width of values in each head (default: --embed-dim / --num-heads).", within(1, MAX_WIDTH), panel=UNTRAINED
+            "Width of values in each head (default: --embed-dim / --num-heads).",
+            in_range(1, MAX_WIDTH),
+            panel=UNTRAINED,
         ),
     ] = None
     causal: Annotated[
@@ -99,9 +101,11 @@ class ModelSettings:
     ] = "linear"
     seed: Annotated[int, Option("Draw the weights from this seed.", panel=UNTRAINED)] = 0
     device: Annotated[
-        str, Option("Run on auto, cpu, cuda, cuda:N or mps.", names=listed(("auto", "cpu", "cuda", "mps")))
+        str, Option("Run on auto, cpu, cuda, cuda:N or mps.", names=name_lister(("auto", "cpu", "cuda", "mps")))
     ] = "auto"
-    dtype: Annotated[str, Option("Compute in float32, float64, bfloat16 or float16.", names=listed(DTYPES))] = "float32"
+    dtype: Annotated[str, Option("Compute in float32, float64, bfloat16 or float16.", names=name_lister(DTYPES))] = (
+        "float32"
+    )
     truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
     dense: Annotated[
         bool | None,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, nearest
+from attnviz.base.errors import AttnvizError, did_you_mean
 from attnviz.text.tokens import Tokens
 
 MAX_OTHERS = 5  # other places of a word that a remark names
@@ -24,7 +24,7 @@ def find_word(tokens: Tokens, name: str, called: str) -> tuple[int, str]:
     """
     found = [tokens_of_word for tokens_of_word in _occurrences(tokens, name) if tokens_of_word]
     if not found:
-        question = nearest(name, _words(tokens))
+        question = did_you_mean(name, _words(tokens))
         choose = f"{question}{'Choose' if question else 'choose'} a token or a number from 0 to {len(tokens) - 1}"
         raise AttnvizError(f"no {called} {name!r} among the tokens; {choose}")
     one, *others = found

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnviz.base.arrays import ByteArray, Float64Array
-from attnviz.base.errors import AttnvizError, nearest
+from attnviz.base.errors import AttnvizError, did_you_mean
 
 Rgb = tuple[int, int, int]
 Steps = Literal["linear", "sqrt", "log"]
@@ -177,7 +177,7 @@ def import_matplotlib() -> Any:
 def _matplotlib_colormap(name: str) -> ByteArray:
     matplotlib = import_matplotlib()
     if name not in matplotlib.colormaps:
-        question = nearest(name, matplotlib.colormaps)
+        question = did_you_mean(name, matplotlib.colormaps)
         advice = f"{question}{'Choose' if question else 'choose'} viridis, magma, cividis, Blues or any of matplotlib's"
         raise AttnvizError(f"unknown colormap {name!r}; {advice}")
     colors = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]

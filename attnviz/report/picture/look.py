@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from attnviz.base.errors import AttnvizError, argument, flag, option, worded
-from attnviz.base.options import OneOf, Option, check_options, declared_options, within
+from attnviz.base.options import OneOf, Option, check_options, declared_options, in_range
 from attnviz.report.picture.sizes import parse_bytes, parse_size, parse_width
 
 THEMES = ("light", "dark")
@@ -72,9 +72,9 @@ class Look:
             media=FIGURES,
         ),
     ] = None
-    dpi: Annotated[int, Option("Pixels per inch of a figure.", within(20, 2400), media=FIGURES)] = 200
+    dpi: Annotated[int, Option("Pixels per inch of a figure.", in_range(20, 2400), media=FIGURES)] = 200
     per_slide: Annotated[
-        int, Option("Number of heads per slide of a .pptx.", within(1, 64), inspector=False, media=("slides",))
+        int, Option("Number of heads per slide of a .pptx.", in_range(1, 64), inspector=False, media=("slides",))
     ] = 1
     title: Annotated[str | None, Option("Show this heading instead of the text.", media=PICTURE_MEDIA)] = None
     style: Annotated[
@@ -136,7 +136,7 @@ class Look:
     ] = None
     annotate: Annotated[bool, Option("Write the numbers into the cells of a figure.", media=FIGURES)] = False
     font_size: Annotated[
-        float | None, Option("Size of the tokens in a figure, in points.", within(3, 144, "points"), media=FIGURES)
+        float | None, Option("Size of the tokens in a figure, in points.", in_range(3, 144, "points"), media=FIGURES)
     ] = None
     bare: Annotated[
         bool,

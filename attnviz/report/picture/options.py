@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError, choices, known_names, option
-from attnviz.base.options import OneOf, Option, listed
+from attnviz.base.errors import AttnvizError, choices, option, or_list
+from attnviz.base.options import OneOf, Option, name_lister
 from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping, Selection
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
 TABLES = ("scores", "weights", "both")
-Table = Annotated[str | None, Option("Print the numbers: scores, weights or both.", panel="Look", names=listed(TABLES))]
+Table = Annotated[
+    str | None, Option("Print the numbers: scores, weights or both.", panel="Look", names=name_lister(TABLES))
+]
 
 CONTRIBUTIONS = "contributions"
 QUANTITIES_DRAWN = ("weights", CONTRIBUTIONS)
@@ -146,7 +148,7 @@ class ReportOptions(Reduction, Rank):
 
     def __post_init__(self) -> None:
         if self.of not in QUANTITIES_DRAWN:
-            raise AttnvizError(f"unknown {option('of')} {self.of!r}; choose {known_names(QUANTITIES_DRAWN)}")
+            raise AttnvizError(f"unknown {option('of')} {self.of!r}; choose {or_list(QUANTITIES_DRAWN)}")
         if self.table is not None and self.table not in TABLES:
             raise AttnvizError(f"unknown table {self.table!r}; {choices(self.table, TABLES)}")
 

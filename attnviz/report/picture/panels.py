@@ -11,7 +11,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.media.medium import Medium
-from attnviz.media.text import LABELS_ALONE
+from attnviz.media.text import EMPTY_TEXT
 from attnviz.report.picture.colors import ColorScale
 from attnviz.streaming.overview import block_edges
 from attnviz.text.landmarks import landmarks
@@ -137,7 +137,7 @@ class Axis:
     labels: tuple[str, ...]
     edges: tuple[int, ...]
     marks: tuple[Mark, ...] = ()
-    canvas: Medium = LABELS_ALONE
+    canvas: Medium = EMPTY_TEXT
     places: IntArray | None = None
 
     @property

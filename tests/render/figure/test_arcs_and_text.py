@@ -6,7 +6,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
-from attnviz.api.drawing import fit
+from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.render.figure.draw import figure
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def report_of(recording: Recording, table: str | None = None, suffix: str = ".svg", **look: Any) -> DrawnReport:
-    return drawn(build_report(recording, fit(ReportOptions(look=Look(**look), table=table), suffix)))
+    return drawn(build_report(recording, options_for_medium(ReportOptions(look=Look(**look), table=table), suffix)))
 
 
 @pytest.mark.parametrize("style", ["arcs", "text"])

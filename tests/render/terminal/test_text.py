@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.api.drawing import fit
+from attnviz.api.drawing import options_for_medium
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import draw
 from attnviz.render.terminal.draw import report_lines
@@ -28,7 +28,7 @@ def report_at(
 ) -> DrawnReport:
     recording = Recording(maps=(random_maps(tokenize(text), heads=1, causal=True),), model="a model")
     look = Look(width=width, colors=colors, style="text", query=query, ascii=ascii)
-    return drawn(build_report(recording, fit(ReportOptions(look=look), ".txt")))
+    return drawn(build_report(recording, options_for_medium(ReportOptions(look=look), ".txt")))
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])
@@ -61,7 +61,9 @@ def test_a_text_flows_over_lines_in_order() -> None:
     words = [f"w{number}" for number in range(60)]
     recording = recorded(1, words, words)
     look = Look(width=40, style="text")
-    lines = draw(build_report(recording, fit(ReportOptions(look=look), ".txt")), ".txt").decode().split("\n")
+    lines = (
+        draw(build_report(recording, options_for_medium(ReportOptions(look=look), ".txt")), ".txt").decode().split("\n")
+    )
     start = next(number for number, line in enumerate(lines) if line.endswith("attends to")) + 1
     said = " ".join(lines[start : lines.index("", start)])
     assert [word for word in said.split() if word.startswith("w")] == words

@@ -30,7 +30,7 @@ AFTER = table({(1, 0): [-0.9, -0.7], (0, 1): [0.4, 0.4], (3, 3): [1.0, 1.0]}, mo
 
 
 def options(suffix: str) -> ReportOptions:
-    return drawing.fit(ReportOptions(), suffix)
+    return drawing.options_for_medium(ReportOptions(), suffix)
 
 
 def test_heads_of_both_tables_come_by_how_much_their_effect_changes() -> None:

@@ -24,7 +24,7 @@ EFFECTS = Effects(rows=ROWS, metric="loss", by="zero", baseline=1.5, texts=2, mo
 
 
 def options(suffix: str) -> ReportOptions:
-    return drawing.fit(ReportOptions(), suffix)
+    return drawing.options_for_medium(ReportOptions(), suffix)
 
 
 def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_each_alone() -> None:

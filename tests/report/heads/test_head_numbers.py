@@ -35,7 +35,8 @@ def recording() -> Recording:
 
 
 def report(recording: Recording, suffix: str = ".csv", **given: str) -> FoundReport:
-    return heads_report((recording,), drawing.fit(ReportOptions(of="contributions", **given), suffix), EFFECTS)  # type: ignore[arg-type]
+    options = ReportOptions(of="contributions", **given)  # type: ignore[arg-type]
+    return heads_report((recording,), drawing.options_for_medium(options, suffix), EFFECTS)
 
 
 def table(recording: Recording, **given: str) -> HeadFrame:

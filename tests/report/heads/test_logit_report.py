@@ -34,7 +34,7 @@ PARTS = LogitParts(
 
 
 def options(suffix: str, **given: str) -> ReportOptions:
-    return drawing.fit(ReportOptions(selection=Selection.parse(**given)), suffix)
+    return drawing.options_for_medium(ReportOptions(selection=Selection.parse(**given)), suffix)
 
 
 def test_parts_come_by_what_they_add_with_the_keys_of_heads_and_sum_to_the_logit() -> None:

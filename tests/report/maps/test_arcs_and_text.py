@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.api.drawing import fit
+from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -33,7 +33,9 @@ def report_of(
     recording: Recording, suffix: str = ".txt", selection: Selection | None = None, **look: Any
 ) -> DrawnReport:
     return drawn(
-        build_report(recording, fit(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix))
+        build_report(
+            recording, options_for_medium(ReportOptions(selection=selection or Selection(), look=Look(**look)), suffix)
+        )
     )
 
 
@@ -140,7 +142,7 @@ def test_arcs_need_a_picture(suffix: str) -> None:
     with pytest.raises(
         AttnvizError, match=r"style='arcs' draws a picture; use -o arcs.svg \(.png .svg .pdf .html .pptx\)"
     ):
-        fit(ReportOptions(look=Look(style="arcs")), suffix)
+        options_for_medium(ReportOptions(look=Look(style="arcs")), suffix)
 
 
 def test_the_last_query_of_each_text_of_a_batch_is_shown_and_never_padding() -> None:
@@ -177,9 +179,9 @@ def test_a_number_stays_behind_a_token_from_right_to_left() -> None:
 
 def test_arcs_say_below_which_weight_there_is_no_line(recording: Recording) -> None:
     look = Look(style="arcs", limits="0.2:1")
-    said = build_report(recording, fit(ReportOptions(look=look), ".svg")).remarks[0]
+    said = build_report(recording, options_for_medium(ReportOptions(look=look), ".svg")).remarks[0]
     assert "A weight of 20% or less has no line." in said
-    usual = drawn(build_report(recording, fit(ReportOptions(look=Look(style="arcs")), ".svg")))
+    usual = drawn(build_report(recording, options_for_medium(ReportOptions(look=Look(style="arcs")), ".svg")))
     assert "A weight of 14% or less (no preference) has no line." in usual.remarks[0]
     assert {panel.scale.low for panel in usual.panels} == {1 / 7}
 
@@ -187,7 +189,7 @@ def test_arcs_say_below_which_weight_there_is_no_line(recording: Recording) -> N
 def test_arcs_of_a_head_without_preference_have_all_lines() -> None:
     maps = random_maps(Tokens.numbered(4, "t"), heads=1)
     even = replace(maps, scores=np.zeros_like(maps.scores), weights=np.full_like(maps.weights, 0.25))
-    options = fit(ReportOptions(look=Look(style="arcs")), ".svg")
+    options = options_for_medium(ReportOptions(look=Look(style="arcs")), ".svg")
     said = drawn(build_report(Recording(maps=(even,), model="a test"), options))
     assert said.panels[0].scale.low == 0
     assert "has none" not in said.remarks[0]

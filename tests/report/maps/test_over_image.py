@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.api.drawing import fit
+from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.report.maps.heatmaps import build_report
@@ -24,7 +24,7 @@ from tests.report.image_examples import image_recording
 
 def report_of(recording: Recording, suffix: str = ".png", heads: str | None = None, **look: Any) -> ShadedText:
     options = ReportOptions(selection=Selection.parse(heads=heads), look=Look(**look))
-    report = build_report(recording, fit(options, suffix))
+    report = build_report(recording, options_for_medium(options, suffix))
     assert isinstance(report, ShadedText)
     return report
 
@@ -70,7 +70,7 @@ def test_a_screen_shows_the_last_layer_and_says_so() -> None:
 
 def test_another_style_draws_the_matrix_of_patches() -> None:
     options = ReportOptions(look=Look(style="heatmap"))
-    assert isinstance(build_report(image_recording(), fit(options, ".png")), Heatmaps)
+    assert isinstance(build_report(image_recording(), options_for_medium(options, ".png")), Heatmaps)
 
 
 @given(st.integers(2, 40), st.integers(0, 2**16))

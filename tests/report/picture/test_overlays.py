@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.api.drawing import draw, fit
+from attnviz.api.drawing import draw, options_for_medium
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
@@ -18,7 +18,7 @@ from tests.report.image_examples import HEIGHT, WIDTH, image_recording, tokens_o
 
 def panel_of_one_bright_patch() -> Panel:
     options = ReportOptions(selection=Selection.parse(heads="0.0"), look=Look(color_scale="linear"))
-    report = build_report(image_recording(), fit(options, ".png"))
+    report = build_report(image_recording(), options_for_medium(options, ".png"))
     assert isinstance(report, ShadedText)
     [panel] = report.panels
     return replace(panel, values=np.array([[0, 0, 0, 0, 0, panel.scale.high, 0]], dtype=np.float32))

@@ -55,7 +55,7 @@ class ForeignThread:
             self.capture.runs.leave(module)
 
 
-class Listening:
+class CaptureBlock:
     """A recording block: observes the forward passes of a model while it is open.
 
     Args:
@@ -70,7 +70,7 @@ class Listening:
         refuse_opaque(model)
         self.model, self.options = model, options
         self.modules = ModuleIndex(model)
-        self.own = Capture(model, self.modules, options)
+        self.capture = Capture(model, self.modules, options)
         self.thread: int | None = None
         self.foreign_threads: dict[int, ForeignThread] = {}
         self.foreign_captures: dict[int, Capture] = {}
@@ -78,7 +78,7 @@ class Listening:
         self.closed = False
         self.fastpath_before: bool | None = None
 
-    def __enter__(self) -> "Listening":
+    def __enter__(self) -> "CaptureBlock":
         if self.thread is not None:
             raise AttnvizError("a block records once; call record(...) again for the next one")
         self.thread = get_ident()
@@ -88,8 +88,8 @@ class Listening:
                 self.fastpath_before = torch.backends.mha.get_fastpath_enabled()
                 # Fused kernels would hide the output projections.
                 torch.backends.mha.set_fastpath_enabled(False)
-            _blocks.append(self)
-            add_observer(self.own.observer)
+            _open_blocks.append(self)
+            add_observer(self.capture.observer)
         except BaseException:
             self._close()
             raise
@@ -102,7 +102,7 @@ class Listening:
                 self._flush()
         finally:
             self._close()
-        return isinstance(error, StopForward) and error.listener is self.own
+        return isinstance(error, StopForward) and error.listener is self.capture
 
     def recording(self) -> Recording:
         """Returns the recording of the block's thread, or of the only other thread that ran the model.
@@ -111,8 +111,8 @@ class Listening:
             AttnvizError: if there is none, or not the chosen calls, or if several threads ran the model.
         """
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
-        if self.own.has_run or self.own.failure is not None or not (captures or self.missed_call):
-            return self.own.recording()
+        if self.capture.has_run or self.capture.failure is not None or not (captures or self.missed_call):
+            return self.capture.recording()
         name = type(self.model).__name__
         if len(captures) != 1:
             ran = (
@@ -161,8 +161,8 @@ class Listening:
 
     def _admit(self, module: nn.Module, thread: int) -> None:
         """Begins to observe a thread while it runs this module."""
-        inside = self.own.runs.depth and module is not self.model
-        capture = self.own if inside else self.foreign_captures.get(thread)
+        inside = self.capture.runs.depth and module is not self.model
+        capture = self.capture if inside else self.foreign_captures.get(thread)
         if capture is None:
             capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, can_stop=False)
         observer = Observer(self.modules, capture) if inside else capture.observer
@@ -173,8 +173,8 @@ class Listening:
 
     def _flush(self) -> None:
         try:
-            with self.own.observer.looking():
-                self.own.observer.flush()
+            with self.capture.observer.looking():
+                self.capture.observer.flush()
         except StopForward:
             pass
 
@@ -183,18 +183,18 @@ class Listening:
         try:
             if self.fastpath_before is not None:
                 torch.backends.mha.set_fastpath_enabled(self.fastpath_before)
-            remove_observer(self.own.observer)
+            remove_observer(self.capture.observer)
             self._forget()
         finally:
             PATCHES.leave()
 
     def _forget(self) -> None:
         """Removes a closed block from the list once no other thread is observed for it."""
-        if self.closed and not self.foreign_threads and self in _blocks:
-            _blocks.remove(self)
+        if self.closed and not self.foreign_threads and self in _open_blocks:
+            _open_blocks.remove(self)
 
 
-_blocks: list[Listening] = []  # open in any thread, in the order of entry
+_open_blocks: list[CaptureBlock] = []  # open in any thread, in the order of entry
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
@@ -202,12 +202,12 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
-    own_blocks = [block for block in _blocks if block.thread == thread and not block.closed]
+    own_blocks = [block for block in _open_blocks if block.thread == thread and not block.closed]
     if own_blocks:
         for block in own_blocks:
-            block.own.enter(module, inputs)
+            block.capture.enter(module, inputs)
         return
-    observing = [block for block in _blocks if not block.closed or thread in block.foreign_threads]
+    observing = [block for block in _open_blocks if not block.closed or thread in block.foreign_threads]
     matching = [block for block in observing if block.modules.holds(module)]
     alone = len({block.thread for block in matching}) == 1
     for block in matching:
@@ -219,9 +219,9 @@ def _after_module(module: nn.Module, inputs: object, output: object) -> None:
     if torch.compiler.is_dynamo_compiling():
         return
     thread = get_ident()
-    for block in tuple(_blocks):
+    for block in tuple(_open_blocks):
         if block.thread == thread:
-            block.own.runs.leave(module)
+            block.capture.runs.leave(module)
         else:
             block.after(module, thread)
 

@@ -16,8 +16,8 @@ from torch.nn.modules import module as module_hooks
 
 import attnviz
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.capture_block import PATCHES
 from attnviz.capture.hooks.patches import GlobalHook, Patch
-from attnviz.capture.listening import PATCHES
 from attnviz.maps.recording import Recording
 from tests.conftest import cells
 
@@ -118,7 +118,7 @@ def test_every_name_that_capture_replaces_is_in_the_table() -> None:
     sources = {path.name: path.read_text(encoding="utf-8") for path in CAPTURE.rglob("*.py")}
     replaces = re.compile(r"(?<!object\.__)\bsetattr\(|^\s*(torch|functional|nn)[\w.]* = ", re.MULTILINE)
     assert [name for name, source in sources.items() if replaces.search(source)] == ["patches.py"]
-    assert [name for name, source in sources.items() if re.search(r"register_\w+\(", source)] == ["listening.py"]
+    assert [name for name, source in sources.items() if re.search(r"register_\w+\(", source)] == ["capture_block.py"]
     outside = state()
     with pytest.raises(AttnvizError, match="was not called"), attnviz.record(nn.Linear(2, 2)):
         inside = state()
@@ -281,7 +281,7 @@ def test_error_of_ours_is_a_refusal_at_the_end_of_the_block_that_says_where(
     monkeypatch.setattr("attnviz.capture.hooks.torch_functions.kernel_call", crash)
     monkeypatch.setattr("attnviz.capture.hooks.torch_functions.use_call", crash)
     ran, expected = [], model(x)
-    refused = r"could not be read because of a fault in attnviz: IndexError: injected \(test_listening.py:\d+\)"
+    refused = r"could not be read because of a fault in attnviz: IndexError: injected \(test_capture_block.py:\d+\)"
     with pytest.raises(AttnvizError, match=refused) as raised, attnviz.record(model, stop=stop):
         ran.append(model(x))
     assert isinstance(raised.value.__cause__, IndexError)
