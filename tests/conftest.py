@@ -88,6 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (places[item.path], draw.random()))
 
 
+@pytest.hookimpl(optionalhook=True)  # machines with a card may have no xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """A process a core for the whole suite; this one alone where files are named: starting more would take longer."""
     return None if config.args == ["tests"] else 0
