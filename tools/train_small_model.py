@@ -108,7 +108,7 @@ def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HE
     """Returns the model's figures on held-out segments of distinct bytes, each repeated once."""
     ids, known = held_out_repeats(START_TOKEN, texts, segment)
     with torch.no_grad():
-        logits, runs = model.outputs(ids)
+        logits, runs = model.forward_with_runs(ids)
     right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]
     names, visible, tokens = ("previous", "induction"), causal_cells(ids.shape[1]), [numbered(each) for each in ids]
     numbers = [

@@ -52,7 +52,7 @@ def ablation_effects(
     texts = _texts(input, settings, batch)
     refuse_untrained(settings.model)
 
-    read = [reader.own_example() if text is None else reader.read(text) for text in texts]
+    read = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
     first = read[0]
     positions, reasons = _positions(read, selection)
     from attnviz.effects.ablation import ablate

@@ -86,9 +86,9 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
 
     if model in (row.name for row in BUILT_IN):
         return
-    from attnviz.models.huggingface.folder import would_be_fetched
+    from attnviz.models.huggingface.folder import needs_download
 
-    if would_be_fetched(model):
+    if needs_download(model):
         raise AttnvizError(
             f"{origin!r} names the model {model!r}, which is not here; use --model {model} to fetch it once"
         )

@@ -119,7 +119,7 @@ def record_both(
         raise AttnvizError(NOTHING_TO_COMPARE)
     refuse_unused(settings)
     before = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed}))
-    after = SeededReader(settings, like=None if "seed" in changed else before)
+    after = SeededReader(settings, weights_from=None if "seed" in changed else before)
     recording_a = before.record(examples[0], selection, values)
     recording_b = after.record(examples[1], selection, values)
     words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]

@@ -1,4 +1,4 @@
-"""A transformer of this package's attention layers that can return every step of every layer."""
+"""A small transformer of this package's attention modules, which can return every step of every layer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ class LayerRun:
         module: the attention module of the layer.
         tokens: ``(batch, queries, features)``, the input of the layer.
         context: ``(batch, keys, features)``, the source of keys and values.
-        attended: every step of the attention.
+        attention: every step of the attention, with its output.
     """
 
     layer: int
     module: MultiHeadAttention
     tokens: Tensor
     context: Tensor
-    attended: AttentionOutput
+    attention: AttentionOutput
 
     @property
     def result(self) -> Tensor:
         """The input of the next layer, ``(batch, queries, features)``: input plus attention output."""
-        return self.tokens + self.attended.output
+        return self.tokens + self.attention.output
 
 
 class AttentionStack(nn.Module):
@@ -80,8 +80,8 @@ class AttentionStack(nn.Module):
         """
         for number in range(len(self.layers)):
             module = self.layer(number)
-            attended = module(features, visible, context=context)
-            run = LayerRun(number, module, features, features if context is None else context, attended)
+            attention = module(features, visible, context=context)
+            run = LayerRun(number, module, features, features if context is None else context, attention)
             yield run
             features = run.result
 
@@ -101,9 +101,9 @@ class AttentionStack(nn.Module):
             visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask.
             context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
         """
-        return self.outputs(ids, first_position, visible=visible, context_ids=context_ids)[0]
+        return self.forward_with_runs(ids, first_position, visible=visible, context_ids=context_ids)[0]
 
-    def outputs(
+    def forward_with_runs(
         self,
         ids: Tensor,
         first_position: int = 0,
@@ -111,7 +111,7 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[LayerRun]]:
-        """Like ``forward``, but also returns the run of each layer."""
+        """Returns the logits (or features) as ``forward`` does, and the run of each layer; takes the same arguments."""
         context = None if context_ids is None else self.embed(context_ids)
         runs = list(self.runs(self.embed(ids, first_position), visible, context))
         features = runs[-1].result

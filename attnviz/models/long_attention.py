@@ -17,8 +17,8 @@ CUDA_HEAD_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of
 MAX_BAND_QUERIES = 256  # rows whose scores are in memory at once if no kernel returns the log-sum-exp
 
 
-class Attention(NamedTuple):
-    """The output of one attention call, with the factors of its maps.
+class AttentionFactors(NamedTuple):
+    """The output of one attention call, with the factors from which its maps can be computed.
 
     Attributes:
         output: ``(batch, queries, features)``.
@@ -35,8 +35,8 @@ class Attention(NamedTuple):
     values: Tensor
 
 
-def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> Attention:
-    """Computes a module's attention in memory that grows with the tokens; without dropout.
+def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, causal: bool) -> AttentionFactors:
+    """Computes a module's attention, without dropout, in memory that grows linearly with the tokens.
 
     Args:
         module: a module that scores by dot products and normalizes by softmax.
@@ -52,10 +52,10 @@ def attend(module: MultiHeadAttention, tokens: Tensor, context: Tensor | None, c
         module.split_heads(project(features))
         for project, features in ((module.query, tokens), (module.key, context), (module.value, context))
     )
-    mixed, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
+    head_outputs, logsumexp = attention_and_logsumexp(queries, keys, values, scale=module.scale, causal=causal)
     if not logsumexp.isfinite().all():
         raise overflow_error("scores", str(tokens.dtype).removeprefix("torch."))
-    return Attention(module.output(module.join_heads(mixed)), queries, keys, logsumexp, values)
+    return AttentionFactors(module.output(module.join_heads(head_outputs)), queries, keys, logsumexp, values)
 
 
 def attention_and_logsumexp(
@@ -78,26 +78,26 @@ def attention_and_logsumexp(
     width += -width % CUDA_HEAD_MULTIPLE if device.type == "cuda" else 0
     # Kernels need queries, keys and values of one width; features of 0 change neither q·k nor the other outputs.
     padded_queries, padded_keys, padded_values = (
-        functional.pad(each, (0, width - each.shape[-1])) for each in (queries, keys, values)
+        functional.pad(vectors, (0, width - vectors.shape[-1])) for vectors in (queries, keys, values)
     )
     if has_logsumexp_kernel(device):
-        mixed, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
+        outputs, logsumexp = flash_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
     elif _fits_kernel(padded_queries, padded_keys, scale, causal):
-        mixed, logsumexp = fused_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
+        outputs, logsumexp = fused_attention(padded_queries, padded_keys, padded_values, causal=causal, scale=scale)
     else:
-        function = functional.scaled_dot_product_attention
-        mixed = function(padded_queries, padded_keys, padded_values, is_causal=causal, scale=scale)
+        fused_kernel = functional.scaled_dot_product_attention
+        outputs = fused_kernel(padded_queries, padded_keys, padded_values, is_causal=causal, scale=scale)
         logsumexp = _logsumexp(queries, keys, scale, causal)
-    return mixed[..., :value_width], logsumexp
+    return outputs[..., :value_width], logsumexp
 
 
 def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
-    """Returns some heads of a factor, ``(1, heads, ...)``, as a float32 array ``(heads, ...)``."""
+    """Returns the chosen heads of a factor, ``(1, heads, ...)``, as a float32 array ``(heads, ...)``."""
     return np.asarray(factor[0, list(heads)].detach().float().cpu().numpy())
 
 
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
-    """True if CUDA's fused kernels support this call."""
+    """True if CUDA's fused kernels support queries and keys of these shapes, with this scale and mask."""
     square = queries.shape[2] == keys.shape[2]
     return (square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 
@@ -108,7 +108,7 @@ def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Ten
     for start in range(0, queries.shape[2], MAX_BAND_QUERIES):
         scores = queries[:, :, start : start + MAX_BAND_QUERIES] @ keys.mT * scale
         if causal:
-            later = positions[: keys.shape[2]] > positions[start : start + scores.shape[2], None]
-            scores.masked_fill_(later, -torch.inf)
+            future_keys = positions[: keys.shape[2]] > positions[start : start + scores.shape[2], None]
+            scores.masked_fill_(future_keys, -torch.inf)
         bands.append(scores.logsumexp(-1))
     return torch.cat(bands, dim=-1)

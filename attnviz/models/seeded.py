@@ -39,7 +39,8 @@ class SeededReader(Reader):
         settings: shape, mask and seed of the model.
         built_in: see ``Reader``.
         use: see ``Reader``.
-        like: another seeded reader that has run, whose weights are copied wherever their shape is the same.
+        weights_from: another seeded reader that has run, whose weights are copied if they have the same name and shape;
+            ``None`` to draw all weights.
     """
 
     reads = ("text", "context")
@@ -51,16 +52,16 @@ class SeededReader(Reader):
         settings: ModelSettings,
         built_in: Sequence[str] = (),
         use: Use = "maps",
-        like: "SeededReader | None" = None,
+        weights_from: "SeededReader | None" = None,
     ) -> None:
         super().__init__(settings, built_in, use)
-        self.like = like
+        self.weights_from = weights_from
         self.stack: AttentionStack | None = None
 
     @property
     def module(self) -> "AttentionStack":
         """The model that was built for the last run."""
-        assert self.stack is not None, "the module is built for what is read; read an example first"
+        assert self.stack is not None, "the module is built for the example that is read; read an example first"
         return self.stack
 
     def tokenize(self, text: str) -> "Tokens":
@@ -69,8 +70,8 @@ class SeededReader(Reader):
 
         return tokenize(text, self.settings.tokenizer)
 
-    def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the ids as keyword arguments; padding is not masked, as causal queries do not see what comes last."""
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
+        """Returns the ids as keyword arguments; padding needs no mask, as it comes after every causal query."""
         return {"ids": ids}
 
     def read(self, example: Example) -> "Prepared":
@@ -78,8 +79,8 @@ class SeededReader(Reader):
         from attnviz.models.reading.prepared import Prepared
 
         self.refuse_parts(example)
-        batch = self._batch([example])
-        with self._built(batch):
+        batch = self._padded_batch([example])
+        with self._model_for_batch(batch):
             import torch
 
             context = {"context_ids": self.tensor(batch.keys[0].ids[None])} if batch.is_cross else {}
@@ -129,7 +130,7 @@ class SeededReader(Reader):
         batch = pad_texts(queries, keys, self.settings.causal)
         from attnviz.models.stack_maps import computation_of
 
-        with self._built(batch):
+        with self._model_for_batch(batch):
             [run] = islice(self._runs(batch), layer, layer + 1)
             return computation_of(
                 run,
@@ -144,40 +145,47 @@ class SeededReader(Reader):
             )
 
     def _tokens(self, examples: Sequence[Example]) -> "tuple[list[Tokens], list[Tokens]]":
-        """Returns the tokens of the queries and of the keys of each text, with one vocabulary."""
+        """Returns the tokens of each text's queries and keys, whose ids come from one vocabulary of all texts."""
         from attnviz.text.tokens import tokenize
 
         for example in examples:
             self.refuse_parts(example)
         texts = [example.text for example in examples]
         context = [example.context for example in examples[:1] if example.context is not None]
-        among = "\n".join([*texts, *context])
-        queries, memory = (
-            [tokenize(text, self.settings.tokenizer, among) for text in each] for each in (texts, context)
+        all_text = "\n".join([*texts, *context])
+        queries, context_tokens = (
+            [tokenize(text, self.settings.tokenizer, all_text) for text in group] for group in (texts, context)
         )
-        return queries, memory * len(texts) or queries
+        return queries, context_tokens * len(texts) or queries  # without a context the keys are the queries
 
-    def _batch(self, examples: Sequence[Example]) -> PaddedBatch:
+    def _padded_batch(self, examples: Sequence[Example]) -> PaddedBatch:
+        """Returns the tokens of the examples, padded to the longest, with their visible cells."""
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """True if maps are kept as factors: by the settings, or by default if the text is long."""
-        possible = len(queries) == 1 and not self.settings.dropout
-        if self.settings.dense is False and not possible:
+        """True if maps are kept as factors: by the setting ``dense``, or if it is ``None`` for one long text.
+
+        Raises:
+            AttnvizError: if factors are asked for with several texts or with dropout, which factors cannot represent.
+        """
+        can_factor = len(queries) == 1 and not self.settings.dropout
+        if self.settings.dense is False and not can_factor:
             raise AttnvizError(f"{option('dense', False)} needs one text and {option('dropout', 0)}")
         from attnviz.maps.layer_maps import is_long
 
-        chosen = is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
-        return possible and chosen
+        prefers_factors = (
+            is_long(len(queries[0]), len(keys[0])) if self.settings.dense is None else not self.settings.dense
+        )
+        return can_factor and prefers_factors
 
     def _dense_maps(
         self, batch: PaddedBatch, selection: Selection, values: bool
     ) -> "tuple[tuple[LayerMaps, ...], tuple[str, ...]]":
-        """Returns whole maps, one per layer and text, and remarks about them."""
+        """Returns whole maps, one per chosen layer and text, and a remark on padding if the lengths differ."""
         from attnviz.models.stack_maps import dense_maps
 
         layers = self._layers(selection)
-        with self._built(batch):
+        with self._model_for_batch(batch):
             runs = [run for run in islice(self._runs(batch), max(layers) + 1) if run.layer in layers]
             maps = [
                 dense_maps(
@@ -197,17 +205,17 @@ class SeededReader(Reader):
     def _factored_maps(
         self, queries: "Tokens", keys: "Tokens", selection: Selection, values: bool
     ) -> "tuple[LayerMaps, ...]":
-        """Returns factored maps, one per layer."""
+        """Returns the factored maps of one text, one per chosen layer."""
         from attnviz.models.long_attention import attend
         from attnviz.models.stack_maps import factored_maps
 
         self._refuse_length(max(len(queries), len(keys)))
         causal, cross, layers, maps = self.settings.causal, keys is not queries, self._layers(selection), []
-        with self._built_for(int(max(queries.ids.max(), keys.ids.max())) + 1):
-            features, memory = self._embedded([queries], [keys] if cross else None)
+        with self._model_for_vocabulary(int(max(queries.ids.max(), keys.ids.max())) + 1):
+            features, context = self._embeddings([queries], [keys] if cross else None)
             for layer in range(max(layers) + 1):
                 module, heads = self.module.layer(layer), selection.heads_of(layer)
-                call = attend(module, features, memory, causal)
+                call = attend(module, features, context, causal)
                 if layer in layers:
                     maps.append(
                         factored_maps(
@@ -225,47 +233,53 @@ class SeededReader(Reader):
         """Yields the run of each layer over the texts."""
         import torch
 
-        features, memory = self._embedded(batch.queries, batch.keys if batch.is_cross else None)
+        features, context = self._embeddings(batch.queries, batch.keys if batch.is_cross else None)
         visible = torch.from_numpy(batch.visible).to(features.device)[:, None]  # (batch, 1, queries, keys)
-        return self.module.runs(features, visible, memory)
+        return self.module.runs(features, visible, context)
 
-    def _embedded(
+    def _embeddings(
         self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens] | None"
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
         """Returns the embeddings of the queries, ``(batch, queries, features)``, and of the keys if they differ."""
         import torch
 
-        def embedded(texts: "Sequence[Tokens]") -> "torch.Tensor":
+        def embed(texts: "Sequence[Tokens]") -> "torch.Tensor":
             ids = torch.stack([torch.from_numpy(tokens.ids.clip(0)) for tokens in texts])
             return self.module.embed(ids.to(self.device))
 
-        return embedded(queries), None if keys is None else embedded(keys)
+        return embed(queries), None if keys is None else embed(keys)
 
     @contextmanager
-    def _built(self, batch: PaddedBatch) -> Iterator[None]:
-        """Builds the model for these texts; in the block dropout draws from the same seed, and gradients are off."""
-        with self._built_for(batch.vocabulary):
+    def _model_for_batch(self, batch: PaddedBatch) -> Iterator[None]:
+        """Builds the model for the vocabulary of a batch; see ``_model_for_vocabulary``."""
+        with self._model_for_vocabulary(batch.vocabulary):
             yield
 
     @contextmanager
-    def _built_for(self, vocabulary: int) -> Iterator[None]:
+    def _model_for_vocabulary(self, vocabulary: int) -> Iterator[None]:
+        """Builds the model from the seed; in the block dropout draws from the same seed, and gradients are off.
+
+        Torch's random state is restored at the end.
+        """
         import torch
 
         device, dtype = find_device(self.settings.device), getattr(torch, self.settings.dtype)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(self.settings.seed)
             self.stack = build_model(self.settings, vocabulary)
-            if self.like is not None and self.like.stack is not None:
-                copy_weights(self.stack, self.like.stack)
+            if self.weights_from is not None and self.weights_from.stack is not None:
+                copy_weights(self.stack, self.weights_from.stack)
             self.stack.to(device, dtype)
             yield
 
     def _refuse_selection(self, selection: Selection) -> None:
+        """Raises AttnvizError if a selected layer or head does not exist."""
         refuse_missing(selection.chosen_layers, tuple(range(self.settings.num_layers)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(self.settings.num_heads)), "head")
 
     def _refuse_weights(self) -> None:
+        """Raises AttnvizError if the weights need more memory than there is."""
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
         size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
@@ -273,18 +287,18 @@ class SeededReader(Reader):
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
         """Raises AttnvizError if the maps and the mask need more memory than there is."""
-        rows, columns = (max(map(len, each)) for each in (queries, keys))
+        rows, columns = (max(map(len, texts)) for texts in (queries, keys))
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         layer_maps = 3 if self.settings.dropout else 2  # scores, weights, and weights after dropout
-        maps = (MAPS_AT_ONCE + layer_maps * layers) * self.settings.num_heads * 4
-        needed = (maps + MASK_BYTES) * len(queries) * rows * columns
-        many = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
-        what = f"{self.settings.num_heads} heads x {many} tokens"
-        refuse_without_memory(needed, what, "use fewer heads, layers or tokens")
+        map_bytes = (MAPS_AT_ONCE + layer_maps * layers) * self.settings.num_heads * 4
+        needed = (map_bytes + MASK_BYTES) * len(queries) * rows * columns
+        text_sizes = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
+        subject = f"{self.settings.num_heads} heads x {text_sizes} tokens"
+        refuse_without_memory(needed, subject, "use fewer heads, layers or tokens")
 
     def _refuse_length(self, tokens: int) -> None:
-        """Raises AttnvizError if queries and keys of so many tokens need more memory than there is."""
+        """Raises AttnvizError if queries and keys of this many tokens need more memory than there is."""
         head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
         needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
-        what = f"queries and keys of {tokens} tokens"
-        refuse_without_memory(needed, what, "use a shorter text, or fewer or narrower layers")
+        subject = f"queries and keys of {tokens} tokens"
+        refuse_without_memory(needed, subject, "use a shorter text, or fewer or narrower layers")

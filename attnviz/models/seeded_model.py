@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
-    """Draws the embedding and then the layers from torch's current random state."""
+    """Returns a model whose embedding, then layers, are drawn from torch's current random state.
+
+    Args:
+        settings: shape, scale, dropout and initialization of the layers.
+        vocabulary: number of rows of the embedding.
+    """
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
@@ -38,12 +43,12 @@ def build_model(settings: ModelSettings, vocabulary: int) -> "AttentionStack":
     return AttentionStack(embedding, layers)
 
 
-def copy_weights(model: "torch.nn.Module", like: "torch.nn.Module") -> None:
-    """Copies every weight of ``like`` that has the same name and shape into the model."""
-    theirs = like.state_dict()
+def copy_weights(model: "torch.nn.Module", source: "torch.nn.Module") -> None:
+    """Copies every weight of ``source`` into the weight of ``model`` that has the same name and shape."""
+    source_weights = source.state_dict()
     for name, weight in model.state_dict().items():
-        if name in theirs and theirs[name].shape == weight.shape:
-            weight.copy_(theirs[name])
+        if name in source_weights and source_weights[name].shape == weight.shape:
+            weight.copy_(source_weights[name])
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,7 @@ class PaddedBatch:
 
 
 def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
-    """Returns a sentence with the lengths of the texts, if they differ."""
+    """Returns one sentence with the lengths of the texts if they differ, else nothing."""
     lengths = [int((tokens.ids >= 0).sum()) for tokens in batch.queries]
     longest = len(batch.queries[0])
     if min(lengths) == longest:
@@ -81,7 +86,7 @@ def padding_remarks(batch: PaddedBatch) -> tuple[str, ...]:
 
 
 def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> PaddedBatch:
-    """Pads the texts to the longest, and computes the visible cells.
+    """Returns the texts padded to the longest, with their visible cells.
 
     Args:
         queries: the tokens of the queries of each text.
@@ -92,7 +97,7 @@ def pad_texts(queries: "list[Tokens]", keys: "list[Tokens]", causal: bool) -> Pa
 
     from attnviz.attention.mask import Mask
 
-    rows, columns = (max(len(tokens) for tokens in each) for each in (queries, keys))
+    rows, columns = (max(len(tokens) for tokens in texts) for texts in (queries, keys))
     visible = np.stack(
         [
             Mask(causal=causal, padding=np.arange(columns) < len(text_keys)).visible(slice(0, rows), slice(0, columns))

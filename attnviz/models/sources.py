@@ -51,7 +51,7 @@ PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
     "attnviz.models.huggingface.reader:HuggingFaceReader",
     ("context", "attention", "pair", "chat", "generate", "device_map", "dense", "truncate"),
 )
-IMAGES = SourceRow(  # the same, given an image
+IMAGES = SourceRow(  # any other name, if the command was given an image
     "a Hugging Face vision model",
     "attnviz.models.huggingface.image_reader:ImageReader",
     ("device_map", "dense"),
@@ -60,7 +60,7 @@ SOURCES = (*BUILT_IN, PRETRAINED)
 
 
 def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
-    """Opens the model that ``settings.model`` names: a built-in one, or a Hugging Face model by folder or hub name.
+    """Returns the reader of the model that ``settings.model`` names: a built-in one, or one of Hugging Face.
 
     Args:
         settings: settings that build or load the model.
@@ -76,7 +76,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
 
 def reader_class(model: str) -> type[Reader]:
-    """Returns the reader class of a model by its name; its class attributes are known before the model is opened."""
+    """Returns the reader class of a model by its name, whose class attributes are known before the model is opened."""
     return row_of(model).load()
 
 
@@ -93,14 +93,14 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
     """Returns the row of a model by its name and use.
 
     Raises:
-        AttnvizError: if a model of this package is to read an image.
+        AttnvizError: if the use is images and the model is one of this package, which read text only.
     """
-    found = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
+    text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
     if use != "images":
-        return found
-    if found is not PRETRAINED:
+        return text_row
+    if text_row is not PRETRAINED:
         raise AttnvizError(
-            f"{found.title} reads text; give {option('model')} the folder of a vision model for an image"
+            f"{text_row.title} reads text; give {option('model')} the folder of a vision model for an image"
         )
     return IMAGES
 
@@ -111,12 +111,14 @@ def used_settings(model: str) -> tuple[str, ...]:
 
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
-    """Raises AttnvizError if a setting was given that the model does not use; the message names models that do."""
+    """Raises AttnvizError if the model does not use a setting that was changed; the message names models that do."""
     used = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
-    given = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
-    unused = next((name for name in given if name not in used), None)
+    changed = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
+    unused = next((name for name in changed if name not in used), None)
     if unused is not None:
         if row is IMAGES:
             raise AttnvizError(f"{option(unused)} does not apply to images; leave it out")
-        users = or_list(row.title for row in SOURCES if unused in row.settings)
-        raise AttnvizError(f"{option(unused)} does not apply to {option('model', settings.model)}; use it with {users}")
+        models = or_list(row.title for row in SOURCES if unused in row.settings)
+        raise AttnvizError(
+            f"{option(unused)} does not apply to {option('model', settings.model)}; use it with {models}"
+        )

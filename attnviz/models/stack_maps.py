@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnviz.maps.dense import DenseMaps
     from attnviz.maps.factored import FactoredMaps
     from attnviz.models.attention_stack import LayerRun
-    from attnviz.models.long_attention import Attention
+    from attnviz.models.long_attention import AttentionFactors
     from attnviz.models.reading.computation import Computation
     from attnviz.text.tokens import Tokens
 
@@ -49,8 +49,10 @@ def dense_maps(
 
     from attnviz.maps.dense import DenseMaps
 
-    call, chosen = run.attended, heads_of(run.module, heads)
-    scores, weights = (each[item, list(chosen)].detach().float().cpu().numpy() for each in (call.scores, call.weights))
+    call, chosen = run.attention, heads_of(run.module, heads)
+    scores, weights = (
+        batch[item, list(chosen)].detach().float().cpu().numpy() for batch in (call.scores, call.weights)
+    )
     if not np.isfinite(scores).all():
         raise overflow_error(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
     maps = DenseMaps(
@@ -76,7 +78,7 @@ def dense_maps(
 def factored_maps(
     layer: int,
     module: "MultiHeadAttention",
-    call: "Attention",
+    call: "AttentionFactors",
     queries: "Tokens",
     keys: "Tokens",
     heads: Sequence[int] | None = None,
@@ -140,7 +142,7 @@ def computation_of(
     from attnviz.models.attention_stack import array_of
     from attnviz.models.reading.computation import Computation
 
-    call, bias = run.attended, run.module.query.bias
+    call, bias = run.attention, run.module.query.bias
     names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
     steps: dict[str, Any] = {name: array_of(getattr(call, name)[0]) for name in names}
     steps |= {

@@ -67,12 +67,12 @@ class TrainedReader(Reader):
         """Splits a text into tokens, after a start token."""
         return start_tokens(text, self.settings.tokenizer)
 
-    def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the ids as keyword arguments; padding needs no mask, as it comes last and the model is causal."""
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
+        """Returns the ids as keyword arguments; padding needs no mask, as it comes after every causal query."""
         return {"ids": ids}
 
-    def own_example(self) -> Prepared:
-        """Returns the repeats on which the model is tested."""
+    def built_in_example(self) -> Prepared:
+        """Returns the repeated segments on which the model is tested, as an example for commands without a text."""
         from attnviz.models.trained_repeats import held_out_repeats
         from attnviz.text.tokens import Tokens
 
@@ -86,22 +86,25 @@ class TrainedReader(Reader):
         )
 
     def read(self, example: Example) -> Prepared:
-        """Prepares a text; predictions are measured where an earlier copy tells the next token."""
+        """Prepares a text; predictions are measured from the first token whose successor an earlier copy tells.
+
+        Where nothing repeats, they are measured at every token, and a remark says that the model predicts none.
+        """
         prepared = super().read(example)
-        first = first_told(prepared.tokens.ids.tolist())
-        if first is None:
+        start = first_predictable(prepared.tokens.ids.tolist())
+        if start is None:
             remark = "Nothing in this text repeats, and the model continues repeats, so it predicts none of it."
             return replace(prepared, positions_remark=remark)
-        label = prepared.tokens.labels[first]
-        remark = f"Measured from the second “{label}” on (token {first}): before it nothing tells the next token."
-        return replace(prepared, positions=slice(first, None), positions_remark=remark)
+        label = prepared.tokens.labels[start]
+        remark = f"Measured from the second “{label}” on (token {start}): before it nothing tells the next token."
+        return replace(prepared, positions=slice(start, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of a token by its label; in the model's own example, which has no text, that is the label."""
+        """Returns the id of a token by its label; the label is the id in the model's own example, which has no text."""
         return int(label) if not tokens.text and label.isdecimal() else super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns remarks on features of the text that the model was not trained for."""
+        """Returns remarks if the text is longer, or has more different tokens, than the texts of the training."""
         return _remarks(tokens, self.settings.tokenizer)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
@@ -140,6 +143,7 @@ class TrainedReader(Reader):
         return computation_of(layer, tokens, *self._runs(tokens))
 
     def _tokens(self, example: Example) -> "Tokens":
+        """Returns the tokens of the example's text with their groups, after a start token."""
         self.refuse_parts(example)
         return example.with_groups(self.tokenize(example.text))
 
@@ -152,13 +156,13 @@ class TrainedReader(Reader):
             return embedded, list(self.module.runs(embedded))
 
 
-def first_told(ids: Sequence[int]) -> int | None:
-    """Returns the first position whose token and the next one stood side by side before; ``None`` if there is none."""
-    told = set[tuple[int, int]]()
+def first_predictable(ids: Sequence[int]) -> int | None:
+    """Returns the first position whose pair of token and next token occurred before; ``None`` if no pair repeats."""
+    earlier_pairs = set[tuple[int, int]]()
     for position, pair in enumerate(pairwise(ids)):
-        if pair in told:
+        if pair in earlier_pairs:
             return position
-        told.add(pair)
+        earlier_pairs.add(pair)
     return None
 
 
@@ -172,7 +176,7 @@ def load_model() -> "AttentionStack":
 
 
 def build_model() -> "AttentionStack":
-    """Draws embedding, layers and unembedding, in this order, from torch's current random state."""
+    """Returns a model whose embedding, layers and unembedding are drawn, in this order, from torch's random state."""
     from torch import nn
 
     from attnviz.attention.modules import MultiHeadAttention
@@ -186,7 +190,7 @@ def build_model() -> "AttentionStack":
 
 
 def causal_cells(count: int) -> "BoolArray":
-    """Returns the visible cells of a causal mask, ``(queries, keys)``."""
+    """Returns the visible cells of a causal mask over ``count`` tokens, ``(queries, keys)``."""
     from attnviz.attention.mask import Mask
 
     return Mask(causal=True).visible(slice(0, count), slice(0, count))
@@ -206,14 +210,14 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
     from attnviz.models import stack_maps
     from attnviz.models.attention_stack import array_of
 
-    run, earlier = runs[layer], runs[:layer]
+    run, earlier_runs = runs[layer], runs[:layer]
     with torch.no_grad():
         contributions = {"embedding": embedded}
-        for each in earlier:
-            contributions |= head_outputs(each)
+        for earlier_run in earlier_runs:
+            contributions |= head_outputs(earlier_run)
         split, key = run.module.split_heads, run.module.key
         parts = {name: array_of(split(key(part))[0]) for name, part in contributions.items()}
-        moved = trained_value_norms(run)
+        norms = trained_value_norms(run)
     features = array_of(torch.stack(list(contributions.values())).sum(0)[0])
     return stack_maps.computation_of(
         run,
@@ -230,11 +234,11 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
         positions=True,
         parts=parts if layer else {},
         earlier={
-            f"head {each.layer}.{head}": array_of(each.attended.weights[0])[head]
-            for each in earlier
+            f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
+            for earlier_run in earlier_runs
             for head in range(NUM_HEADS)
         },
-        value_norms=moved,
+        value_norms=norms,
     )
 
 
@@ -245,8 +249,8 @@ def trained_value_norms(run: "LayerRun") -> "FloatArray":
     from attnviz.models.attention_stack import array_of
 
     weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
-    by_head = zip(run.attended.values[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
-    return array_of(torch.stack([(values @ part.T).norm(dim=-1) for values, part in by_head]))
+    heads = zip(run.attention.values[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
+    return array_of(torch.stack([(values @ part.T).norm(dim=-1) for values, part in heads]))
 
 
 def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
@@ -262,8 +266,8 @@ def accuracy_without(sets: Sequence[str]) -> tuple[float, list[float]]:
 def head_outputs(run: "LayerRun") -> "dict[str, torch.Tensor]":
     """Returns the output of each head of a layer by name, ``(1, tokens, features)``."""
     weight = run.module.output.get_parameter("weight")  # (features, heads * value features)
-    by_head = zip(run.attended.context[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
-    return {f"head {run.layer}.{head}": (mixed @ part.T)[None] for head, (mixed, part) in enumerate(by_head)}
+    heads = zip(run.attention.context[0], weight.chunk(NUM_HEADS, dim=1), strict=True)
+    return {f"head {run.layer}.{head}": (context @ part.T)[None] for head, (context, part) in enumerate(heads)}
 
 
 def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
@@ -276,13 +280,13 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
     shortest, longest = (math.log10(period) for period in PERIOD_RANGE)
     periods = torch.logspace(shortest, longest, POSITION_FEATURES // 2, dtype=torch.float64)
     angles = torch.arange(first, first + count)[:, None] * (2 * math.pi / periods)
-    encoded = torch.zeros(count, EMBED_DIM)
-    encoded[:, :POSITION_FEATURES] = torch.cat([angles.sin(), angles.cos()], dim=1)
-    return encoded
+    vectors = torch.zeros(count, EMBED_DIM)
+    vectors[:, :POSITION_FEATURES] = torch.cat([angles.sin(), angles.cos()], dim=1)
+    return vectors
 
 
 def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
-    """Splits a text into tokens after a start token; the ids of bytes are their values, other ids count new tokens.
+    """Returns the start token and the tokens of a text; the id of a byte is its value, other ids number new tokens.
 
     Ids in the order of first appearance make sure that later text changes no id, and so no weight, of earlier text.
     """
@@ -291,7 +295,7 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
     from attnviz.text.tokens import Tokens, tokenize
 
     tokens = tokenize(text, tokenizer)
-    ids = tokens.ids if tokenizer == "byte" else _by_first_appearance(tokens.ids) % START_TOKEN
+    ids = tokens.ids if tokenizer == "byte" else _renumbered(tokens.ids) % START_TOKEN
     return Tokens.of_text(
         text=text,
         labels=("<s>", *tokens.labels),
@@ -302,27 +306,29 @@ def start_tokens(text: str, tokenizer: str = "word") -> "Tokens":
     )
 
 
-def _by_first_appearance(ids: "IntArray") -> "IntArray":
-    """Renumbers ids in the order of their first appearance: the first id becomes 0, the next different one 1, …."""
+def _renumbered(ids: "IntArray") -> "IntArray":
+    """Returns ids renumbered by first appearance: the first id becomes 0, the next different one 1, …."""
     import numpy as np
 
-    _, firsts, places = np.unique(ids, return_index=True, return_inverse=True)
-    ranks: IntArray = np.argsort(np.argsort(firsts))[places]
+    _, first_places, places = np.unique(ids, return_index=True, return_inverse=True)
+    ranks: IntArray = np.argsort(np.argsort(first_places))[places]
     return ranks
 
 
 def refuse_memory(count: int) -> None:
-    """Raises AttnvizError if the maps of so many tokens do not fit into memory."""
+    """Raises AttnvizError if the maps of a text of ``count`` tokens do not fit into memory."""
     needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
     refuse_without_memory(needed, f"a text of {count} tokens", "use a shorter text")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:
-    """Returns remarks on features of the text that the model was not trained for."""
+    """Returns remarks if the text is longer, or has more different tokens, than the texts of the training."""
     remarks = []
     if len(tokens) > TRAINED_TOKENS + 1:
         remarks.append(f"{len(tokens)} tokens: the model was trained on {TRAINED_TOKENS}, so it attends less sharply.")
-    different = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
-    if different > START_TOKEN:
-        remarks.append(f"{different} different tokens: the model has {START_TOKEN} ids, so some tokens share one.")
+    different_tokens = 0 if tokenizer == "byte" else len(set(tokens.labels)) - 1
+    if different_tokens > START_TOKEN:
+        remarks.append(
+            f"{different_tokens} different tokens: the model has {START_TOKEN} ids, so some tokens share one."
+        )
     return tuple(remarks)

@@ -7,17 +7,21 @@ HELD_OUT_SEED = 10**6
 HELD_OUT_TEXTS, HELD_OUT_TOKENS = 64, 64
 
 
-def held_out_repeats(start: int, texts: int = HELD_OUT_TEXTS, segment: int = HELD_OUT_TOKENS) -> tuple[Tensor, slice]:
+def held_out_repeats(
+    start_token: int, text_count: int = HELD_OUT_TEXTS, segment_length: int = HELD_OUT_TOKENS
+) -> tuple[Tensor, slice]:
     """Returns texts that repeat a segment of different bytes after the start token, with their predictable positions.
 
     Args:
-        start: id of the start token.
-        texts: number of texts.
-        segment: number of bytes of a segment.
+        start_token: id of the start token.
+        text_count: number of texts.
+        segment_length: number of bytes of a segment.
 
     Returns:
         Ids, ``(texts, 2 * segment + 1)``, and the positions in the second half whose next byte follows from the first.
     """
     random = torch.Generator().manual_seed(HELD_OUT_SEED)
-    segments = torch.rand(texts, 256, generator=random).argsort(-1)[:, :segment]
-    return torch.cat([torch.full((texts, 1), start), segments, segments], dim=1), slice(segment + 1, 2 * segment)
+    segments = torch.rand(text_count, 256, generator=random).argsort(-1)[:, :segment_length]
+    return torch.cat([torch.full((text_count, 1), start_token), segments, segments], dim=1), slice(
+        segment_length + 1, 2 * segment_length
+    )

@@ -20,7 +20,7 @@ class ValueNorms(TypedDict):
 def checked_value_norms(
     module: "MultiHeadAttention", call: "AttentionOutput", heads: Sequence[int], item: int
 ) -> ValueNorms:
-    """Computes the value norms of one text, and how far weights @ values is from the module's output.
+    """Returns the value norms of one text, and the largest error of an output recomputed from weights and values.
 
     Args:
         module: the module that made the call.
@@ -31,15 +31,15 @@ def checked_value_norms(
     import torch
 
     with torch.no_grad():
-        total = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
-        worst = float((total - call.output)[item].abs().max())
-    return ValueNorms(moved=value_norms(module, call.values, heads, item), moved_fidelity=worst)
+        recomputed = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
+        largest_error = float((recomputed - call.output)[item].abs().max())
+    return ValueNorms(moved=value_norms(module, call.values, heads, item), moved_fidelity=largest_error)
 
 
 def value_norms(
     module: "MultiHeadAttention", values: "torch.Tensor", heads: Sequence[int], item: int = 0
 ) -> "FloatArray":
-    """Computes ‖f(x)‖ of each key of one text, ``(heads, keys)``.
+    """Returns ‖f(x)‖, the norm of each key's value after the output projection, for one text: ``(heads, keys)``.
 
     Args:
         module: the module with the output projection.
@@ -53,7 +53,7 @@ def value_norms(
 
     with torch.no_grad():
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
-        parts = weight.T.reshape(module.num_heads, -1, len(weight))
+        head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
         chosen = values[item : item + 1, list(heads)].float()
-        norms: FloatArray = norms_after(chosen, parts[list(heads)])[0].cpu().numpy()
+        norms: FloatArray = norms_after(chosen, head_projections[list(heads)])[0].cpu().numpy()
     return norms

@@ -35,8 +35,8 @@ class RandomTexts(Reader):
     def tokenize(self, text: str) -> Tokens:
         return tokenize(text, among=self.among)
 
-    def inputs_of(self, ids: Tensor, real: Tensor | None = None) -> dict[str, Any]:
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids) if real is None else real}
+    def inputs_of(self, ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Any]:
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids) if attention_mask is None else attention_mask}
 
 
 class OwnMasks(nn.Module):

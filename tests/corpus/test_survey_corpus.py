@@ -50,11 +50,11 @@ class Mortal(RandomTexts):
         super().__init__(MODELS["gpt2"])
         self.left = left
 
-    def inputs_of(self, ids: Tensor, real: Tensor | None = None) -> dict[str, Any]:
+    def inputs_of(self, ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Any]:
         if not self.left:
             raise Killed
         self.left -= 1
-        return super().inputs_of(ids, real)
+        return super().inputs_of(ids, attention_mask)
 
 
 @pytest.mark.parametrize("batches_done", [0, 1, 7, 13])

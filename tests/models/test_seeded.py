@@ -94,7 +94,7 @@ def test_it_is_called_untrained() -> None:
 def test_weights_are_shared_where_shapes_agree_though_the_vocabulary_differs() -> None:
     before = SeededReader(SETTINGS)
     before.record(Example("a b c"), Selection())
-    after = SeededReader(SETTINGS, like=before)
+    after = SeededReader(SETTINGS, weights_from=before)
     after.record(Example("a a b"), Selection())
     theirs, ours = before.module.state_dict(), after.module.state_dict()
     assert theirs["embedding.weight"].shape != ours["embedding.weight"].shape

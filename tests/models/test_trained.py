@@ -23,7 +23,7 @@ from attnviz.models.trained import (
     NUM_LAYERS,
     TrainedReader,
     encode_positions,
-    first_told,
+    first_predictable,
     start_tokens,
 )
 from attnviz.text.samples import read_sample, samples
@@ -214,4 +214,4 @@ def test_queries_that_are_chosen_are_measured_without_another_reason(capsys: pyt
 
 @pytest.mark.parametrize(("ids", "first"), [([9, 1, 2, 1, 2], 3), ([9, 1, 2, 1, 3], None), ([9], None), ([5, 5, 5], 1)])
 def test_first_told_token_is_that_of_a_pair_which_stood_before(ids: list[int], first: int | None) -> None:
-    assert first_told(ids) == first
+    assert first_predictable(ids) == first

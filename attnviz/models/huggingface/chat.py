@@ -1,8 +1,8 @@
 """Puts a conversation into a model's chat template, and finds the turn of every character that the template wrote.
 
-The template runs a second time over messages in which each character is replaced by a code of its own. Where a code
+The template runs a second time over messages in which each character is replaced by a private code. Where a code
 comes out, the template wrote that character of that message, whatever it trims, moves, repeats or escapes, and even
-if two messages are equal or a message holds the template's own signs. All else is the template's own.
+if two messages are equal or a message holds signs of the template. All other characters belong to the template.
 """
 
 import html
@@ -26,17 +26,17 @@ from attnviz.text.tokens import Tokens
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-PRIVATE = (0xF0000, 0x100000)  # the planes of Unicode for private use; no text has characters from them
-PLANE = 0xFFFE  # characters of a plane
-CODES = len(PRIVATE) * PLANE
-KEPT = re.compile(r"\s+|</?think>|</?tool_response>")  # templates search a message for these, or strip them
+PRIVATE_PLANES = (0xF0000, 0x100000)  # of Unicode; no text has characters from them
+PLANE_SIZE = 0xFFFE  # characters of a plane
+CODE_COUNT = len(PRIVATE_PLANES) * PLANE_SIZE
+UNCODED = re.compile(r"\s+|</?think>|</?tool_response>")  # templates search a message for these, or strip them
 
 
 @dataclass(eq=False)
-class _Coder:
+class _CharacterCoder:
     """Replaces the characters of messages by codes, and remembers the turn and the character of each.
 
-    More characters than codes are coded in a circle; the order of the messages then tells them apart.
+    If there are more characters than codes, codes are used again from the first; the order tells them apart.
     """
 
     labels: list[str] = field(default_factory=list)
@@ -44,41 +44,42 @@ class _Coder:
     characters: list[str] = field(default_factory=list)
 
     def __call__(self, label: str, text: str) -> str:
-        """Returns the text with each character coded that templates do not search for."""
+        """Returns the text with codes for its characters, except those that templates search for or strip."""
         if not text.strip():
             return text
         if label not in self.labels:
             self.labels.append(label)
         turn, coded, end = self.labels.index(label), [], 0
-        for kept in KEPT.finditer(text):
-            coded += [self._code(turn, each) for each in text[end : kept.start()]] + [kept.group()]
-            end = kept.end()
-        return "".join(coded + [self._code(turn, each) for each in text[end:]])
+        for uncoded in UNCODED.finditer(text):
+            coded += [self._code(turn, character) for character in text[end : uncoded.start()]] + [uncoded.group()]
+            end = uncoded.end()
+        return "".join(coded + [self._code(turn, character) for character in text[end:]])
 
     def _code(self, turn: int, character: str) -> str:
-        plane, place = divmod(len(self.turns) % CODES, PLANE)
+        """Remembers a character with its turn, and returns its code."""
+        plane, index = divmod(len(self.turns) % CODE_COUNT, PLANE_SIZE)
         self.turns.append(turn)
         self.characters.append(character)
-        return chr(PRIVATE[plane] + place)
+        return chr(PRIVATE_PLANES[plane] + index)
 
-    def number(self, sign: str, expected: int) -> int | None:
-        """Returns the number of the coded character that is nearest to the expected one; ``None`` if it is no code."""
-        plane, place = divmod(ord(sign) - PRIVATE[0], 0x10000)
-        if plane not in (0, 1) or place >= PLANE:
+    def number(self, code_character: str, expected: int) -> int | None:
+        """Returns the number nearest to ``expected`` that a code stands for; ``None`` if the character is no code."""
+        plane, index = divmod(ord(code_character) - PRIVATE_PLANES[0], 0x10000)
+        if plane not in (0, 1) or index >= PLANE_SIZE:
             return None
-        code = plane * PLANE + place
-        number = code + CODES * max(0, round((expected - code) / CODES))
+        code = plane * PLANE_SIZE + index
+        number = code + CODE_COUNT * max(0, round((expected - code) / CODE_COUNT))
         return number if number < len(self.turns) else None
 
 
 @dataclass(frozen=True, eq=False)
-class Rendered:
-    """What a chat template wrote.
+class RenderedChat:
+    """The text that a chat template wrote for a conversation, with the turn of each character.
 
     Attributes:
         text: the text that the model reads.
         labels: the labels of the turns.
-        turns: ``(characters,)``, the turn of each character; -1 for the template's own.
+        turns: ``(characters,)``, the turn of each character; -1 for characters of the template.
     """
 
     text: str
@@ -92,16 +93,16 @@ class Rendered:
         return tuple(label for number, label in enumerate(self.labels) if number not in written)
 
     def groups(self, tokens: Tokens) -> Groups:
-        """Returns the turn of each token: that of its first character that belongs to one; -1 for the template's."""
-        owned = np.flatnonzero(self.turns >= 0)
+        """Returns the turn of each token, which is that of its first character in a turn; -1 for no turn."""
+        turn_characters = np.flatnonzero(self.turns >= 0)
         starts, stops = tokens.offsets.T
-        first = np.searchsorted(owned, starts)
-        place = np.append(owned, len(self.turns))[first]
-        return Groups(np.where(place < stops, np.append(self.turns, -1)[place], -1), self.labels)
+        next_turn_character = np.searchsorted(turn_characters, starts)
+        first_characters = np.append(turn_characters, len(self.turns))[next_turn_character]
+        return Groups(np.where(first_characters < stops, np.append(self.turns, -1)[first_characters], -1), self.labels)
 
 
-def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, answers: bool) -> Rendered:
-    """Returns what the model's chat template writes for a conversation.
+def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, answers: bool) -> RenderedChat:
+    """Returns the text that the model's chat template writes for a conversation, with its turns.
 
     Args:
         tokenizer: the model's tokenizer.
@@ -115,36 +116,39 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, ans
         raise AttnvizError(
             f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
         )
-    coder, prompt = _Coder(), answers and not conversation.is_answered
-    plain, coded = conversation.changed(_unchanged), conversation.changed(coder)
+    coder, begins_answer = _CharacterCoder(), answers and not conversation.is_answered
+    messages, coded_messages = conversation.changed(_unchanged), conversation.changed(coder)
 
-    def written() -> str:
-        text = _written(tokenizer, *plain, prompt)
+    def template_outputs() -> str:
+        text = _apply_template(tokenizer, *messages, begins_answer)
         try:
-            return json.dumps([text, _written(tokenizer, *coded, prompt)])
-        except Exception:  # a template may refuse what is not written in letters
+            return json.dumps([text, _apply_template(tokenizer, *coded_messages, begins_answer)])
+        except Exception:  # a template may refuse codes, which are no letters
             return json.dumps([text, ""])
 
-    text, signs = json.loads(run_bounded(written, "the model's chat template"))
-    turns = _turns_of(text, signs, coder)
-    return Rendered(text, tuple(coder.labels), _searched(text, conversation, coder) if turns is None else turns)
+    text, coded_text = json.loads(run_bounded(template_outputs, "the model's chat template"))
+    turns = _turns_of(text, coded_text, coder)
+    return RenderedChat(
+        text, tuple(coder.labels), _turns_by_search(text, conversation, coder) if turns is None else turns
+    )
 
 
-def chat_remarks(rendered: Rendered, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
+def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
     """Returns remarks on turns that the template left out, and on messages that hold special tokens of the model."""
     remarks = []
     if rendered.missing:
         remarks.append(f"The chat template left out: {', '.join(rendered.missing)}.")
-    for sign in sorted({str(each) for each in tokenizer.all_special_tokens}, key=len, reverse=True):
-        turns = {int(rendered.turns[each.start()]) for each in re.finditer(re.escape(sign), rendered.text)} - {-1}
+    for token in sorted({str(token) for token in tokenizer.all_special_tokens}, key=len, reverse=True):
+        matches = re.finditer(re.escape(token), rendered.text)
+        turns = {int(rendered.turns[match.start()]) for match in matches} - {-1}
         if turns:
-            named = ", ".join(rendered.labels[turn] for turn in sorted(turns))
-            remarks.append(f"Written in {named}: {sign!r}, which the tokenizer reads as its special token.")
+            labels = ", ".join(rendered.labels[turn] for turn in sorted(turns))
+            remarks.append(f"Written in {labels}: {token!r}, which the tokenizer reads as its special token.")
     return tuple(remarks)
 
 
 def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> tuple[Tokens, tuple[str, ...]]:
-    """Returns the tokens of a text, or of a conversation with its turns as groups, and remarks on a conversation.
+    """Returns the tokens of a text, or of a conversation with its turns as groups; with remarks on a conversation.
 
     Raises:
         AttnvizError: if there are no tokens, or the model has no chat template.
@@ -155,78 +159,81 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     rendered = render(tokenizer, conversation, answers=True)
     tokens = tokenize_text(tokenizer, rendered.text, example.pair, chat=True)
     if example.passages:
-        tokens = example.with_groups(tokens, _start_of(rendered, example.text))
+        tokens = example.with_groups(tokens, _message_start(rendered, example.text))
     return replace(tokens, groups={**tokens.groups, TURNS: rendered.groups(tokens)}), chat_remarks(rendered, tokenizer)
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
-    """Returns the tokens with those after the first ``count``, which the model generated, as the last turn or passage.
+    """Returns the tokens with the generated ones, which follow the first ``count``, as the last turn or passage.
 
-    Tokens of a text without turns or passages stay as they are.
+    Tokens of a text without turns or passages are returned unchanged.
     """
     answers = {} if example.conversation is None else {TURNS: example.conversation.answer}
     answers |= {PASSAGES: ANSWER} if example.passages else {}
-    answered = {}
+    answer_groups = {}
     for name, label in answers.items():
         groups = tokens.groups[name]
         numbers = np.where(np.arange(len(tokens)) < count, groups.numbers, len(groups.labels))
-        answered[name] = Groups(numbers, (*groups.labels, label))
-    return replace(tokens, groups={**tokens.groups, **answered})
+        answer_groups[name] = Groups(numbers, (*groups.labels, label))
+    return replace(tokens, groups={**tokens.groups, **answer_groups})
 
 
-def _start_of(rendered: Rendered, text: str) -> int:
-    """Returns the character at which the only message begins in what the template wrote.
+def _message_start(rendered: RenderedChat, text: str) -> int:
+    """Returns the index of the character at which the only message begins in the rendered text.
 
     Raises:
-        AttnvizError: if the template changes the message, so that its passages are not known.
+        AttnvizError: if the template changes the message, so that its passages cannot be found.
     """
-    written, leading = text.strip(), len(text) - len(text.lstrip())
+    message, leading_spaces = text.strip(), len(text) - len(text.lstrip())
     start = int(np.argmax(rendered.turns >= 0))
-    if not rendered.text.startswith(written, start):
+    if not rendered.text.startswith(message, start):
         raise AttnvizError(
             f"the chat template changes the passages, so that their places are not known; leave {option('chat')} out"
         )
-    return start - leading
+    return start - leading_spaces
 
 
 def _unchanged(label: str, text: str) -> str:
+    """Returns a message's text without a change, for ``Conversation.changed``."""
     return text
 
 
-def _written(tokenizer: "PreTrainedTokenizerBase", messages: Any, tools: Any, prompt: bool) -> str:
+def _apply_template(tokenizer: "PreTrainedTokenizerBase", messages: Any, tools: Any, prompt: bool) -> str:
+    """Returns the text that the chat template writes; with ``prompt`` it also begins the model's answer."""
     return str(
         tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, add_generation_prompt=prompt)
     )
 
 
-def _turns_of(text: str, signs: str, coder: _Coder) -> IntArray | None:
+def _turns_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
     """Returns the turn of each character; ``None`` if the template treats codes differently from the messages.
 
     Args:
-        text: what the template wrote for the messages.
-        signs: what it wrote for coded messages.
-        coder: the codes.
+        text: the text that the template wrote for the messages.
+        coded_text: the text that it wrote for the coded messages.
+        coder: the coder of those messages.
     """
-    for forms in (_plain_form, _escaped_forms):
+    for forms_of in (_plain_form, _escaped_forms):
         turns = np.full(len(text), -1, dtype=np.int64)
-        place = expected = 0
-        for sign in signs:
-            number = coder.number(sign, expected)
-            written = [sign] if number is None else forms(coder.characters[number])
-            found = next((form for form in written if text.startswith(form, place)), None)
-            if found is None:
+        position = expected = 0
+        for character in coded_text:
+            number = coder.number(character, expected)
+            forms = [character] if number is None else forms_of(coder.characters[number])
+            match = next((form for form in forms if text.startswith(form, position)), None)
+            if match is None:
                 break
             if number is not None:
-                turns[place : place + len(found)] = coder.turns[number]
+                turns[position : position + len(match)] = coder.turns[number]
                 expected = number + 1
-            place += len(found)
+            position += len(match)
         else:
-            if place == len(text) and place:
+            if position == len(text) and position:
                 return _without_gaps(turns)
     return None
 
 
 def _plain_form(character: str) -> list[str]:
+    """Returns the only form of a character in a template that escapes nothing: the character itself."""
     return [character]
 
 
@@ -238,28 +245,32 @@ def _escaped_forms(character: str) -> list[str]:
 
 
 def _without_gaps(turns: IntArray) -> IntArray:
-    """Fills what lies between two characters of one turn: its spaces, and what a template writes around arguments."""
-    owned = np.flatnonzero(turns >= 0)
-    if not len(owned):
+    """Returns the turns with gaps between two characters of one turn filled: its spaces, and text around arguments."""
+    known = np.flatnonzero(turns >= 0)
+    if not len(known):
         return turns
-    last = owned[np.maximum(np.searchsorted(owned, np.arange(len(turns)), side="right") - 1, 0)]
-    after = owned[np.minimum(np.searchsorted(owned, np.arange(len(turns))), len(owned) - 1)]
-    inside = (last <= np.arange(len(turns))) & (after >= np.arange(len(turns))) & (turns[last] == turns[after])
-    return np.where(inside, turns[last], turns)
+    previous = known[np.maximum(np.searchsorted(known, np.arange(len(turns)), side="right") - 1, 0)]
+    following = known[np.minimum(np.searchsorted(known, np.arange(len(turns))), len(known) - 1)]
+    inside = (
+        (previous <= np.arange(len(turns)))
+        & (following >= np.arange(len(turns)))
+        & (turns[previous] == turns[following])
+    )
+    return np.where(inside, turns[previous], turns)
 
 
-def _searched(text: str, conversation: Conversation, coder: _Coder) -> IntArray:
-    """Returns the turn of each character by searching for each message after the one before.
+def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
+    """Returns the turn of each character by a search for each message, which begins after the previous message.
 
-    This is for templates that treat codes differently from letters, such as one that writes all in lower case.
+    It is needed if the template treats codes differently from letters, such as one that writes all in lower case.
     """
-    turns, place = np.full(len(text), -1, dtype=np.int64), 0
-    for label, words in conversation.turns().items():
-        escaped = (json.dumps(words.strip(), ensure_ascii=ascii)[1:-1] for ascii in (False, True))
-        for form in dict.fromkeys((words.strip(), *escaped)):
-            found = re.compile(re.escape(form), re.IGNORECASE).search(text, place)
-            if found is not None:
-                turns[found.start() : found.end()] = coder.labels.index(label)
-                place = found.end()
+    turns, position = np.full(len(text), -1, dtype=np.int64), 0
+    for label, message in conversation.turns().items():
+        escaped = (json.dumps(message.strip(), ensure_ascii=ascii)[1:-1] for ascii in (False, True))
+        for form in dict.fromkeys((message.strip(), *escaped)):
+            match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
+            if match is not None:
+                turns[match.start() : match.end()] = coder.labels.index(label)
+                position = match.end()
                 break
     return turns

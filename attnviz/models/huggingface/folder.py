@@ -35,7 +35,7 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) ->
 
     Args:
         name: the folder, or the model's name on the hub.
-        built_in: names of the models of this package, for messages.
+        built_in: names of this package's models, which a refusal lists.
         images: true for a model that reads images, which needs an image processor and no tokenizer.
 
     Raises:
@@ -57,15 +57,15 @@ def find_model(name: str, built_in: Sequence[str] = (), images: bool = False) ->
     return path
 
 
-def would_be_fetched(name: str) -> bool:
-    """True if the model would be downloaded: it is no local folder, and not complete in the hub's cache."""
+def needs_download(name: str) -> bool:
+    """True if the model must be downloaded: it is a hub name, and not complete in the hub's cache."""
     if Path(name).expanduser().is_dir() or not HUB_NAME.fullmatch(name):
         return False
     refuse_missing_library("transformers")
     from attnviz.models.huggingface.hub import cached_model
 
     cached = cached_model(name)
-    return cached is None or not _is_whole(cached)
+    return cached is None or not _is_complete(cached)
 
 
 def _from_hub(name: str, images: bool = False) -> Path:
@@ -73,9 +73,9 @@ def _from_hub(name: str, images: bool = False) -> Path:
     from attnviz.models.huggingface.hub import cached_model, download_model
 
     cached = cached_model(name)
-    if cached is not None and _is_whole(cached, images):
+    if cached is not None and _is_complete(cached, images):
         return cached
-    return download_model(name, refuse_without_weights, in_part=cached is not None)
+    return download_model(name, refuse_without_weights, is_incomplete=cached is not None)
 
 
 def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:
-    """Raises AttnvizError if none of these files holds weights that are safe to open."""
+    """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one."""
     if any(fnmatch(file, "*.safetensors") for file in files):
         return
     pickled = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
@@ -142,19 +142,19 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
     raise AttnvizError(f"{name!r} has no weights; give a folder with model.safetensors")
 
 
-def _is_whole(folder: Path, images: bool = False) -> bool:
-    """True if a folder is complete: configuration, tokenizer (image processor), and each file of weights it names."""
-    names = {file for index in folder.glob("*.safetensors.index.json") for file in _indexed(index)}
-    weights = all((folder / name).is_file() for name in names) and any(folder.glob("*.safetensors"))
+def _is_complete(folder: Path, images: bool = False) -> bool:
+    """True if a folder has its configuration, its tokenizer or image processor, and all weight files that it names."""
+    weight_files = {file for index in folder.glob("*.safetensors.index.json") for file in _weight_files(index)}
+    has_weights = all((folder / name).is_file() for name in weight_files) and any(folder.glob("*.safetensors"))
     return (
-        weights
+        has_weights
         and (folder / "config.json").is_file()
         and ((folder / PROCESSOR).is_file() if images else _has_tokenizer(folder))
     )
 
 
-def _indexed(index: Path) -> set[str]:
-    """Returns the files of weights that an index names; none if it is unreadable, which loading then reports."""
+def _weight_files(index: Path) -> set[str]:
+    """Returns the weight files that an index names; no files if the index is unreadable, which loading then reports."""
     try:
         return {name for name in read_json(index)["weight_map"].values() if isinstance(name, str)}
     except (AttnvizError, KeyError, TypeError, AttributeError):
@@ -162,25 +162,26 @@ def _indexed(index: Path) -> set[str]:
 
 
 def _has_tokenizer(folder: Path) -> bool:
+    """True if the folder has a vocabulary file, or a tokenizer that needs none."""
     vocabulary = any(next(folder.glob(kind), None) is not None for kind in VOCABULARIES)
     return vocabulary or _needs_no_vocabulary(folder)
 
 
 def refuse_absent(folder: Path, selection: Selection) -> None:
-    """Raises AttnvizError for a layer or head above every count of the configuration, before the model is loaded."""
+    """Raises AttnvizError if a selected layer or head is above every count in the configuration; loads no model."""
     config = _config(folder, str(folder))
     heads = selection.heads if selection.pairs is None else tuple(head for _, head in selection.pairs)
-    for names, chosen, what in (
+    for setting_names, numbers, noun in (
         (LAYER_COUNTS, selection.chosen_layers, "layer"),
         (HEAD_COUNTS, heads, "head"),
     ):
-        counts = list(_values(config, names))
+        counts = list(_values(config, setting_names))
         if counts and all(isinstance(count, int) for count in counts):
-            refuse_missing(chosen, range(max(counts)), what)
+            refuse_missing(numbers, range(max(counts)), noun)
 
 
 def describe_name(name: str) -> str:
-    """Returns a model's name for captions: its hub name or folder, with the parent of a folder such as ``model``."""
+    """Returns a model's name for captions: its hub name or folder, with the parent of a folder called ``model``."""
     if not Path(name).expanduser().is_dir():
         return name
     folder = Path(name).expanduser().resolve()
@@ -194,6 +195,11 @@ def refuse_missing_library(library: str) -> None:
 
 
 def _config(folder: Path, name: str) -> dict[str, Any]:
+    """Returns the configuration of a model's folder.
+
+    Raises:
+        AttnvizError: if there is none, or it names no type of model.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise AttnvizError(f"{name!r} has no config.json; give the folder of a Hugging Face model")
@@ -204,7 +210,7 @@ def _config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _needs_no_vocabulary(folder: Path) -> bool:
-    """True if the folder's tokenizer reads bytes or characters, so that it has no vocabulary file."""
+    """True if the folder's tokenizer reads bytes or characters, so that it needs no vocabulary file."""
     path = folder / "tokenizer_config.json"
     return path.is_file() and bool(WITHOUT_VOCABULARY.search(read_text(path)))
 

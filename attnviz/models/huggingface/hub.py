@@ -29,33 +29,36 @@ def cached_model(name: str) -> Path | None:
         return None
 
 
-def download_model(name: str, check: FileCheck, in_part: bool = False) -> Path:
+def download_model(name: str, check: FileCheck, is_incomplete: bool = False) -> Path:
     """Downloads a model, except for files in the cache, and returns its folder.
 
     Args:
         name: the model's name on the hub.
         check: called with the names of the model's files before the download; raises AttnvizError to refuse them.
-        in_part: true if a part of the model is in the cache, for the message.
+        is_incomplete: true if a part of the model is in the cache, which the message then says.
 
     Raises:
         AttnvizError: if the hub does not know the model or denies access, or the connection fails; within two seconds
             if there is no network.
     """
     if not _is_online():
-        here = "incomplete in the hub's cache" if in_part else "neither a folder here nor in the hub's cache"
+        reason = "incomplete in the hub's cache" if is_incomplete else "neither a folder here nor in the hub's cache"
         raise AttnvizError(
-            f"no model {name!r} here: it is {here}, and the hub is out of reach; give a folder or a cached model"
+            f"no model {name!r} here: it is {reason}, and the hub is out of reach; give a folder or a cached model"
         )
-    with _quiet_where_piped(), _refusals(name):
+    with _quiet_client(), _refusals(name):
         return _download(name, check)
 
 
 def _download(name: str, check: FileCheck) -> Path:
-    """Downloads each file in this thread, so that an interrupt ends it at once; weights come last."""
+    """Downloads the model's files, weights last, and returns their folder.
+
+    Files are downloaded in this thread, so that an interrupt ends the download at once.
+    """
     from huggingface_hub import hf_hub_download, model_info
 
-    listed = [file.rfilename for file in model_info(name).siblings or ()]
-    files = [file for file in listed if "/" not in file]
+    all_files = [file.rfilename for file in model_info(name).siblings or ()]
+    files = [file for file in all_files if "/" not in file]
     check(files, name)
     model_files = sorted(
         (file for file in files if any(fnmatch(file, kind) for kind in MODEL_FILES)),
@@ -90,7 +93,7 @@ def _refusals(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_where_piped() -> Iterator[None]:
+def _quiet_client() -> Iterator[None]:
     """Silences the client's warnings, and its progress bars if stderr is no terminal; restores both at the end."""
     from huggingface_hub import utils
 
@@ -108,13 +111,16 @@ def _quiet_where_piped() -> Iterator[None]:
 
 
 def _is_online() -> bool:
-    """True if the hub (or a proxy) accepts a connection within about a second; the hub's client would retry longer."""
-    if any(os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE") for name in ("HF_HUB_OFFLINE",)):
+    """True if the hub, or a proxy, accepts a connection within about a second; false if HF_HUB_OFFLINE is set.
+
+    The hub's client would retry for longer.
+    """
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
     answers: list[bool] = []
-    # A thread, as looking up the address has no timeout of its own.
+    # In a thread, because looking up the address has no timeout.
     probe = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
     probe.start()
     probe.join(NETWORK_TIMEOUT)
@@ -122,6 +128,7 @@ def _is_online() -> bool:
 
 
 def _answers(host: str | None, port: int | None) -> bool:
+    """True if a host accepts a connection within ``NETWORK_TIMEOUT``."""
     try:
         socket.create_connection((host or "", port or 443), NETWORK_TIMEOUT).close()
     except OSError:

@@ -41,7 +41,7 @@ CLASS_TOKEN, PROBE = "[CLS]", "[probe]"
 
 @final
 class ImageReader(Reader):
-    """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and others alike."""
+    """The reader of a vision transformer: ViT, DINOv2, the vision tower of CLIP or SigLIP, and similar models."""
 
     reads = ("image",)
 
@@ -67,14 +67,14 @@ class ImageReader(Reader):
             AttnvizError: if no part reads images alone.
         """
         model = self.loaded[0]
-        tower: Any = getattr(model, "vision_model", model)
-        if getattr(tower, "main_input_name", "") != "pixel_values":
+        candidate: Any = getattr(model, "vision_model", model)
+        if getattr(candidate, "main_input_name", "") != "pixel_values":
             raise AttnvizError(
                 f"{self.settings.model} has no part that reads images alone; in Python, record it with "
                 "attnviz.record(model)"
             )
-        found: nn.Module = tower
-        return found
+        image_module: nn.Module = candidate
+        return image_module
 
     @cached_property
     def name(self) -> str:
@@ -89,15 +89,16 @@ class ImageReader(Reader):
         """Raises AttnvizError: the model reads no text."""
         raise AttnvizError(f"{self.settings.model} reads images, not text; give one with {option('image')}")
 
-    def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> NoReturn:
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
         """Raises AttnvizError: the model reads no token ids."""
         raise AttnvizError(f"{self.settings.model} reads images, not token ids")
 
     def read(self, example: Example) -> Prepared:
-        """Prepares an image for the forward pass: its pixels as the processor gives them, and the place of each token.
+        """Prepares an image for the forward pass: the processor's pixels, and the place of each token in the image.
 
         Raises:
-            AttnvizError: if it is no image, the model does not exist or cannot be loaded safely, or places are unknown.
+            AttnvizError: if the file is no image, the model does not exist or cannot be loaded safely, or the places of
+                tokens cannot be measured.
         """
         from attnviz.media.image_file import image_of, open_image
 
@@ -108,19 +109,26 @@ class ImageReader(Reader):
             pixels, places = self._pixels_of(opened), self._places(opened)
         image = image_of(opened, example.image.name)
         tokens = image_tokens(image, places)
-        return Prepared({"pixel_values": pixels}, tokens, context=tokens, title=image.title)  # a pooling's keys too
+        return Prepared(
+            {"pixel_values": pixels}, tokens, context=tokens, title=image.title
+        )  # the keys of a pooling are these tokens too
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image.
 
         Raises:
-            AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image.
+            AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image,
+                since places are known only of the tokens of its output.
         """
         recorded = super().record(example, selection, values)
         unplaced = [maps for maps in recorded.maps if not isinstance(maps.key_tokens.canvas, Image)]
         if unplaced:
-            known = sorted({maps.layer for maps in recorded.maps} - {maps.layer for maps in unplaced})
-            advice = f"choose {option('layers', ','.join(map(str, known)))}" if known else "record it in Python"
+            placed_layers = sorted({maps.layer for maps in recorded.maps} - {maps.layer for maps in unplaced})
+            advice = (
+                f"choose {option('layers', ','.join(map(str, placed_layers)))}"
+                if placed_layers
+                else "record it in Python"
+            )
             raise AttnvizError(
                 f"layer {unplaced[0].layer} of {self.name} has {len(unplaced[0].key_tokens)} tokens, and places are "
                 f"known only of the tokens of its output; {advice}"
@@ -128,7 +136,7 @@ class ImageReader(Reader):
         return replace(recorded, maps=tuple(map(_with_probe, recorded.maps)))
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too, as when it needs images of one size."""
+        """Raises AttnvizError if the model fails without the capture too, such as on images of another size."""
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this image")
 
     def _pixels_of(self, image: "PillowImage") -> "torch.Tensor":
@@ -152,7 +160,7 @@ class ImageReader(Reader):
 
 
 def _with_probe(maps: "LayerMaps") -> "LayerMaps":
-    """Returns the maps with the query of an attention pooling, which is learned, called ``[probe]``."""
+    """Returns the maps with the learned query of an attention pooling labelled ``[probe]``; other maps unchanged."""
     if len(maps.query_tokens) != 1 or isinstance(maps.query_tokens.canvas, Image):
         return maps
     probe = replace(maps.key_tokens.first(1), labels=(PROBE,), special=np.ones(1, dtype=bool))
@@ -163,22 +171,22 @@ def load_processor(folder: Path) -> Any:
     """Loads the model's image processor without running code from the folder."""
     import transformers
 
-    kind: Any = transformers.AutoImageProcessor
+    processor_class: Any = transformers.AutoImageProcessor
     with forbid_pickles_and_network(), discard_output():
-        return kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        return processor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 
 def image_tokens(image: Image, places: "IntArray") -> Tokens:
-    """Returns the tokens of an image: patches are called by row and column, as ``r3c7``, from the upper left ``r0c0``.
+    """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, counted from the upper left.
 
     Args:
         image: the image.
         places: ``(tokens, 4)``, the rectangle of each token; all 0 for a token without a place.
     """
     placed = places[:, 2] > 0
-    rows, columns = (np.unique(places[placed][:, side]).tolist() for side in (1, 0))
+    tops, lefts = (np.unique(places[placed][:, side]).tolist() for side in (1, 0))
     labels = tuple(
-        f"r{rows.index(top)}c{columns.index(left)}" if has_place else label
+        f"r{tops.index(top)}c{lefts.index(left)}" if has_place else label
         for (left, top, _, _), has_place, label in zip(
             places.tolist(), placed.tolist(), _labels_without_place(placed.tolist()), strict=True
         )
@@ -195,5 +203,5 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
 
 
 def _labels_without_place(placed: Sequence[bool]) -> list[str]:
-    """Returns a label for each token if it had no place: the first of the row is ``[CLS]``, others are numbered."""
-    return [CLASS_TOKEN if place == 0 else f"[extra {place - sum(placed[:place])}]" for place in range(len(placed))]
+    """Returns the label of each token in case it has no place: ``[CLS]`` for token 0, else ``[extra 1]``, …."""
+    return [CLASS_TOKEN if index == 0 else f"[extra {index - sum(placed[:index])}]" for index in range(len(placed))]

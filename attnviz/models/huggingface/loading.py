@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 AFTER_ATTENTION = {"pooler", "lm_head", "classifier", "cls"}  # modules after the last layer, which change no map
 ATTENTION_PART = re.compile(r"attn|attention", re.IGNORECASE)  # in the name of a weight that may change maps
 POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_sequence_length")
-ATTENTION = "_attn_implementation_internal"  # of a configuration; the public name passes a value on to its parts
-OWN_ATTENTION = ("eager", "sdpa", None)
-MAX_GROWTH = 16  # of weights from their file to memory: numbers of 4 bits become float64
-SPARE_BYTES = 2**28  # of what no file holds: tables that are computed, and what comes after the attention
-PROGRESS_BYTES = 500_000_000  # of weights, from which loading shows its progress
+ATTENTION_SETTING = "_attn_implementation_internal"  # the public name would pass a value on to the model's parts
+TORCH_ATTENTION = ("eager", "sdpa", None)  # None lets transformers choose one of the others
+MAX_GROWTH = 16  # ratio of weights in memory to weights in the file: numbers of 4 bits become float64
+SPARE_BYTES = 2**28  # for weights that no file holds: computed tables, and modules after the attention
+PROGRESS_BYTES = 500_000_000  # loading shows its progress if the weights are larger
 PACKAGE = Path(__file__).parents[1]
 MAX_ERROR_CHARACTERS = 300  # of a library's error in a message
 PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not a subclass of Exception
@@ -41,13 +41,13 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     return tokenizer
 
 
-def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) -> "PreTrainedModel":
+def load_model(folder: Path, settings: ModelSettings, with_head: bool = False) -> "PreTrainedModel":
     """Loads the model with all weights that its attention needs, in evaluation mode on its device.
 
     Args:
         folder: the model's folder.
         settings: dtype, device and generation settings.
-        predicts: if true, the model is loaded with its language head, if it has one.
+        with_head: if true, the model is loaded with its language head if it has one.
 
     Raises:
         AttnvizError: if a weight is not in the file, so that it would be random.
@@ -58,14 +58,14 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
     dtype = getattr(torch, settings.dtype)
     with forbid_pickles_and_network():
         config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        use_own_attention(config)
-        kind: Any = transformers.AutoModel
-        if settings.generate or (predicts and _predicts(config)):
-            seq2seq = config.is_encoder_decoder
-            kind = transformers.AutoModelForSeq2SeqLM if seq2seq else transformers.AutoModelForCausalLM
-        refuse_oversized(folder, settings, kind, config)
+        use_torch_attention(config)
+        auto_class: Any = transformers.AutoModel
+        if settings.generate or (with_head and _has_language_head(config)):
+            is_seq2seq = config.is_encoder_decoder
+            auto_class = transformers.AutoModelForSeq2SeqLM if is_seq2seq else transformers.AutoModelForCausalLM
+        refuse_oversized(folder, settings, auto_class, config)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
-        model, report = kind.from_pretrained(
+        model, report = auto_class.from_pretrained(
             str(folder),
             config=config,
             local_files_only=True,
@@ -83,40 +83,42 @@ def load_model(folder: Path, settings: ModelSettings, predicts: bool = False) ->
     return loaded
 
 
-def use_own_attention(config: Any) -> None:
-    """Has a model and its parts run the attention of torch: any other name in a configuration chooses what is run.
+def use_torch_attention(config: Any) -> None:
+    """Changes a configuration, and those of its parts, so that the model runs torch's attention and nothing else.
 
-    A name with a slash is a kernel of the hub, which is native code; flex_attention is compiled for minutes.
+    Other names choose other code: a name with a slash is a kernel of the hub, which is native code, and
+    flex_attention is compiled for minutes.
     """
-    if getattr(config, ATTENTION, None) not in OWN_ATTENTION:
-        setattr(config, ATTENTION, None)  # what the model has without a name, which is one of torch's
+    if getattr(config, ATTENTION_SETTING, None) not in TORCH_ATTENTION:
+        setattr(config, ATTENTION_SETTING, None)  # transformers then chooses one of torch's
     for name in getattr(config, "sub_configs", None) or ():
-        if (part := getattr(config, name, None)) is not None:
-            use_own_attention(part)
+        part = getattr(config, name, None)
+        if part is not None:
+            use_torch_attention(part)
 
 
-def _predicts(config: Any) -> bool:
+def _has_language_head(config: Any) -> bool:
     """True if the model was saved with a head that predicts tokens."""
     heads = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     return any(str(name).endswith(heads) for name in getattr(config, "architectures", None) or ())
 
 
-def refuse_oversized(folder: Path, settings: ModelSettings, kind: Any, config: Any) -> None:
-    """Raises AttnvizError if the configured model is far larger than its weight files, or than the memory.
+def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, config: Any) -> None:
+    """Raises AttnvizError if the configured model is far larger than its weight files, or larger than the memory.
 
-    The model is built on the meta device for this, in a hundredth of the time of loading. Otherwise weights that no
+    The model is built on the meta device, which takes a hundredth of the time of loading. Otherwise weights that no
     file holds would be allocated and drawn at random before they could be refused.
 
     Args:
         folder: the model's folder.
         settings: dtype and device settings.
-        kind: the Auto class that builds the model.
+        auto_class: the Auto class that builds the model.
         config: the model's configuration.
     """
     import torch
 
     with torch.device("meta"):
-        model = kind.from_config(config)
+        model = auto_class.from_config(config)
     numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     needed = numbers * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
     file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -156,7 +158,7 @@ def discard_output() -> Iterator[None]:
 
 @contextmanager
 def forbid_pickles_and_network() -> Iterator[None]:
-    """Forbids pickles and network access in the block, whatever the files of a folder make the libraries do."""
+    """Makes the loading of a pickle an AttnvizError in the block, and turns the hub's client offline."""
     import pickle
 
     import torch
@@ -175,13 +177,15 @@ def forbid_pickles_and_network() -> Iterator[None]:
 
 
 def _refuse_pickle(*_: object, **__: object) -> None:
+    """Raises AttnvizError; stands in for the functions that load pickles."""
     raise AttnvizError("the model's folder names a pickle, which can run code when opened; use safetensors")
 
 
 def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
     """Raises AttnvizError if weights that change the maps are missing from the file, or have another shape there.
 
-    Weights after the last attention change no map. But a model that generates text needs its whole language head.
+    Missing weights after the last attention are accepted, as they change no map; but a model that generates text needs
+    its whole language head.
 
     Args:
         settings: name of the model, and number of tokens to generate.
@@ -189,26 +193,26 @@ def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dic
         report: the loading report of transformers.
     """
     mismatched = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
-    absent = {str(key) for key in report.get("missing_keys", ())} | mismatched
-    random = sorted(key for key in absent if key in mismatched or not _is_known(model, key))
-    headless = sorted(key for key in absent if "pooler" not in key.split("."))
-    if settings.generate and headless and not random:
+    missing = {str(key) for key in report.get("missing_keys", ())} | mismatched
+    random_weights = sorted(key for key in missing if key in mismatched or not _changes_no_map(model, key))
+    missing_head = sorted(key for key in missing if "pooler" not in key.split("."))
+    if settings.generate and missing_head and not random_weights:
         raise AttnvizError(
-            f"{settings.model!r} has no language head ({headless[0]} is not in its file), so that it cannot generate; "
-            f"leave out {option('generate')}"
+            f"{settings.model!r} has no language head ({missing_head[0]} is not in its file), so that it cannot "
+            f"generate; leave out {option('generate')}"
         )
-    if random:
+    if random_weights:
         raise AttnvizError(
-            f"{len(random)} weights of {settings.model!r} are not in its file (such as {random[0]}): "
+            f"{len(random_weights)} weights of {settings.model!r} are not in its file (such as {random_weights[0]}): "
             "they would be random; give a folder with all weights"
         )
 
 
-def _is_known(model: "PreTrainedModel", key: str) -> bool:
-    """True if a missing weight changes no map, or is computed from a formula (sinusoidal positions)."""
-    owner = type(model.get_submodule(key.rpartition(".")[0])).__name__
-    after = not AFTER_ATTENTION.isdisjoint(key.split(".")) and not ATTENTION_PART.search(key)
-    return "Sinusoidal" in owner or after
+def _changes_no_map(model: "PreTrainedModel", key: str) -> bool:
+    """True if a missing weight changes no map: it comes after the attention, or is computed (sinusoidal positions)."""
+    module_type = type(model.get_submodule(key.rpartition(".")[0])).__name__
+    is_after_attention = not AFTER_ATTENTION.isdisjoint(key.split(".")) and not ATTENTION_PART.search(key)
+    return "Sinusoidal" in module_type or is_after_attention
 
 
 def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
@@ -218,46 +222,49 @@ def text_part(model: "PreTrainedModel") -> "PreTrainedModel":
 
 
 def position_limit(model: "PreTrainedModel") -> int | None:
-    """Returns the number of positions of the model, or ``None`` if it has no limit."""
+    """Returns the largest number of tokens that the model has positions for; ``None`` if it has no limit."""
     config = model.config.get_text_config()
     limits = [getattr(config, name, None) for name in POSITION_LIMITS]
-    known = [limit for limit in limits if isinstance(limit, int) and limit > 0]
-    if not known:
+    positive_limits = [limit for limit in limits if isinstance(limit, int) and limit > 0]
+    if not positive_limits:
         return None
     counted_from_padding = any(
-        name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None
-        for name, part in model.named_modules()
+        name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
+        for name, module in model.named_modules()
     )
     # RoBERTa and its relatives number positions from padding_idx + 1, so that the first rows of the table are unused.
-    return min(known) - ((config.pad_token_id or 0) + 1 if counted_from_padding else 0)
+    return min(positive_limits) - ((config.pad_token_id or 0) + 1 if counted_from_padding else 0)
 
 
 @contextmanager
 def quiet_library(folder: Path) -> Iterator[None]:
-    """Silences the log of transformers, and its progress bar where loading is quick; restores both at the end."""
+    """Silences the log of transformers, and its progress bar unless a large model loads in a terminal.
+
+    Both are restored at the end.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers.utils import logging as library
 
     logging: Any = library
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level, had_progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     logging.set_verbosity(logging.CRITICAL)
     if not (sys.stderr.isatty() and size > PROGRESS_BYTES):
         logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            # They warn of weights that are missing or do not fit, which are refused in one line afterwards.
+            # These libraries warn of weights that are missing or do not fit, which are refused in one line afterwards.
             warnings.filterwarnings("ignore", module=r"transformers|torch\.(nn|utils)")
             yield
     finally:
         logging.set_verbosity(level)
-        if shown:
+        if had_progress_bar:
             logging.enable_progress_bar()
 
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turns errors of libraries about a model's files into an AttnvizError; errors of this package's code pass."""
+    """Turns errors of libraries about a model's files into an AttnvizError; errors of this package pass through."""
     from safetensors import SafetensorError
 
     try:
@@ -281,10 +288,10 @@ def refusals(name: str) -> Iterator[None]:
 
 
 def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) -> None:
-    """Raises AttnvizError if a module fails on its inputs; a lack of memory is raised as it is.
+    """Raises AttnvizError if a module fails on its inputs; an error for lack of memory is raised unchanged.
 
     Args:
-        module: what is called.
+        module: the module to call.
         inputs: its keyword arguments.
         refusal: the message, to which the reason is added.
     """
@@ -302,13 +309,13 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
 def error_line(error: BaseException) -> str:
     """Returns the message of an error on one line, with the error's type if the message is a single word."""
     message = " ".join(str(error).split())
-    shown = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
-    return shown if " " in message else f"{type(error).__name__} {shown}".strip()
+    shortened = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
+    return shortened if " " in message else f"{type(error).__name__} {shortened}".strip()
 
 
 def _is_ours(error: BaseException) -> bool:
-    """True if the error was raised by a line of this package, and not by a library that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and Path(trace.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)
+    """True if a line of this package raised the error, and not a library that it called."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and Path(frame.tb_frame.f_code.co_filename).is_relative_to(PACKAGE)

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
 MEDIA = {"image": "a picture", "video": "a video", "audio": "a sound"}
-PLACEHOLDERS = tuple(f"{medium}_token_{end}" for medium in MEDIA for end in ("id", "index"))  # of configurations
-KEPT_GENERATION_SETTINGS = (  # of a folder's: where a text begins and ends, and what it never has; all else is greedy
+PLACEHOLDERS = tuple(
+    f"{medium}_token_{end}" for medium in MEDIA for end in ("id", "index")
+)  # settings of a configuration
+KEPT_GENERATION_SETTINGS = (  # of a folder: where a text begins and ends, and tokens that it must not have
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
     *("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
 )
@@ -54,7 +56,7 @@ class ModelInput:
         tokens: the tokens of the queries; of an encoder-decoder, the tokens of its decoder.
         context: the tokens of an encoder-decoder's encoder; ``None`` for other models.
         types: token type ids, which number the texts of a pair; ``None`` if the tokenizer has none.
-        attention: the attention of an encoder-decoder that is recorded; ``None`` for other models.
+        attention: the kind of attention of an encoder-decoder to record; ``None`` for other models.
         remarks: remarks on the text, which are shown with its maps.
     """
 
@@ -69,7 +71,7 @@ class ModelInput:
 class HuggingFaceReader(Reader):
     """The reader of a pretrained transformer: encoder, decoder or encoder-decoder.
 
-    The texts of a corpus are read only by the encoder of an encoder-decoder.
+    Of an encoder-decoder, only the encoder reads the texts of a corpus.
 
     Args:
         settings: folder or name of the model, and settings of its run.
@@ -107,7 +109,7 @@ class HuggingFaceReader(Reader):
             return load_model(self.folder, self.settings, predicts), load_tokenizer(self.folder)
 
     @property
-    def whole(self) -> "PreTrainedModel":
+    def text_model(self) -> "PreTrainedModel":
         """The part of the model that reads text, with encoder and decoder if it has both.
 
         Raises:
@@ -124,8 +126,8 @@ class HuggingFaceReader(Reader):
     @property
     def module(self) -> "nn.Module":
         """The part of the model that reads text; for the texts of a corpus only the encoder of an encoder-decoder."""
-        encodes = self.use == "texts" and self.whole.config.is_encoder_decoder
-        return self.whole.get_encoder() if encodes else self.whole
+        encodes = self.use == "texts" and self.text_model.config.is_encoder_decoder
+        return self.text_model.get_encoder() if encodes else self.text_model
 
     @cached_property
     def name(self) -> str:
@@ -135,7 +137,7 @@ class HuggingFaceReader(Reader):
     @cached_property
     def limit(self) -> int | None:
         """The number of positions of the model; ``None`` for no limit."""
-        return position_limit(self.whole)
+        return position_limit(self.text_model)
 
     @cached_property
     def padding(self) -> int:
@@ -161,11 +163,11 @@ class HuggingFaceReader(Reader):
 
         return tokenize_text(self.loaded[1], text)
 
-    def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass; see ``Reader``."""
         inputs: dict[str, Any] = {"input_ids": ids}
-        if real is not None and "attention_mask" in self.accepted:
-            inputs["attention_mask"] = real
+        if attention_mask is not None and "attention_mask" in self.accepted:
+            inputs["attention_mask"] = attention_mask
         if "use_cache" in self.accepted:
             inputs["use_cache"] = False
         return inputs
@@ -182,7 +184,7 @@ class HuggingFaceReader(Reader):
             with discard_output():
                 reading = self._read(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
-                    reading = truncated(reading, position_limit(model))
+                    reading = truncated_input(reading, position_limit(model))
         self._refuse_unreadable(reading)
         return Prepared(
             self._inputs(reading),
@@ -194,7 +196,7 @@ class HuggingFaceReader(Reader):
         )
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """Splits each text into windows; with a slow tokenizer, a text that is too long gives no window."""
+        """Splits each text into windows of tokens; a slow tokenizer gives one window, or none for a text too long."""
         from attnviz.models.huggingface.tokens import tokenize_windows
         from attnviz.models.reading.windows import windows_of
 
@@ -203,20 +205,20 @@ class HuggingFaceReader(Reader):
         return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the token with this label, preferably with a space before it, as within a text.
+        """Returns the id of the token with this label, preferably of the one that begins with a space.
 
         Raises:
-            AttnvizError: if the label is several tokens, or none.
+            AttnvizError: if the label is no single token of the model.
         """
-        for word in (f" {label}", label):
-            ids = self.loaded[1](word, add_special_tokens=False)["input_ids"]
+        for candidate in (f" {label}", label):
+            ids = self.loaded[1](candidate, add_special_tokens=False)["input_ids"]
             if len(ids) == 1:
                 return int(ids[0])
         raise AttnvizError(f"{label!r} is not a single token of the model; give a word that is one")
 
     def ordinary_ids(self) -> "IntArray":
         """Returns the ids that both embedding and tokenizer have, except special tokens."""
-        table: Any = self.whole.get_input_embeddings()
+        table: Any = self.text_model.get_input_embeddings()
         count = min(table.num_embeddings, len(self.loaded[1]))
         return np.setdiff1d(np.arange(count), self.loaded[1].all_special_ids)
 
@@ -228,13 +230,13 @@ class HuggingFaceReader(Reader):
             return unknown_remark(self.loaded[1], tokens)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails without the capture too, as when its files do not fit each other."""
+        """Raises AttnvizError if the model fails without the capture too, such as when its files do not match."""
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text")
 
     def _inputs(self, reading: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text."""
-        read = reading.tokens if reading.context is None else reading.context
-        inputs = self.inputs_of(self.tensor(read.ids[None]))
+        encoded = reading.tokens if reading.context is None else reading.context
+        inputs = self.inputs_of(self.tensor(encoded.ids[None]))
         if reading.context is not None:
             inputs["decoder_input_ids"] = self.tensor(reading.tokens.ids[None])
         if "token_type_ids" in self.accepted and reading.types is not None:
@@ -242,11 +244,11 @@ class HuggingFaceReader(Reader):
         return inputs
 
     def _refuse_placeholders(self, reading: ModelInput) -> None:
-        """Raises AttnvizError where a text has a token that stands for a picture or a sound, of which there is none."""
-        for named in PLACEHOLDERS:
-            number = getattr(self.loaded[0].config, named, None)
-            if isinstance(number, int) and number in reading.tokens.ids:
-                label, medium = self.loaded[1].convert_ids_to_tokens(number), named.partition("_")[0]
+        """Raises AttnvizError if the text has a token that stands for a picture, a video or a sound."""
+        for setting in PLACEHOLDERS:
+            token_id = getattr(self.loaded[0].config, setting, None)
+            if isinstance(token_id, int) and token_id in reading.tokens.ids:
+                label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
                 raise AttnvizError(
                     f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; leave it out, or in "
                     "Python attnviz.record(model) records any input"
@@ -254,7 +256,7 @@ class HuggingFaceReader(Reader):
 
     def _refuse_unreadable(self, reading: ModelInput) -> None:
         """Raises AttnvizError if the text has too many tokens, or an id that the model's embedding lacks."""
-        rows, name = vocabulary_size(self.whole), self.settings.model
+        rows, name = vocabulary_size(self.text_model), self.settings.model
         self._refuse_placeholders(reading)
         for tokens in filter(None, (reading.tokens, reading.context)):
             self._refuse_long(tokens)
@@ -266,7 +268,7 @@ class HuggingFaceReader(Reader):
                 )
 
     def _refuse_long(self, tokens: "Tokens") -> None:
-        """Raises AttnvizError if the model reads fewer tokens."""
+        """Raises AttnvizError if the text has more tokens than the model reads."""
         if self.limit is not None and len(tokens) > self.limit:
             raise AttnvizError(
                 f"the text has {len(tokens)} tokens, but {self.settings.model} reads at most {self.limit}; "
@@ -274,6 +276,11 @@ class HuggingFaceReader(Reader):
             )
 
     def _read(self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example) -> ModelInput:
+        """Returns the tokens of an example, with generated ones if the settings say so.
+
+        Raises:
+            AttnvizError: if the example or the settings need an encoder-decoder and the model is none.
+        """
         from attnviz.models.huggingface.chat import tokenize_example, with_answer
         from attnviz.models.huggingface.tokens import token_types, with_generated
 
@@ -281,36 +288,42 @@ class HuggingFaceReader(Reader):
         if model.config.is_encoder_decoder:
             return self._read_encoder_decoder(model, tokenizer, example)
         if settings.attention is not None or example.context is not None:
-            given = option("attention" if settings.attention is not None else "context")
-            raise AttnvizError(f"{given} needs an encoder-decoder, which {settings.model} is not; leave it out")
+            name = option("attention" if settings.attention is not None else "context")
+            raise AttnvizError(f"{name} needs an encoder-decoder, which {settings.model} is not; leave it out")
         tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
             types = token_types(tokenizer, example.text, example.pair) if example.conversation is None else None
             return ModelInput(tokens, types=types, remarks=remarks)
         self._refuse_long(tokens)
-        new = generate(model, tokens, settings.generate)
-        whole = with_answer(with_generated(tokenizer, tokens, new), len(tokens), example)
-        remark = f"The last {len(new)} tokens were generated; the attention is from one forward pass over all tokens."
-        return ModelInput(whole, remarks=(remark, *remarks))
+        new_ids = generate(model, tokens, settings.generate)
+        answered = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
+        remark = (
+            f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
+        )
+        return ModelInput(answered, remarks=(remark, *remarks))
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example
     ) -> ModelInput:
-        """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text."""
+        """Returns the tokens for an encoder-decoder, whose encoder reads the context if there is one, else the text.
+
+        Raises:
+            AttnvizError: if decoder or cross attention is asked for without a text for the decoder.
+        """
         from attnviz.models.huggingface.chat import tokenize_example
         from attnviz.models.huggingface.tokens import shifted_right, tokenize_text, with_generated
 
         settings = self.settings
-        default: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
-        attention: AttentionPart = settings.attention or default  # type: ignore[assignment]
-        read = example if example.context is None else replace(example, text=example.context)
-        context, remarks = tokenize_example(tokenizer, read)
+        default_attention: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
+        attention: AttentionPart = settings.attention or default_attention  # type: ignore[assignment]
+        encoder_example = example if example.context is None else replace(example, text=example.context)
+        context, remarks = tokenize_example(tokenizer, encoder_example)
         start = getattr(model.config, "decoder_start_token_id", None) or 0
         if settings.generate:
-            new = generate(model, context, settings.generate)
-            empty = replace(context.first(0), media=(Text(),))
+            new_ids = generate(model, context, settings.generate)
+            no_tokens = replace(context.first(0), media=(Text(),))
             return ModelInput(
-                shifted_right(tokenizer, with_generated(tokenizer, empty, new[1:]), start),
+                shifted_right(tokenizer, with_generated(tokenizer, no_tokens, new_ids[1:]), start),
                 context,
                 attention=attention,
                 remarks=remarks,
@@ -325,8 +338,8 @@ class HuggingFaceReader(Reader):
         return ModelInput(tokens, context, attention=attention, remarks=remarks)
 
 
-def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
-    """Returns the input cut to the positions of the model, with a remark that says so."""
+def truncated_input(reading: ModelInput, limit: int | None) -> ModelInput:
+    """Returns the input cut to ``limit`` tokens, with a remark; unchanged if it fits or is for an encoder-decoder."""
     count = len(reading.tokens)
     if limit is None or count <= limit or reading.context is not None:
         return reading
@@ -337,9 +350,10 @@ def truncated(reading: ModelInput, limit: int | None) -> ModelInput:
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:
-    """Generates tokens greedily, and returns their ids; for an encoder-decoder all ids of its decoder.
+    """Generates tokens greedily and returns their ids; for an encoder-decoder all ids of its decoder.
 
-    The generation settings of a folder, which may ask for sampling, beams or penalties, are replaced.
+    Generation settings of the folder, which may ask for sampling, beams or penalties, are dropped, except
+    ``KEPT_GENERATION_SETTINGS``.
 
     Args:
         model: the model.

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.models.reading.windows import part_of
+from attnviz.models.reading.windows import with_covered_text
 from attnviz.text.tokens import Tokens, refuse_long, tokens_of_encoding, tokens_of_pieces
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-UNFINISHED = "\ufffd"  # the replacement character, to which the bytes of an incomplete character decode
+UNFINISHED = "\ufffd"  # the replacement character; bytes of an incomplete character decode to it
 MAX_UNKNOWN_SHARE = 0.3
 MAX_CHARACTER_BYTES = 4  # of a character in UTF-8, so that one character is at most so many tokens
 SPACES = " ▁Ġ"  # signs for a space in the pieces of tokenizers
@@ -38,7 +38,7 @@ def tokenize_text(
         AttnvizError: if there are no tokens.
     """
     refuse_long(text)
-    if pair is not None and not _sets_apart(tokenizer):
+    if pair is not None and not _separates_pairs(tokenizer):
         raise AttnvizError(
             f"the model has no pairs of texts: its tokenizer puts nothing between them; leave {option('pair')} out"
         )
@@ -47,12 +47,12 @@ def tokenize_text(
         raise AttnvizError("no tokens in the text; give one with at least one word")
     if encoded.encodings:
         return tokens_of_encoding(text, encoded.encodings[0], pair)
-    whole = text if pair is None else f"{text}\n{pair}"
-    return tokens_of_ids(tokenizer, whole, encoded["input_ids"])
+    both_texts = text if pair is None else f"{text}\n{pair}"
+    return tokens_of_ids(tokenizer, both_texts, encoded["input_ids"])
 
 
-def _sets_apart(tokenizer: "PreTrainedTokenizerBase") -> bool:
-    """True if the tokenizer gives a pair of texts more special tokens than a text, or types that differ."""
+def _separates_pairs(tokenizer: "PreTrainedTokenizerBase") -> bool:
+    """True if the tokenizer gives a pair of texts more special tokens than one text, or different token types."""
     if tokenizer.num_special_tokens_to_add(pair=True) > tokenizer.num_special_tokens_to_add(pair=False):
         return True
     return len(set(token_types(tokenizer, "a", "a") or ())) > 1
@@ -61,7 +61,7 @@ def _sets_apart(tokenizer: "PreTrainedTokenizerBase") -> bool:
 def tokenize_windows(
     tokenizer: "PreTrainedTokenizerBase", texts: Sequence[str], window: int | None, limit: int | None
 ) -> list[list[Tokens]]:
-    """Splits many texts into windows of tokens; no window for a text without tokens, or with more than the model reads.
+    """Splits texts into windows of tokens; a text without tokens, or with more than the model reads, gives none.
 
     Args:
         tokenizer: a fast tokenizer.
@@ -69,14 +69,14 @@ def tokenize_windows(
         window: the most tokens of a window, including special ones; ``None`` for one window per text.
         limit: the most tokens that the model reads; ``None`` for any number.
     """
-    cut: dict[str, Any] = {} if window is None else {"max_length": window, "return_overflowing_tokens": True}
-    encoded = tokenizer(list(texts), truncation=window is not None, padding=False, **cut)
+    window_options: dict[str, Any] = {} if window is None else {"max_length": window, "return_overflowing_tokens": True}
+    encoded = tokenizer(list(texts), truncation=window is not None, padding=False, **window_options)
     windows: list[list[Tokens]] = [[] for _ in texts]
-    owners = encoded["overflow_to_sample_mapping"] if cut else range(len(texts))
-    for owner, encoding in zip(owners, encoded.encodings or (), strict=True):
+    text_numbers = encoded["overflow_to_sample_mapping"] if window_options else range(len(texts))
+    for number, encoding in zip(text_numbers, encoded.encodings or (), strict=True):
         if encoding.ids and (limit is None or len(encoding.ids) <= limit):
-            windows[owner].append(tokens_of_encoding(texts[owner], encoding))
-    return [list(map(part_of, each)) if len(each) > 1 else each for each in windows]
+            windows[number].append(tokens_of_encoding(texts[number], encoding))
+    return [list(map(with_covered_text, parts)) if len(parts) > 1 else parts for parts in windows]
 
 
 def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:
@@ -92,6 +92,7 @@ def _encode(
     special: bool = True,
     target: bool = False,
 ) -> Any:
+    """Returns the tokenizer's encoding of a text or a pair, uncut; see ``tokenize_text``."""
     texts = {"text_target": text} if target else {"text": text, "text_pair": pair}
     return tokenizer(**texts, add_special_tokens=special, truncation=False, padding=False)
 
@@ -99,22 +100,22 @@ def _encode(
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
     """Finds the places of token ids in a text, for a tokenizer that does not return offsets.
 
-    Each token is decoded and searched from the end of the previous one; tokens of the same character share a place.
+    Each token is decoded and searched from the end of the previous one; bytes of one character share its place.
     """
-    special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
+    special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     places: list[tuple[int, int]] = []
-    position, pending = 0, list[int]()  # ids that together may make one character
-    for number, name, is_special in zip(ids, names, special, strict=True):
-        pending.append(number)
-        piece = "" if is_special else str(tokenizer.decode(pending)).strip()
-        unfinished = UNFINISHED in piece or (not piece and not is_special and bool(name.strip(SPACES)))
-        if unfinished and len(pending) < MAX_CHARACTER_BYTES:
+    position, pending_ids = 0, list[int]()  # ids that may be bytes of one character
+    for token_id, name, is_special in zip(ids, names, special, strict=True):
+        pending_ids.append(token_id)
+        piece = "" if is_special else str(tokenizer.decode(pending_ids)).strip()
+        is_unfinished = UNFINISHED in piece or (not piece and not is_special and bool(name.strip(SPACES)))
+        if is_unfinished and len(pending_ids) < MAX_CHARACTER_BYTES:
             continue
-        start = text.find(piece, position) if piece and not unfinished else -1
-        places += [(position, position) if start < 0 else (start, start + len(piece))] * len(pending)
-        position, pending = places[-1][1], []
-    places += [(position, position)] * len(pending)
+        start = text.find(piece, position) if piece and not is_unfinished else -1
+        places += [(position, position) if start < 0 else (start, start + len(piece))] * len(pending_ids)
+        position, pending_ids = places[-1][1], []
+    places += [(position, position)] * len(pending_ids)
     return tokens_of_pieces(text, ids, names, places, special)
 
 
@@ -127,23 +128,23 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
         ids: the generated ids.
     """
     # Decoding after the last token of the prompt keeps the space that the first generated token begins with.
-    last = tokens.ids[-1:].tolist()
-    start_of_new = len(_decoded(tokenizer, last))
+    last_id = tokens.ids[-1:].tolist()
+    start_of_new = len(_decode(tokenizer, last_id))
     places: list[tuple[int, int]] = []
-    pending, done = 0, ""
+    unplaced, placed_text = 0, ""
     for count in range(1, len(ids) + 1):
-        decoded = _decoded(tokenizer, last + ids[:count])[start_of_new:]
-        pending += 1
+        decoded = _decode(tokenizer, last_id + ids[:count])[start_of_new:]
+        unplaced += 1
         if not decoded.endswith(UNFINISHED) or count == len(ids):
-            start = len(tokens.text) + len(done)
-            places += [(start, len(tokens.text) + len(decoded))] * pending
-            pending, done = 0, decoded
-    special = np.array([number in tokenizer.all_special_ids for number in ids], dtype=bool)
+            start = len(tokens.text) + len(placed_text)
+            places += [(start, len(tokens.text) + len(decoded))] * unplaced
+            unplaced, placed_text = 0, decoded
+    special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
-    return tokens.joined(tokens_of_pieces(tokens.text + done, ids, names, places, special))
+    return tokens.joined(tokens_of_pieces(tokens.text + placed_text, ids, names, places, special))
 
 
-def _decoded(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
+def _decode(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
     """Decodes ids to text, including special tokens and all spaces."""
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
 
@@ -157,15 +158,17 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
         start: id of the start token.
     """
     ids = tokens.ids.tolist()
-    rest = tokens.first(len(ids) - (ids[-1] == tokenizer.eos_token_id))
+    without_end = tokens.first(len(ids) - (ids[-1] == tokenizer.eos_token_id))
     name = str(tokenizer.convert_ids_to_tokens([start])[0])
-    first = tokens_of_pieces(tokens.text, [start], [name], [(0, 0)], np.ones(1, dtype=bool))
-    return first.joined(rest)
+    start_token = tokens_of_pieces(tokens.text, [start], [name], [(0, 0)], np.ones(1, dtype=bool))
+    return start_token.joined(without_end)
 
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
-    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer."""
+    """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer, else nothing."""
     unknown = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
     if unknown <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
-    return (f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the one it came with?",)
+    return (
+        f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the tokenizer of this model?",
+    )

@@ -30,7 +30,8 @@ def record_module(
         selection: the layers and heads to record.
         values: if true, value norms are kept, from which contributions are computed.
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
-        refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model itself is the cause.
+        refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model fails without the
+            capture too.
 
     Raises:
         AttnvizError: if a chosen layer or head does not exist, or the model cannot run on the inputs.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.prepared import Prepared
     from attnviz.text.tokens import Tokens
 
-ARRAYS_AT_ONCE = 6  # arrays (queries, keys) of each head that are in memory together
+ARRAYS_AT_ONCE = 6  # arrays (heads, queries, keys) that are in memory together
 
 
 class LayerCalls:
@@ -40,11 +40,11 @@ class LayerCalls:
 
         selection = Selection(layers=(layer,))
         options = CaptureOptions(
-            selection=selection, attention=attention, stop=True, values=True, receive=self._received
+            selection=selection, attention=attention, stop=True, values=True, receive=self._receive_call
         )
         self.model, self.layer, self.block = model, layer, CaptureBlock(model, options)
         self.calls: list[tuple[CallSite, AttentionCall]] = []
-        self.moved: FloatArray | None = None
+        self.value_norms: FloatArray | None = None
         self.result: FloatArray | None = None
         self.has_bias = False
 
@@ -64,24 +64,30 @@ class LayerCalls:
             )
         refuse_missing((self.layer,), sorted({site.layer for site in capture.head_counts}), "layer")
         if len(self.calls) != 1:
-            many = "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
-            raise AttnvizError(f"layer {self.layer} makes {many}, but explain needs exactly one; use attnviz show")
+            found_calls = (
+                "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
+            )
+            raise AttnvizError(
+                f"layer {self.layer} makes {found_calls}, but explain needs exactly one; use attnviz show"
+            )
         return self.calls[0]
 
-    def _received(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
+    def _receive_call(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
+        """Keeps a call of the layer, and asks for the linear map of its output, if nothing else changes the output."""
         self.calls.append((site, call))
         search = self.block.capture.observer.search
         if search is not None and call.output is not None and call.values is not None and call.postprocess is None:
-            search.expect(call.output, self._projected)
+            search.expect(call.output, self._receive_projection)
 
-    def _projected(self, projection: "OutputProjection", place: "OperandPlace") -> None:
+    def _receive_projection(self, projection: "OutputProjection", place: "OperandPlace") -> None:
+        """Keeps value norms and result of the output projection; drops them if a second linear map follows the call."""
         from attnviz.capture.assembly.contributions import moved_norms
 
-        if self.moved is not None:  # two linear maps take the same tensor: neither is the output projection
-            self.moved = self.result = None
+        if self.value_norms is not None:  # two linear maps have the same input: neither is the output projection
+            self.value_norms = self.result = None
             return
         call = self.calls[-1][1]
-        self.moved = moved_norms(call, projection, range(call.shape[1]))[0]
+        self.value_norms = moved_norms(call, projection, range(call.shape[1]))[0]
         self.result, self.has_bias = array_of(projection.result), projection.bias is not None
 
 
@@ -99,7 +105,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
     """
     import torch
 
-    queries, keys = _axes(prepared)
+    queries, keys = _query_and_key_tokens(prepared)
     with torch.inference_mode():
         layer_calls = LayerCalls(model, layer, prepared.attention)
         site, call = layer_calls.run(prepared.inputs)
@@ -107,35 +113,35 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         factors = _factors(site, call)
         steps = _steps(call, factors)
     _refuse_windows(factors, len(queries), len(keys), layer)
-    values, mixed = _values_and_mixed(call)
-    nothing = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
+    values, mixed = _values_and_contexts(call)
+    no_features = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
     return Computation(
         layer=layer,
         tokens=queries,
         key_tokens=keys,
         cross=prepared.attention == "cross",
         vocabulary=_vocabulary_size(model),
-        features=nothing,
+        features=no_features,
         context_features=np.zeros((len(keys), 0), dtype=np.float32),
         query_weight=np.zeros((0, 0), dtype=np.float32),
         query_bias=None,
         values=values,
         mixed=mixed,
-        output=nothing if layer_calls.result is None else layer_calls.result,
+        output=no_features if layer_calls.result is None else layer_calls.result,
         scale=factors.scale,
         temperature=1.0,
         dropout=0.0,
         seed=None,
-        value_norms=layer_calls.moved,
+        value_norms=layer_calls.value_norms,
         model_name=name,
-        added=_added(factors),
+        added=_score_additions(factors),
         key_heads=int(factors.keys.shape[1]),
         output_bias=layer_calls.has_bias,
         **steps,
     )
 
 
-def _axes(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
+def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
     """Returns the tokens of the queries and of the keys."""
     tokens, context, attention = prepared.tokens, prepared.context, prepared.attention
     queries = tokens if context is None or attention != "encoder" else context
@@ -146,8 +152,10 @@ def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
     """Returns queries, keys, scores and weights of each head, by the names of a ``Computation``."""
     count = call.shape[1]
     maps = factors.maps(range(count))
-    weights = array_of(call.maps(range(count)).weights[0])  # from the model itself if it computed its softmax in Python
-    steps: dict[str, Any] = {each: array_of(grouped(getattr(factors, each), count)[0]) for each in ("queries", "keys")}
+    weights = array_of(call.maps(range(count)).weights[0])  # exactly the model's, if its softmax ran in Python
+    steps: dict[str, Any] = {
+        name: array_of(expanded_to_heads(getattr(factors, name), count)[0]) for name in ("queries", "keys")
+    }
     visible = shared_or_per_head(maps.visible[0].cpu().numpy())
     return steps | {"scores": array_of(maps.scores[0]), "weights": weights, "dropped": weights, "visible": visible}
 
@@ -159,7 +167,11 @@ def _vocabulary_size(model: "nn.Module") -> int:
 
 
 def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
-    """Returns the call with its queries and keys: arguments of a kernel, or recovered from before a softmax."""
+    """Returns the call with its queries and keys: arguments of a kernel, or recovered from the scores' computation.
+
+    Raises:
+        AttnvizError: if there are none, or the heads have sinks.
+    """
     from attnviz.capture.assembly.recovered_factors import factors_of
 
     factors = factors_of(call, list(range(call.shape[1])))
@@ -176,35 +188,34 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     return factors
 
 
-def _values_and_mixed(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
-    """Returns the values of each head, ``(heads, keys, width)``, and weighted sums, ``(heads, queries, width)``."""
+def _values_and_contexts(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
+    """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``."""
     if call.values is None:
         raise AttnvizError("the values of this attention were not captured; use attnviz show")
-    values = grouped(call.values, call.shape[1])
+    values = expanded_to_heads(call.values, call.shape[1])
     weights = call.weights(range(call.shape[1]), slice(None))
     return array_of(values[0]), array_of((weights @ values.to(weights.dtype))[0])
 
 
-def grouped(features: "torch.Tensor", heads: int) -> "torch.Tensor":
-    """Expands key heads to heads: the features of a key head are repeated for each head that shares it."""
+def expanded_to_heads(features: "torch.Tensor", heads: int) -> "torch.Tensor":
+    """Repeats the features of key heads for their heads: ``(batch, key heads, ...)`` to ``(batch, heads, ...)``."""
     from attnviz.capture.calls.attention_call import pick_heads
 
     return pick_heads(features, range(heads), heads)
 
 
-def _added(factors: "FactoredCall") -> str:
-    """Returns sentences on what else changes the scores before the mask: a soft cap, a bias."""
+def _score_additions(factors: "FactoredCall") -> str:
+    """Returns sentences on a soft cap and a position bias, which change scores before the mask; empty for neither."""
     sentences = []
     if factors.softcap is not None:
         sentences.append(f"Scores are then limited by the model's soft cap, {factors.softcap:g}.")
-    biased = bool(factors.position_biases) or _is_bias(factors.mask)
-    if biased:
+    if factors.position_biases or _is_bias(factors.mask):
         sentences.append("The model adds a position bias to them.")
     return " ".join(sentences)
 
 
 def _is_bias(mask: "torch.Tensor | None") -> bool:
-    """True if an additive mask has numbers other than 0 on visible cells, which makes it a bias as well."""
+    """True if an additive mask adds numbers other than 0 to visible cells, so that it is also a bias."""
     import torch
 
     from attnviz.capture.calls.attention_call import hidden_cells
@@ -215,6 +226,7 @@ def _is_bias(mask: "torch.Tensor | None") -> bool:
 
 
 def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int) -> None:
+    """Raises AttnvizError if the layer attends within windows of the text, so that its axes are not the tokens."""
     shape = factors.shape[2:]
     if shape != (queries, keys):
         raise AttnvizError(
@@ -224,6 +236,7 @@ def _refuse_windows(factors: "FactoredCall", queries: int, keys: int, layer: int
 
 
 def _refuse_size(call: "AttentionCall") -> None:
+    """Raises AttnvizError if the arrays of every head need more memory than there is."""
     _, heads, queries, keys = call.shape
     remedy = f"use a shorter text, or attnviz show with {option('heads', '2.8')}"
     refuse_without_memory(ARRAYS_AT_ONCE * heads * queries * keys * 4, f"a text of {queries} tokens", remedy)

@@ -38,10 +38,10 @@ class Computation:
             ``keys``. Empty if the parts are unknown.
         earlier: the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name.
         value_norms: ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown.
-        model_name: name of a captured model, of which nothing before queries, keys and values is known; empty for the
+        model_name: name of a captured model, of which only queries, keys and later steps are known; empty for the
             models of this package.
-        added: sentences on what else a captured model does to the scores before the mask.
-        key_heads: number of key heads; 0 if it equals the number of heads.
+        added: sentences on a soft cap or a bias that a captured model applies to the scores before the mask.
+        key_heads: number of key heads; 0 if every head has its own.
         output_bias: true if the output projection adds a bias.
     """
 

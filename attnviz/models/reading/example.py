@@ -55,7 +55,7 @@ class Example:
         return Conversation.of_question(self.text) if self.chat else self.messages
 
     def with_groups(self, tokens: "Tokens", start: int = 0) -> "Tokens":
-        """Returns the tokens of the text with their passages as groups.
+        """Returns the tokens with the passages of the text as groups; unchanged if the text has no passages.
 
         Args:
             tokens: the tokens.
@@ -71,5 +71,5 @@ class Example:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the fields that were given."""
-        return tuple(each.name for each in fields(self) if getattr(self, each.name) != each.default)
+        """The names of the fields that differ from their defaults."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)

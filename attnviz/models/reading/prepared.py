@@ -16,7 +16,7 @@ class Prepared:
     Attributes:
         inputs: keyword arguments of the module.
         tokens: the tokens of the queries; of an encoder-decoder, the tokens of its decoder.
-        context: the tokens of an encoder-decoder's encoder, or of a context; ``None`` for neither.
+        context: the tokens of an encoder-decoder's encoder, or of a context; ``None`` if there is neither.
         attention: the attention of an encoder-decoder that is recorded, or whose heads are removed; ``None`` for other
             models.
         positions: the tokens at which predictions are measured.

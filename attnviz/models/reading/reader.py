@@ -36,8 +36,8 @@ class Reader(ABC):
 
     Attributes:
         reads: the parts of an example that it reads; others are refused before the model runs.
-        is_trained: true if its weights were trained, so that removing heads can show what they learned.
-        has_example: true if it has an example of its own, for commands without a text.
+        is_trained: true if its weights were trained, so that removing heads shows what they learned.
+        has_example: true if it has a built-in example, for commands without a text.
 
     Args:
         settings: settings that build or load the model, and run it.
@@ -72,14 +72,14 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def inputs_of(self, ids: "torch.Tensor", real: "torch.Tensor | None" = None) -> dict[str, Any]:
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
         """Returns the module's keyword arguments for token ids.
 
         The ids must be under ``input_ids`` or ``ids``, where the measures of effects look for the predicted tokens.
 
         Args:
             ids: ``(texts, tokens)``, on the module's device.
-            real: ``(texts, tokens)``, 1 for tokens and 0 for padding, which is at the end; ``None`` for no padding.
+            attention_mask: ``(texts, tokens)``, 1 for tokens, 0 for padding, which comes last; ``None`` for no padding.
         """
 
     @property
@@ -105,7 +105,7 @@ class Reader(ABC):
         """Prepares an example for the module.
 
         Raises:
-            AttnvizError: if it has a part that the model does not read, no tokens, or too many.
+            AttnvizError: if the example has a part that the model does not read, no tokens, or too many tokens.
         """
         from attnviz.models.reading.prepared import Prepared
 
@@ -119,14 +119,14 @@ class Reader(ABC):
 
     def refuse_parts(self, example: "Example") -> None:
         """Raises AttnvizError if the example has a part that the model does not read."""
-        unread = next((part for part in example.parts if part not in self.reads), None)
-        if unread == "messages":
+        unknown_part = next((part for part in example.parts if part not in self.reads), None)
+        if unknown_part == "messages":
             raise AttnvizError(f"{self.name} has no chat template for messages; use {option('model', './my-chat')}")
-        if unread is not None:
-            raise AttnvizError(f"{self.name} does not read {option(unread)}; give {or_list(self.reads)}")
+        if unknown_part is not None:
+            raise AttnvizError(f"{self.name} does not read {option(unknown_part)}; give {or_list(self.reads)}")
 
-    def own_example(self) -> "Prepared":
-        """Returns the model's own example.
+    def built_in_example(self) -> "Prepared":
+        """Returns the model's built-in example, for commands without a text.
 
         Raises:
             AttnvizError: if it has none.
@@ -162,15 +162,15 @@ class Reader(ABC):
         return torch.tensor(numbers).to("cpu" if self.device.type == "meta" else self.device)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the token with this label, among the tokens of a text.
+        """Returns the id of the first token of a text that has this label, with or without spaces around it.
 
         Raises:
-            AttnvizError: if there is none, or the label is several tokens of the model.
+            AttnvizError: if no token has it, or the label is several tokens of the model.
         """
-        places = [place for place, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
-        if not places:
+        positions = [index for index, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
+        if not positions:
             raise AttnvizError(f"no token {label!r} in the text, and {self.name} knows only the tokens of its text")
-        return int(tokens.ids[places[0]])
+        return int(tokens.ids[positions[0]])
 
     def vocabulary(self) -> "Vocabulary":
         """Returns the ids of the model's ordinary tokens, and of the special tokens around a text."""
@@ -179,12 +179,14 @@ class Reader(ABC):
         from attnviz.models.reading.prepared import Vocabulary
 
         frame = self.tokenize(FRAME_TEXT)
-        inside = np.flatnonzero(~frame.special)
-        words = np.setdiff1d(self.ordinary_ids(), frame.ids[frame.special])
-        return Vocabulary(words, frame.ids[: inside[0]].copy(), frame.ids[inside[-1] + 1 :].copy())
+        text_positions = np.flatnonzero(~frame.special)
+        ordinary_ids = np.setdiff1d(self.ordinary_ids(), frame.ids[frame.special])
+        return Vocabulary(
+            ordinary_ids, frame.ids[: text_positions[0]].copy(), frame.ids[text_positions[-1] + 1 :].copy()
+        )
 
     def ordinary_ids(self) -> "IntArray":
-        """Returns the ids of all tokens except special ones, of which those around a text may be included.
+        """Returns the ids of all tokens except special ones; special tokens around a text may be among them.
 
         Raises:
             AttnvizError: if the model has no embedding.
@@ -198,15 +200,15 @@ class Reader(ABC):
         return np.arange(table.num_embeddings)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns remarks on the tokens of a text, which are shown with its maps."""
+        """Returns remarks on the tokens of a text, which are shown with its maps; none unless a subclass has some."""
         return ()
 
     def refuse_absent(self, selection: "Selection") -> None:
-        """Raises AttnvizError for a layer or head that surely does not exist, as far as known before loading."""
+        """Raises AttnvizError for a layer or head that cannot exist, if that is known before the model is loaded."""
         return
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
-        """Raises AttnvizError if the model fails on these inputs without the capture too; called after a failed run."""
+        """Raises AttnvizError if the model fails without the capture too; called with the inputs of a failed run."""
         return
 
     def record(self, example: "Example", selection: "Selection", values: bool = False) -> "Recording":
@@ -252,7 +254,7 @@ class Reader(ABC):
         raise AttnvizError(f"{option('batch')} needs the seeded model; leave out {option('model')}")
 
     def compute(self, example: "Example", layer: int) -> "Computation":
-        """Returns the queries, keys, scores, weights and output of one layer; what was not captured is empty.
+        """Returns the queries, keys, scores, weights and output of one layer; arrays that were not captured are empty.
 
         Raises:
             AttnvizError: if the text has no tokens, or the layer does not exist.

@@ -9,7 +9,7 @@ from attnviz.base.machine import DTYPES
 from attnviz.base.options import OneOf, Option, check_options, in_range, name_lister
 from attnviz.text.selection import ATTENTION_PARTS
 
-SAVED_FIRST = """
+SAVED_ORDER = """
 model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device
 dtype context attention pair chat generate device_map dense truncate
 """.split()
@@ -20,6 +20,7 @@ UNTRAINED = "Untrained model"  # the help panel of the options that only the see
 
 
 def _built_in_models() -> dict[str, str]:
+    """Returns the names of the models of this package, with a description of each, for completion in a shell."""
     return {"seeded": "untrained, drawn from a seed", "trained": "small, trained to repeat what it has read"}
 
 
@@ -114,8 +115,8 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         check_options(self)
-        seeded = self.model == ModelSettings.model
-        if seeded and None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
+        is_seeded = self.model == ModelSettings.model
+        if is_seeded and None in (self.qk_dim, self.value_dim) and self.embed_dim % self.num_heads:
             divisible = max(1, round(self.embed_dim / self.num_heads)) * self.num_heads
             raise AttnvizError(
                 f"{option('embed_dim', self.embed_dim)} is not divisible by {option('num_heads', self.num_heads)}; "
@@ -126,8 +127,8 @@ class ModelSettings:
         if not 0 <= self.seed < 2**63:
             raise AttnvizError(f"{option('seed')} {self.seed} is out of range; give 0 to 2**63 - 1")
         if not 0 < self.temperature < math.inf:
-            given = f"{option('temperature')} {self.temperature:g}"
-            raise AttnvizError(f"{given} is out of range; give a number above 0 (1 changes nothing)")
+            temperature_option = f"{option('temperature')} {self.temperature:g}"
+            raise AttnvizError(f"{temperature_option} is out of range; give a number above 0 (1 changes nothing)")
         self._refuse_context()
         self.scale_for(1)
         from attnviz.base.machine import refuse_unknown_device, refuse_unknown_dtype
@@ -136,13 +137,16 @@ class ModelSettings:
         refuse_unknown_dtype(self.dtype)
 
     def _refuse_context(self) -> None:
+        """Raises AttnvizError if the context has no tokens, or comes with a causal mask."""
         if self.context is None:
             return
         if not self.context or (self.tokenizer == "word" and not self.context.strip()):
             raise AttnvizError(f"{option('context')} has no tokens; give a text with at least one word")
         if self.causal:
-            given = option("causal", True)
-            raise AttnvizError(f"{given} needs queries and keys from one text; with {option('context')} leave it out")
+            causal_option = option("causal", True)
+            raise AttnvizError(
+                f"{causal_option} needs queries and keys from one text; with {option('context')} leave it out"
+            )
 
     @property
     def query_width(self) -> int:
@@ -160,7 +164,11 @@ class ModelSettings:
         return self.scale_for(self.query_width) / self.temperature
 
     def scale_for(self, width: int) -> float:
-        """Returns the scale, which multiplies q·k, for a head of this width."""
+        """Returns the scale, which multiplies q·k, for a head whose queries and keys have this width.
+
+        Raises:
+            AttnvizError: if the setting is neither sqrt, none nor a finite number other than 0.
+        """
         if self.scale in ("sqrt", "none"):
             return width**-0.5 if self.scale == "sqrt" else 1.0
         try:
@@ -168,10 +176,10 @@ class ModelSettings:
         except ValueError:
             scale = math.nan
         if not math.isfinite(scale) or scale == 0:
-            given = f"{option('scale')} {self.scale!r}"
-            raise AttnvizError(f"{given} is not a scale; choose sqrt, none or a number such as 0.125")
+            scale_option = f"{option('scale')} {self.scale!r}"
+            raise AttnvizError(f"{scale_option} is not a scale; choose sqrt, none or a number such as 0.125")
         return scale
 
     def as_json(self) -> dict[str, Any]:
         """Returns the settings as JSON values, in an order that keeps the bytes of saved recordings the same."""
-        return {name: getattr(self, name) for name in dict.fromkeys((*SAVED_FIRST, *vars(self)))}
+        return {name: getattr(self, name) for name in dict.fromkeys((*SAVED_ORDER, *vars(self)))}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.models.huggingface.chat import Rendered, chat_remarks, render, tokenize_example, with_answer
+from attnviz.models.huggingface.chat import RenderedChat, chat_remarks, render, tokenize_example, with_answer
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.conversation import Conversation
@@ -28,11 +28,11 @@ TOOL = {"type": "function", "function": {"name": "search", "description": "Searc
 }}}  # fmt: skip
 
 
-def rendered(style: str, messages: list[dict[str, Any]], tools: tuple[dict[str, Any], ...] = ()) -> Rendered:
+def rendered(style: str, messages: list[dict[str, Any]], tools: tuple[dict[str, Any], ...] = ()) -> RenderedChat:
     return render(chat_tokenizer(style), Conversation(tuple(messages), tools), answers=True)
 
 
-def turns(found: Rendered) -> dict[str, str]:
+def turns(found: RenderedChat) -> dict[str, str]:
     """The characters of each turn; the template's own under an empty name."""
     characters = np.array(list(found.text))
     numbered = {label: "".join(characters[found.turns == number]) for number, label in enumerate(found.labels)}
