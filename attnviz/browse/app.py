@@ -1,4 +1,4 @@
-"""Runs the inspector in textual: keys, clicks and sizes come in, and changed lines go out."""
+"""Runs the inspector in textual: answers keys and clicks, and sends changed lines to the terminal."""
 
 import os
 import time
@@ -15,19 +15,19 @@ from textual.screen import Screen as TextualScreen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.browse.clicks import clicked, described_under
+from attnviz.browse.clicks import click_result, description_at
 from attnviz.browse.computing import Computing
-from attnviz.browse.drawing.draw import draw_screen, padded
+from attnviz.browse.drawing.draw import draw_screen, padded_line
 from attnviz.browse.drawing.graphics import (
     SIXEL_ATTRIBUTE,
     Protocol,
     clear_escape,
-    escapes,
-    known_protocol,
+    named_protocol,
+    picture_escape,
     terminal_character,
 )
 from attnviz.browse.drawing.pixels import COLORS, style_of
-from attnviz.browse.drawing.themes import on_paper
+from attnviz.browse.drawing.themes import themed_line
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.history import with_history
 from attnviz.browse.moves.keys import ACTIONS, press
@@ -44,7 +44,7 @@ NO_COLUMNS = ((ControlType.CURSOR_FORWARD, 0),)  # textual writes the text of a 
 
 
 class Canvas(Widget):
-    """The whole screen; it sends only the lines that changed to the terminal."""
+    """The widget that draws the whole screen; it sends only changed lines to the terminal."""
 
     DEFAULT_CSS = "Canvas { width: 100%; height: 100%; }"
     can_focus = True
@@ -55,34 +55,36 @@ class Canvas(Widget):
         self.state = State()
         self.lines: list[Line] = []
         self.strips: list[Strip] = []
-        self.early: list[events.Key] = []  # keys that come before the first size; on_resize answers them
-        self.pressed = 0.0
+        self.early_keys: list[events.Key] = []  # keys before the first size is known; on_resize answers them
+        self.last_key_time = 0.0
         self.computing, self.prompt = Computing(self), PromptLine(self, save)
-        self.protocol = known_protocol(os.environ)
-        self.covered = False  # True while the palette is open: pixels would be drawn over it
+        self.protocol = named_protocol(os.environ)
+        self.palette_open = False  # True while the palette is open: pixels would be drawn over it
 
     @property
-    def here(self) -> Screen:
+    def current_screen(self) -> Screen:
         """The recording, the terminal and its colours."""
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
-        draws = self.protocol is not None and colors > ANSI_COLORS and not self.covered
+        draws_pixels = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
         return Screen(
-            self.session, Size(self.size.width, self.size.height, self.character() if draws else None), colors
+            self.session,
+            Size(self.size.width, self.size.height, self.character_size() if draws_pixels else None),
+            colors,
         )
 
-    def character(self) -> tuple[int, int] | None:
+    def character_size(self) -> tuple[int, int] | None:
         """Returns the width and height of a character in pixels; ``None`` if unknown."""
         return None if self.app.is_headless else terminal_character()
 
-    def draws(self, protocol: Protocol) -> None:
-        """Draws pixels from now on, by a protocol that the terminal says it has."""
+    def start_pixels(self, protocol: Protocol) -> None:
+        """Draws pixels from now on in a protocol that the terminal says it has, unless one is known already."""
         if self.protocol is None:
             self.protocol = protocol
             self.redraw()
 
-    def cover(self, covered: bool) -> None:
-        """Leaves pixels out while the palette covers the canvas, and draws them again afterwards."""
-        self.covered = covered
+    def set_palette_open(self, palette_open: bool) -> None:
+        """Draws the screen without pixels while the palette is open, and with them afterwards."""
+        self.palette_open = palette_open
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
@@ -90,26 +92,28 @@ class Canvas(Widget):
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
-        """Takes the focus, and has the screen drawn again when the process resumes after Ctrl-Z."""
+        """Takes the focus, and subscribes to draw the screen again when the process resumes after Ctrl-Z."""
         self.focus()
         self.app.app_resume_signal.subscribe(self, lambda app: self.app.refresh(repaint=True, layout=True))
 
     def on_resize(self) -> None:
         """Draws the screen for the new size, then answers the keys that came before the first size."""
-        self.go(self.state if self.lines else start_state(self.here))
-        early, self.early = self.early, []
-        for event in early:
+        self.show_state(self.state if self.lines else start_state(self.current_screen))
+        waiting, self.early_keys = self.early_keys, []
+        for event in waiting:
             self.on_key(event)
 
-    def go(self, state: State) -> None:
-        """Draws a state, and sends the lines that changed to the terminal."""
-        screen = self.here
-        self.state = settle(screen, state) if screen.size.enough else state
+    def show_state(self, state: State) -> None:
+        """Makes a state the present one, draws it, and starts the work that the screen still needs."""
+        screen = self.current_screen
+        self.state = settle(screen, state) if screen.size.large_enough else state
         self.session.unfinished = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
-        character, anew = screen.size.character, set(changed)
-        self.strips = [self.strip(y, line, character) if y in anew else self.strips[y] for y, line in enumerate(lines)]
+        character, changed_lines = screen.size.character, set(changed)
+        self.strips = [
+            self.strip(y, line, character) if y in changed_lines else self.strips[y] for y, line in enumerate(lines)
+        ]
         self.lines = lines
         if changed:
             self.refresh(*(Region(0, y, screen.size.width, 1) for y in changed))
@@ -124,24 +128,24 @@ class Canvas(Widget):
             character: width and height of a character in pixels; ``None`` draws no pixels.
         """
         strip = strip_of(line)
-        before = clear_escape(y) if self.protocol == "kitty" else ""
-        after = escapes(line, y, character, self.protocol) if character and self.protocol else ""
-        if not before and not after:
+        clear = clear_escape(y) if self.protocol == "kitty" else ""
+        picture = picture_escape(line, y, character, self.protocol) if character and self.protocol else ""
+        if not clear and not picture:
             return strip
-        return Strip([Segment(before, None, NO_COLUMNS), *strip, Segment(after, None, NO_COLUMNS)])
+        return Strip([Segment(clear, None, NO_COLUMNS), *strip, Segment(picture, None, NO_COLUMNS)])
 
     def redraw(self) -> None:
-        """Draws the state again, with results of background work."""
+        """Draws the present state again, with new results of background work."""
         if self.is_attached:
-            self.go(self.state)
+            self.show_state(self.state)
 
     def on_key(self, event: events.Key) -> None:
-        """Answers a key: an open prompt takes it as text, else it does what it is bound to."""
+        """Answers a key: an open prompt takes it as text; otherwise its binding answers it."""
         event.stop()
         event.prevent_default()
-        self.pressed = time.monotonic()
+        self.last_key_time = time.monotonic()
         if not self.lines:
-            self.early.append(event)
+            self.early_keys.append(event)
         elif self.state.prompt is not None:
             self.prompt.type(event)
         elif event.key in ("q", "ctrl+c"):
@@ -152,39 +156,45 @@ class Canvas(Widget):
             self.press(event.key)
 
     def press(self, key: str) -> None:
-        """Does what a key is bound to; textual draws the palette."""
+        """Answers a key by its binding; the key of the palette opens the palette of textual."""
         if key in ("colon", "ctrl+p") and not self.state.help:
             self.app.action_command_palette()
         else:
-            self.go(press(self.here, self.state, key))
+            self.show_state(press(self.current_screen, self.state, key))
 
     def on_paste(self, event: events.Paste) -> None:
-        """Adds pasted text to an open prompt."""
+        """Adds pasted text to the prompt, if one is open."""
         if self.state.prompt is not None:
             self.prompt.paste(event.text)
 
     def on_click(self, event: events.Click) -> None:
         """Presses the button under the mouse, or moves the cursor there; a second click opens the head."""
-        self.pressed = time.monotonic()
-        if not self.here.size.enough or not self.lines:
+        self.last_key_time = time.monotonic()
+        if not self.current_screen.size.large_enough or not self.lines:
             return
-        key, state = clicked(self.here, self.state, event.x, event.y, event.chain > 1)
-        self.go(with_history(self.state, state))
+        key, state = click_result(self.current_screen, self.state, event.x, event.y, event.chain > 1)
+        self.show_state(with_history(self.state, state))
         if key and state.prompt == "copy":
-            self.prompt.copy(key) if key != "escape" else self.go(replace(state, prompt=None))
+            self.prompt.copy(key) if key != "escape" else self.show_state(replace(state, prompt=None))
         elif key in ("q", "ctrl+c"):
             self.app.exit(0)
         elif key:
             self.press(key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Describes in the status line what is under the mouse."""
+        """Describes what is under the mouse in the status line, unless a prompt, help or message is shown."""
         state = self.state
-        if len(self.lines) < 3 or state.prompt or state.help or state.message or not self.here.size.enough:
+        if (
+            len(self.lines) < 3
+            or state.prompt
+            or state.help
+            or state.message
+            or not self.current_screen.size.large_enough
+        ):
             return
-        description = described_under(self.here, self.state, event.x, event.y)
-        width, y = self.here.size.width, len(self.lines) - 2
-        line = on_paper(padded([Span(f" {description}")], width), state.theme) if description else self.lines[y]
+        description = description_at(self.current_screen, self.state, event.x, event.y)
+        width, y = self.current_screen.size.width, len(self.lines) - 2
+        line = themed_line(padded_line([Span(f" {description}")], width), state.theme) if description else self.lines[y]
         strip = strip_of(line)
         if strip != self.strips[y]:
             self.strips[y] = strip
@@ -192,21 +202,21 @@ class Canvas(Widget):
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Moves the cursor down; with Control, zooms out."""
-        self.go(press(self.here, self.state, "minus" if event.ctrl else "down"))
+        self.show_state(press(self.current_screen, self.state, "minus" if event.ctrl else "down"))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Moves the cursor up; with Control, zooms in."""
-        self.go(press(self.here, self.state, "plus" if event.ctrl else "up"))
+        self.show_state(press(self.current_screen, self.state, "plus" if event.ctrl else "up"))
 
 
 class Browser(Application[int]):
-    """The inspector of a recording as an application."""
+    """The application that shows a recording; its result is its exit code."""
 
     COMMAND_PALETTE_BINDING = "ctrl+p"
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
     Canvas { background: ansi_default; }
-    CommandPalette CommandList { min-width: 20; }  /* textual ends with an error where lines of it have no column */
+    CommandPalette CommandList { min-width: 20; }  /* a narrower one makes textual fail */
     """
 
     def __init__(self, session: Session, save: Save, ascii: bool = False) -> None:
@@ -224,17 +234,17 @@ class Browser(Application[int]):
         yield self.canvas
 
     def get_default_screen(self) -> TextualScreen[object]:
-        """Returns a screen that tells the canvas when the palette covers it."""
+        """Returns the screen of the canvas."""
         return CanvasScreen(self.canvas)
 
-    def answered(self, attributes: list[str]) -> None:
-        """Switches to sixels when the terminal says that it draws them."""
+    def receive_attributes(self, attributes: list[str]) -> None:
+        """Starts to draw sixels if the terminal answers that it can."""
         if SIXEL_ATTRIBUTE in attributes:
-            self.call_later(self.canvas.draws, "sixel")
+            self.call_later(self.canvas.start_pixels, "sixel")
 
 
 class CanvasScreen(TextualScreen[object]):
-    """The screen of the canvas; it tells the canvas when the palette covers it."""
+    """The screen that contains the canvas; it tells the canvas when the palette opens and closes."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__()
@@ -242,14 +252,14 @@ class CanvasScreen(TextualScreen[object]):
 
     def on_screen_suspend(self) -> None:
         """Tells the canvas that the palette covers it."""
-        self.canvas.cover(True)
+        self.canvas.set_palette_open(True)
 
     def on_screen_resume(self) -> None:
         """Tells the canvas that the palette is closed."""
-        self.canvas.cover(False)
+        self.canvas.set_palette_open(False)
 
 
 def strip_of(line: Line) -> Strip:
-    """Returns a line as textual draws it: plain segments, so that nothing in a token is markup."""
+    """Returns a line as segments of textual; these are plain text, so that nothing in a token is markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
     return Strip([Segment("".join(span.text for span in run), style_of(*look)) for look, run in runs])

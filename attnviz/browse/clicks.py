@@ -1,4 +1,4 @@
-"""Answers the mouse: clicks on buttons, heads, cells and tokens, and a description of what is under it."""
+"""Answers the mouse: clicks on buttons, heads, cells and tokens, and describes what is under the pointer."""
 
 from dataclasses import replace
 
@@ -9,19 +9,21 @@ from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.state import State
 from attnviz.browse.view.hints import hint_at, hints
 from attnviz.browse.view.legends import quantity_text
-from attnviz.browse.view.lens import clicked_in_lens, lay_out_lens
-from attnviz.browse.view.open_head import cell_under, clicked_in_head
+from attnviz.browse.view.lens import click_in_lens, lay_out_lens
+from attnviz.browse.view.open_head import cell_at_position, click_in_head
 
 
-def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:
-    """Returns the key that a click stands for, "" for none, and the state with the cursor where the click was.
+def click_result(screen: Screen, state: State, x: int, y: int, double: bool) -> tuple[str, State]:
+    """Returns the key that a click stands for, "" for none, and the state after the click.
+
+    A click on a hint stands for its key. Other clicks move the cursor; on a head that is chosen already, they open it.
 
     Args:
         screen: the recording and the terminal.
         state: the state before the click.
         x: the column of the screen, from 0.
         y: the line of the screen, from 0.
-        again: True for the second click of a double click.
+        double: True for the second click of a double click, which opens a head.
     """
     if state.help:
         return "", replace(state, help=0)
@@ -30,25 +32,26 @@ def clicked(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[
         hint = hint_at(hints(state, screen.size.width), column)
         return ("" if hint is None else hint.key), state
     if state.prompt is not None:
-        return "", replace(state, prompt=None, typed="")
-    return _clicked_in_body(screen, state, x, y - 1, again) if y else ("", state)
+        return "", replace(state, prompt=None, prompt_text="")
+    return _answer_body_click(screen, state, x, y - 1, double) if y else ("", state)
 
 
-def _clicked_in_body(screen: Screen, state: State, x: int, y: int, again: bool) -> tuple[str, State]:
+def _answer_body_click(screen: Screen, state: State, x: int, y: int, double: bool) -> tuple[str, State]:
+    """Returns the key and the state for a click between title and status; ``y`` counts from the body's first line."""
     if state.opened:
-        return "", clicked_in_head(screen, state, x, y)
+        return "", click_in_head(screen, state, x, y)
     if state.lens:
-        moved, on_name = clicked_in_lens(screen, state, x, y)
-        return ("enter" if on_name or again else ""), moved
+        moved, on_name = click_in_lens(screen, state, x, y)
+        return ("enter" if on_name or double else ""), moved
     head = tiles(screen.session, state, screen.size).head_at(state.top, x, y)
     if head is None:
         return "", state
-    opens = again or head == state.head
+    opens = double or head == state.head
     return ("enter" if opens else ""), replace(state, head=head, message="")
 
 
-def described_under(screen: Screen, state: State, x: int, y: int) -> str:
-    """Returns a description of what is under the mouse: a head with its pattern, or a pair of tokens with its number.
+def description_at(screen: Screen, state: State, x: int, y: int) -> str:
+    """Returns a description of what is at a position: a head with its pattern, or a pair of tokens with its number.
 
     Args:
         screen: the recording and the terminal.
@@ -57,36 +60,41 @@ def described_under(screen: Screen, state: State, x: int, y: int) -> str:
         y: the line of the screen, from 0.
 
     Returns:
-        One line; "" if nothing is there.
+        One line; "" if there is no head and no cell.
     """
     session = screen.session
     if not y:
         return ""
     if state.opened:
-        return _described_cell(screen, state, cell_under(screen, state, x, y - 1))
+        return _cell_description(screen, state, cell_at_position(screen, state, x, y - 1))
     if state.lens:
         lens = lay_out_lens(screen, state)
-        place = (x - lens.pane.columns.before) // lens.pane.cell
-        if not 2 <= y <= 1 + len(lens.shown) or not 0 <= place < lens.pane.axis.cells or x < lens.pane.columns.before:
+        cell = (x - lens.pane.columns.label_width) // lens.pane.cell
+        if (
+            not 2 <= y <= 1 + len(lens.shown_heads)
+            or not 0 <= cell < lens.pane.axis.cells
+            or x < lens.pane.columns.label_width
+        ):
             return ""
-        other = lens.pane.axis.unit_of(place)
-        pair = (state.token, other) if state.direction == "to" else (other, state.token)
-        return _described_cell(screen, state, (lens.shown[y - 2], *pair))
+        unit_across = lens.pane.axis.unit_of(cell)
+        pair = (state.token, unit_across) if state.direction == "to" else (unit_across, state.token)
+        return _cell_description(screen, state, (lens.shown_heads[y - 2], *pair))
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
     if head is None:
         return ""
     return f"head {session.names[head]}: {session.ranking.pattern(head)}".rstrip(": ")
 
 
-def _described_cell(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
+def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:
+    """Returns the head, the tokens and the number of a cell, given as head, query and key; "" for no cell."""
     if cell is None:
         return ""
     session, (head, query, key) = screen.session, cell
     view = session.view_of(head, state.view)
     queries, keys = session.units(head, view)
-    one = slice(query, query + 1), slice(key, key + 1)
-    shown = session.cells(head, view, *one, 1, 1)
-    number = quantity_text(session.quantity(view), float(np.ravel(shown.values)[0]))
+    spans = slice(query, query + 1), slice(key, key + 1)
+    block = session.cells(head, view, *spans, 1, 1)
+    number = quantity_text(session.quantity(view), float(np.ravel(block.values)[0]))
     name = session.names[head]
-    value = number if shown.visible.all() else "masked"
+    value = number if block.visible.all() else "masked"
     return f"head {name}: {queries.labels[query]} ({query}) → {keys.labels[key]} ({key}) {value}"

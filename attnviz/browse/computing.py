@@ -1,11 +1,11 @@
-"""Computes what the screen still lacks: short slices of work between keys, and threads for longer work."""
+"""Computes what the screen still lacks: in short slices of work between keys, or in threads if it takes long."""
 
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from attnviz.browse.moves.cursor import Screen, first_ranked
+from attnviz.browse.moves.cursor import Screen, with_first_ranked_head
 from attnviz.browse.moves.finding import filter_heads
 from attnviz.browse.moves.layout import tiles
 from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
@@ -13,34 +13,34 @@ from attnviz.browse.process.background import Background
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 
-SECONDS_BEFORE_MEASURING = 0.2  # the user may only pass a metric on the way to another
-SECONDS_BETWEEN_SLICES = 0.001  # lets textual answer waiting keys first
-SECONDS_BEFORE_REFINING = 0.15  # after the last key, so that a moving cursor stays fast
-SECONDS_BETWEEN_DRAWINGS = 0.25  # while a map is refined
+SECONDS_BEFORE_MEASURING = 0.2  # so that a metric is not measured when the user only passes it
+SECONDS_BETWEEN_SLICES = 0.001  # in which textual answers waiting keys
+SECONDS_BEFORE_REFINING = 0.15  # since the last key, so that the cursor moves fast
+SECONDS_BETWEEN_DRAWINGS = 0.25  # of a map while it is refined
 
 
 class Stage(Protocol):
-    """The screen that background work draws on.
+    """The part of the canvas that `Computing` uses.
 
     Attributes:
         session: the recording.
         state: the state on the screen.
-        pressed: the time of the last key, in seconds of the monotonic clock.
+        last_key_time: the time of the last key, in seconds of the monotonic clock.
     """
 
     session: Session
     state: State
-    pressed: float
+    last_key_time: float
 
     @property
-    def here(self) -> Screen:
+    def current_screen(self) -> Screen:
         """The recording, the terminal and its colours."""
 
-    def go(self, state: State) -> None:
+    def show_state(self, state: State) -> None:
         """Draws a state."""
 
     def redraw(self) -> None:
-        """Draws the state again, with results of background work."""
+        """Draws the present state again, with new results of background work."""
 
     def call_later(self, callback: Callable[[], object]) -> Any:
         """Calls a function in the thread that answers keys."""
@@ -50,7 +50,7 @@ class Stage(Protocol):
 
 
 class Computing:
-    """Computes what the screen still lacks, and draws it."""
+    """Computes and draws what the screen still lacks: thumbnails, rows of the lens, metrics, refined maps."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -59,94 +59,96 @@ class Computing:
 
     def start(self) -> None:
         """Schedules the next slice of work, unless one is scheduled already."""
-        if not self.working and self.stage.here.size.enough:
+        if not self.working and self.stage.current_screen.size.large_enough:
             self.working = True
             self.stage.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
     def work(self) -> None:
-        """Does one slice of work: first for heads on the screen, then for the others; threads start after the last."""
+        """Does one slice of work, for heads on the screen first, then schedules the next one or starts threads."""
         self.working = False
-        screen, state = self.stage.here, self.stage.state
-        if not screen.size.enough:
+        screen, state = self.stage.current_screen, self.stage.state
+        if not screen.size.large_enough:
             return
-        computed, on_screen = (
+        computed, visible = (
             self.compute_rows(state) if state.lens and not state.opened else self.compute_thumbnails(state)
         )
-        if on_screen or (computed and state.lens and not self.lens_missing()):
-            self.stage.go(state)
+        if visible or (computed and state.lens and not self.lens_lacks_rows()):
+            self.stage.show_state(state)
         elif computed:
             self.start()
         else:
             self.start_background()
 
     def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
-        """Computes some thumbnails; returns True if any was computed, and True if any of them is on the screen."""
+        """Computes some missing thumbnails, and returns two flags: any was computed, and any is on the screen."""
         if state.opened:
             return False, False
-        grid = tiles(self.stage.session, state, self.stage.here.size)
-        first = grid.on_screen(state.top)
-        everyone = [*first, *(head for head in range(self.stage.session.recorded) if head not in set(first))]
-        computed = self.stage.session.thumbnails.compute(everyone, state.view, grid.pixels)
-        return bool(computed), bool(set(computed) & set(first))
+        grid = tiles(self.stage.session, state, self.stage.current_screen.size)
+        on_screen = grid.on_screen(state.top)
+        heads = [*on_screen, *(head for head in range(self.stage.session.recorded) if head not in set(on_screen))]
+        computed = self.stage.session.thumbnails.compute(heads, state.view, grid.pixels)
+        return bool(computed), bool(set(computed) & set(on_screen))
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
-        """Computes some rows of the lens; returns True if any was computed, and True if any is on the screen."""
-        heads, lines = (
+        """Computes some missing rows of the lens, and returns two flags: any was computed, and any is on the screen."""
+        listed, lines = (
             lens_heads(self.stage.session, state),
-            lens_pane(self.stage.session, state, self.stage.here.size).lines,
+            lens_pane(self.stage.session, state, self.stage.current_screen.size).lines,
         )
-        first = heads[state.top : state.top + lines]
-        everyone = [*first, *(head for head in heads if head not in set(first))]
-        computed = self.stage.session.token_rows.compute(everyone, state.view, state.token, state.direction)
-        return bool(computed), bool(set(computed) & set(first))
+        on_screen = listed[state.top : state.top + lines]
+        ordered = [*on_screen, *(head for head in listed if head not in set(on_screen))]
+        computed = self.stage.session.token_rows.compute(ordered, state.view, state.token, state.direction)
+        return bool(computed), bool(set(computed) & set(on_screen))
 
-    def lens_missing(self) -> bool:
+    def lens_lacks_rows(self) -> bool:
         """True if some rows of the lens are not computed yet."""
-        state, row = self.stage.state, self.stage.session.token_rows.find
+        state, find_row = self.stage.state, self.stage.session.token_rows.find
         heads = lens_heads(self.stage.session, state)
-        return any(row(head, state.view, state.token, state.direction) is None for head in heads)
+        return any(find_row(head, state.view, state.token, state.direction) is None for head in heads)
 
     def start_background(self) -> None:
-        """Starts the threads that measure heads and refine maps."""
+        """Starts threads for what is missing: the metric that sorts heads, else patterns; and refined maps."""
         order = self.stage.state.view.order
         if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):
             self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))
-        elif (group := self.stage.session.ranking.unnamed(self.stage.state.view)) is not None:
-            self.background.start("measure", partial(self.stage.session.ranking.name, group), self.named)
+        elif (call_heads := self.stage.session.ranking.next_unnamed_call(self.stage.state.view)) is not None:
+            self.background.start(
+                "measure", partial(self.stage.session.ranking.name_patterns, call_heads), self.draw_patterns
+            )
         if self.stage.session.unfinished:
             self.background.start("refine", self.refine, self.stage.redraw)
 
-    def named(self) -> None:
-        """Draws the heads with their patterns; applies the filter once all patterns are known."""
-        words = self.stage.state.view.filter
-        if words and self.stage.session.ranking.unnamed(self.stage.state.view) is None:
-            self.stage.go(filter_heads(self.stage.here, self.stage.state, words))
+    def draw_patterns(self) -> None:
+        """Draws the heads with their new patterns; if these were the last, applies the filter."""
+        filter_text = self.stage.state.view.filter
+        if filter_text and self.stage.session.ranking.next_unnamed_call(self.stage.state.view) is None:
+            self.stage.show_state(filter_heads(self.stage.current_screen, self.stage.state, filter_text))
         else:
             self.stage.redraw()
 
     def measure(self, order: str) -> None:
-        """Measures the metric if heads are still sorted by it, then moves to the first head."""
-        if order == self.stage.state.view.order and order not in self.stage.session.ranking.ready:
+        """Measures a metric in a thread if heads are still sorted by it, then moves to the first head."""
+        if order == self.stage.state.view.order and order not in self.stage.session.ranking.measured_names:
             self.background.start(
-                "measure", partial(self.stage.session.ranking.measure, order), partial(self.ranked, order)
+                "measure", partial(self.stage.session.ranking.measure, order), partial(self.go_to_first_ranked, order)
             )
 
-    def ranked(self, order: str) -> None:
-        """Moves to the first head if heads are still sorted by this metric, and draws."""
-        self.stage.go(
-            first_ranked(self.stage.here, self.stage.state)
+    def go_to_first_ranked(self, order: str) -> None:
+        """Draws the state, with the first head chosen if heads are still sorted by this metric."""
+        self.stage.show_state(
+            with_first_ranked_head(self.stage.current_screen, self.stage.state)
             if order == self.stage.state.view.order
             else self.stage.state
         )
 
     def refine(self) -> None:
-        """Refines the maps on the screen, in a thread, and pauses after each key."""
-        drawn = time.monotonic()
-        while block := next((each for each in self.stage.session.unfinished if not each.finished), None):
-            if time.monotonic() < self.stage.pressed + SECONDS_BEFORE_REFINING:
+        """Refines the maps on the screen until all are finished; pauses after each key. Runs in a thread."""
+        last_drawing = time.monotonic()
+        while block := next((block for block in self.stage.session.unfinished if not block.finished), None):
+            if time.monotonic() < self.stage.last_key_time + SECONDS_BEFORE_REFINING:
                 time.sleep(SECONDS_BEFORE_REFINING / 5)
                 continue
             block.advance()
-            if time.monotonic() > drawn + SECONDS_BETWEEN_DRAWINGS:
+            if time.monotonic() > last_drawing + SECONDS_BETWEEN_DRAWINGS:
                 self.stage.call_later(self.stage.redraw)
-                drawn = time.monotonic()
+                last_drawing = time.monotonic()

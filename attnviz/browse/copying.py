@@ -1,23 +1,23 @@
-"""Makes the text that a user copies: a cell, a row or a table with tabs, the command, or the place."""
+"""Writes the text that a user copies: a cell, a row or a table with tabs, the command, or the place's address."""
 
 import numpy as np
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.command import figure_command
-from attnviz.browse.moves.cursor import Screen, strongest_keys
-from attnviz.browse.moves.place import written_place
+from attnviz.browse.moves.cursor import Screen, ranked_keys
+from attnviz.browse.moves.place import place_address
 from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head_layout import lay_out
 from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
 
-MAX_COPIED = 74_000  # bytes, 100,000 in base64: many terminals ignore a longer OSC 52 without a message
+MAX_COPIED = 74_000  # bytes, 100,000 in base64; many terminals silently ignore a longer OSC 52
 COPIED_PARTS = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
 Table = list[list[str]]
 
 
 def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
-    """Returns the text that a key copies, and a message about it.
+    """Returns the text that a key copies, and a message about it; "" and a refusal for another key.
 
     Args:
         screen: the recording and the terminal.
@@ -25,95 +25,107 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
         key: a key of ``COPIED_PARTS``.
 
     Raises:
-        AttnvizError: if the text is longer than terminals copy.
+        AttnvizError: if the text is longer than ``MAX_COPIED``.
     """
-    what = COPIED_PARTS.get(key)
-    if what is None:
+    part = COPIED_PARTS.get(key)
+    if part is None:
         return "", "nothing is copied; press c, r, t, l or p"
-    if what == "place":
-        text = written_place(screen, state)
+    if part == "place":
+        text = place_address(screen, state)
         return text, f"copied {text}; open it with browse --at, or in a page"
-    if what == "command":
+    if part == "command":
         text, remark = figure_command(screen, state)
         return text, f"copied {text}" + (f"; {remark}" if remark else "")
-    table = _table_of(screen, state, what)
-    text = "\n".join("\t".join(_plain(cell) for cell in row) for row in table)
+    table = _copied_table(screen, state, part)
+    text = "\n".join("\t".join(_one_line(cell) for cell in row) for row in table)
     if len(text.encode()) > MAX_COPIED:
         raise AttnvizError(
-            f"this {what} has {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
+            f"this {part} has {len(text.encode()) / 1000:.0f} kB, and terminals copy {MAX_COPIED // 1000}; "
             "zoom in, or use attnviz show -o numbers.csv"
         )
     lines = f"{len(table) - 1} lines" if len(table) > 2 else text.partition("\n")[2] or text
-    return text, f"copied the {what}: {lines}".replace("\t", "  ")
+    return text, f"copied the {part}: {lines}".replace("\t", "  ")
 
 
-def _table_of(screen: Screen, state: State, what: str) -> Table:
+def _copied_table(screen: Screen, state: State, part: str) -> Table:
+    """Returns the cell, the row or the table of what is open, with a header line."""
     if state.opened:
-        return _head_cells(screen, state) if what == "table" else _head_row(screen, state, one=what == "cell")
+        return (
+            _cells_table(screen, state) if part == "table" else _query_table(screen, state, only_cursor=part == "cell")
+        )
     if state.lens:
-        return _lens_table(lay_out_lens(screen, state), what)
-    return _numbers(screen, screen.session.ranking.order(state.view) if what == "table" else [state.head])
+        return _lens_table(lay_out_lens(screen, state), part)
+    return _metrics_table(screen, screen.session.ranking.order(state.view) if part == "table" else [state.head])
 
 
-def _head_row(screen: Screen, state: State, one: bool) -> Table:
-    """Returns a row per key of the cursor's query, the strongest first; with ``one``, only the cursor's key."""
+def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
+    """Returns a row for each key of the cursor's query, the strongest first, or only for the cursor's key."""
     head = lay_out(screen, state)
-    keys = [state.key] if one else strongest_keys(screen, state)
+    keys = [state.key] if only_cursor else ranked_keys(screen, state)
     name, query = screen.session.names[state.head], head.queries.labels[state.query]
     rows = [
         [
-            *(name, _at(head.queries.starts, state.query), query, _at(head.keys.starts, key), head.keys.labels[key]),
-            *(_written(head.row.weights[key]), _written(head.row.scores[key])),
+            *(
+                name,
+                _token_number(head.queries.starts, state.query),
+                query,
+                _token_number(head.keys.starts, key),
+                head.keys.labels[key],
+            ),
+            *(_number_text(head.row.weights[key]), _number_text(head.row.scores[key])),
         ]
         for key in keys
     ]
     return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
 
 
-def _head_cells(screen: Screen, state: State) -> Table:
-    """Returns the cells on the screen, queries down and keys across; masked cells are empty."""
+def _cells_table(screen: Screen, state: State) -> Table:
+    """Returns the cells on the screen, a row for each query and a column for each key; masked cells are empty."""
     head = lay_out(screen, state)
     panel = head.panel
     rows = [
-        [label, *(_written(value) if shown else "" for value, shown in zip(values, visible, strict=True))]
+        [label, *(_number_text(value) if shown else "" for value, shown in zip(values, visible, strict=True))]
         for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True)
     ]
     return [[f"head {screen.session.names[state.head]}", *panel.columns.labels], *rows]
 
 
-def _lens_table(lens: LaidOutLens, what: str) -> Table:
-    """Returns the rows of the lens, heads down, or only the row or the cell of the chosen head."""
+def _lens_table(lens: LaidOutLens, part: str) -> Table:
+    """Returns a row for each head of the lens; or only the row, or the cell at the cursor, of the chosen head."""
     session, labels = lens.screen.session, lens.units[1].labels
-    heads = lens.heads if what == "table" else [lens.state.head]
-    places = [lens.state.other_token] if what == "cell" else range(len(labels))
+    heads = lens.heads if part == "table" else [lens.state.head]
+    columns = [lens.state.other_token] if part == "cell" else range(len(labels))
     computed = [(head, row) for head in heads if (row := lens.row(head)) is not None]
     token = lens.units[0].labels[lens.state.token]
-    rows = [[session.names[head], *(_cell(row, place) for place in places)] for head, row in computed]
-    return [[token, *(labels[place] for place in places)], *rows]
+    rows = [[session.names[head], *(_cell_text(row, column) for column in columns)] for head, row in computed]
+    return [[token, *(labels[column] for column in columns)], *rows]
 
 
-def _numbers(screen: Screen, heads: list[int]) -> Table:
-    """Returns a row per head: its pattern and all metrics."""
+def _metrics_table(screen: Screen, heads: list[int]) -> Table:
+    """Returns a row for each head: its name, its pattern and all metrics, empty if not measured."""
     ranking, names = screen.session.ranking, screen.session.names
     numbers = [
-        [_written(number if head in ranking.finished else np.nan) for number in ranking.frame.values[head].tolist()]
+        [
+            _number_text(number if head in ranking.named_heads else np.nan)
+            for number in ranking.frame.values[head].tolist()
+        ]
         for head in heads
     ]
-    rows = [[names[head], ranking.pattern(head), *of] for head, of in zip(heads, numbers, strict=True)]
+    rows = [[names[head], ranking.pattern(head), *metrics] for head, metrics in zip(heads, numbers, strict=True)]
     return [["head", "pattern", *ranking.names], *rows]
 
 
-def _cell(row: TokenRow, place: int) -> str:
-    return _written(row.values[place]) if row.visible[place] else ""
+def _cell_text(row: TokenRow, column: int) -> str:
+    return _number_text(row.values[column]) if row.visible[column] else ""
 
 
-def _at(starts: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", place: int) -> str:
-    return str(int(starts[place]))
+def _token_number(starts: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", unit: int) -> str:
+    return str(int(starts[unit]))
 
 
-def _written(value: float) -> str:
+def _number_text(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.6g}"
 
 
-def _plain(cell: str) -> str:
+def _one_line(cell: str) -> str:
     return cell.replace("\t", " ").replace("\n", " ")

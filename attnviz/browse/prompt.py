@@ -1,4 +1,4 @@
-"""Answers prompts: finds a token, filters heads, saves a picture or copies."""
+"""Answers the keys of an open prompt: edits its text, finds tokens, filters heads, saves pictures, or copies."""
 
 import os
 from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Save = Callable[[Screen, State, Path], None]
 
 
-class Typist(Protocol):
-    """The screen that a prompt is typed on.
+class PromptStage(Protocol):
+    """The part of the canvas that `PromptLine` uses.
 
     Attributes:
         state: the state on the screen.
@@ -34,10 +34,10 @@ class Typist(Protocol):
         """The application."""
 
     @property
-    def here(self) -> Screen:
+    def current_screen(self) -> Screen:
         """The recording, the terminal and its colours."""
 
-    def go(self, state: State) -> None:
+    def show_state(self, state: State) -> None:
         """Draws a state."""
 
     def run_worker(self, work: Callable[[], None], *, group: str, thread: bool) -> Any:
@@ -47,61 +47,67 @@ class Typist(Protocol):
 class PromptLine:
     """The last line of the screen while the user types."""
 
-    def __init__(self, stage: Typist, save: Save) -> None:
+    def __init__(self, stage: PromptStage, save: Save) -> None:
         self.stage, self.save = stage, save
 
     def type(self, event: "events.Key") -> None:
-        """Answers one key; the first character replaces a text that was only offered."""
+        """Answers a key: edits the text, or closes or answers the prompt; a typed character replaces a suggestion."""
         state = self.stage.state
-        edited = replace(state, offered=False)
+        edited = replace(state, suggested=False)
         if event.key == "escape":
-            self.stage.go(replace(edited, prompt=None, typed=""))
+            self.stage.show_state(replace(edited, prompt=None, prompt_text=""))
         elif state.prompt == "copy":
             self.copy(event.key)
         elif event.key == "enter":
             self.answer()
         elif event.key == "backspace":
-            self.stage.go(replace(edited, typed=state.typed[:-1]))
+            self.stage.show_state(replace(edited, prompt_text=state.prompt_text[:-1]))
         elif event.key == "ctrl+u":
-            self.stage.go(replace(edited, typed=""))
+            self.stage.show_state(replace(edited, prompt_text=""))
         elif event.key in ("left", "right", "end"):
-            self.stage.go(edited)
+            self.stage.show_state(edited)
         elif event.is_printable and event.character:
-            self.stage.go(replace(edited, typed=("" if state.offered else state.typed) + event.character))
+            self.stage.show_state(
+                replace(edited, prompt_text=("" if state.suggested else state.prompt_text) + event.character)
+            )
 
-    def copy(self, what: str) -> None:
-        """Copies the part of the screen that a key stands for to the terminal's clipboard (OSC 52)."""
+    def copy(self, key: str) -> None:
+        """Copies the part of the screen that a key names to the terminal's clipboard (OSC 52); closes the prompt."""
         state = replace(self.stage.state, prompt=None)
         try:
-            text, message = clipboard_text(self.stage.here, state, what)
+            text, message = clipboard_text(self.stage.current_screen, state, key)
         except AttnvizError as error:
             text, message = "", str(error)
         if text:
             self.stage.app.copy_to_clipboard(text)
-        self.stage.go(replace(state, message=message))
+        self.stage.show_state(replace(state, message=message))
 
     def paste(self, text: str) -> None:
-        """Adds pasted text, without characters that cannot be printed."""
+        """Adds the printable characters of a pasted text; they replace a suggestion."""
         state = self.stage.state
         pasted = "".join(character for character in text if character.isprintable())
-        self.stage.go(replace(state, typed=("" if state.offered else state.typed) + pasted, offered=False))
+        self.stage.show_state(
+            replace(state, prompt_text=("" if state.suggested else state.prompt_text) + pasted, suggested=False)
+        )
 
     def answer(self) -> None:
-        """Answers Enter: finds, filters, or saves in a thread, so that keys need not wait."""
+        """Answers Enter: finds tokens, filters heads, or starts a thread that saves a picture."""
         state = self.stage.state
         if state.prompt in ("query", "key"):
-            self.stage.go(with_history(state, find(self.stage.here, state, state.typed)))
+            self.stage.show_state(with_history(state, find(self.stage.current_screen, state, state.prompt_text)))
             return
         if state.prompt == "filter":
-            self.stage.go(with_history(state, filter_heads(self.stage.here, state, state.typed)))
+            self.stage.show_state(
+                with_history(state, filter_heads(self.stage.current_screen, state, state.prompt_text))
+            )
             return
-        path = Path(os.path.expanduser(state.typed))
-        self.stage.go(replace(state, prompt=None, typed="", message=f"saving {path} …"))
-        screen = self.stage.here
+        path = Path(os.path.expanduser(state.prompt_text))
+        self.stage.show_state(replace(state, prompt=None, prompt_text="", message=f"saving {path} …"))
+        screen = self.stage.current_screen
         self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
-        """Writes the picture and shows a message about it; runs in a thread.
+        """Writes a picture of a state, and shows a message about its success or failure; runs in a thread.
 
         Args:
             screen: the recording and the terminal.
@@ -113,4 +119,4 @@ class PromptLine:
             message = f"saved {path}"
         except AttnvizError as error:
             message = error.worded(flag)
-        self.stage.app.call_from_thread(lambda: self.stage.go(replace(self.stage.state, message=message)))
+        self.stage.app.call_from_thread(lambda: self.stage.show_state(replace(self.stage.state, message=message)))

@@ -1,4 +1,4 @@
-"""Saves the inspector's screen as a picture, through a report and the usual renderers."""
+"""Saves the inspector's screen as a picture, as a report that the usual renderers draw."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import map_of, tiles
+from attnviz.browse.moves.layout import open_map_pane, tiles
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.process.pictures import refuse_picture, save_report
 from attnviz.browse.session.state import State, View
@@ -19,11 +19,11 @@ from attnviz.report.words.captions import MASKED, model_name, panel_remarks, rec
 from attnviz.text.named_groups import Mark, singular
 
 JOINED = "Tokens of a {} are joined: a weight is summed over its keys and averaged over its queries."
-MAX_NAMED_HEADS = 24  # rows of a picture with a label each; with more, only the first of each layer has one
+MAX_NAMED_ROWS = 24  # of a picture in which each row has its head's name; with more, the first of each layer has it
 
 
 def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
-    """Writes the screen to a file, with as many cells as the format can show.
+    """Writes what the screen shows to a new file, with as many cells as the format can show.
 
     Args:
         screen: the recording and the terminal.
@@ -32,14 +32,14 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
         look: how the picture is drawn.
 
     Raises:
-        AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
+        AttnvizError: if the suffix is not a picture format's, or the file exists or cannot be written.
     """
     refuse_picture(path)
     save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look).max_cells, look), path)
 
 
 def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
-    """Returns a report of the screen: the open head at its zoom, the lens, or every head on the screen.
+    """Returns a report of what the screen shows: the open heads at their zoom, the lens, or all heads on the screen.
 
     Args:
         screen: the recording and the terminal.
@@ -50,7 +50,7 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
     recording, session = screen.session.recording, screen.session
     if state.opened:
         state = replace(state, view=session.view_of(state.head, state.view))
-        panels = tuple(_panel(screen, state, head, cells) for head in (state.head, *state.beside))
+        panels = tuple(_panel(screen, state, head, cells) for head in (state.head, *state.heads_beside))
     elif state.lens:
         panels = (_lens_panel(screen, state),)
     else:
@@ -58,7 +58,7 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
         panels = tuple(_panel(screen, state, head, cells) for head in heads)
     return Heatmaps(
         title=look.title or text_title(recording),
-        panels=panels if state.view.own_scale else _shared(panels),
+        panels=panels if state.view.own_scale else _with_one_scale(panels),
         caption=_caption(screen, state, panels),
         remarks=(*_remarks(panels, state.view, session.by), *recording_remarks(recording)),
         look=look,
@@ -69,13 +69,13 @@ def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
     session = screen.session
     rows, columns = (slice(0, len(units)) for units in session.units(head, state.view))
     if state.opened:
-        shown = map_of(session, state, screen.size, screen.colors)
-        rows, columns = shown.queries.span, shown.keys.span
+        pane = open_map_pane(session, state, screen.size, screen.colors)
+        rows, columns = pane.queries.span, pane.keys.span
     return session.panel(head, state.view, rows, columns, cells, cells, whole=True)
 
 
 def _lens_panel(screen: Screen, state: State) -> Panel:
-    """Returns one token in all heads, a row per head."""
+    """Returns the rows of the lens as a panel, one for each head; computes the rows that are missing."""
     session, view = screen.session, state.view
     while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
@@ -87,23 +87,26 @@ def _lens_panel(screen: Screen, state: State) -> Panel:
         title=lens_title(state, lens),
         values=np.stack([row.values for row in rows]),
         visible=np.stack([row.visible for row in rows]),
-        rows=Axis("heads", names, tuple(range(len(names) + 1)), _marks(screen, lens.heads, names)),
+        rows=Axis("heads", names, tuple(range(len(names) + 1)), _layer_labels(screen, lens.heads, names)),
         columns=Axis("keys" if state.direction == "to" else "queries", labels, tuple(range(len(labels) + 1))),
         quantity=session.quantity(view),
         scale=lens.scale,
     )
 
 
-def _marks(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
-    """Returns labels for the first head of each layer if the heads are too many for a label each and in layer order."""
-    if len(heads) <= MAX_NAMED_HEADS or heads != sorted(heads):
+def _layer_labels(screen: Screen, heads: list[int], names: tuple[str, ...]) -> tuple[Mark, ...]:
+    """Returns labels for the rows of the first head of each layer.
+
+    Returns none if heads are few enough for a label each, or not in the order of layers.
+    """
+    if len(heads) <= MAX_NAMED_ROWS or heads != sorted(heads):
         return ()
-    firsts = {group[0] for group in screen.session.ranking.by_layer(heads)}
-    return tuple((place, names[place]) for place, head in enumerate(heads) if head in firsts)
+    first_heads = {group[0] for group in screen.session.ranking.by_layer(heads)}
+    return tuple((row, names[row]) for row, head in enumerate(heads) if head in first_heads)
 
 
-def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
-    """Returns the panels with one scale that spans the scales of all."""
+def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
+    """Returns the panels with one colour scale, from the lowest to the highest limit of theirs."""
     first = panels[0].scale
     low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
     scale = replace(first, low=low, high=high)
@@ -111,7 +114,7 @@ def _shared(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
 
 
 def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
-    """Returns sentences about what the toggles and the pooling did to the numbers."""
+    """Returns sentences on how toggles and pooling change the numbers, and on masked cells if there are any."""
     pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     mean = view.mean or view.scores or view.difference
     sentences = (
@@ -125,7 +128,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
         (view.own_scale and len(panels) > 1, "Each head has a colour scale of its own."),
     )
     masked = (remark for remark in panel_remarks(list(panels)) if remark == MASKED)
-    return *(sentence for holds, sentence in sentences if holds), *masked
+    return *(sentence for applies, sentence in sentences if applies), *masked
 
 
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
@@ -133,7 +136,7 @@ def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
     count = len(panels)
     if state.lens and not state.opened:
         return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
-    one = state.opened and count == 1
-    which = f"head {session.names[state.head]}" if one else f"{count} head{'s' if count > 1 else ''}"
-    what = "Change of attention" if state.view.difference else "Scores" if state.view.scores else "Attention"
-    return f"{what} of {which} in {model_name(session.recording)}, queries (rows) over keys (columns)."
+    single_head = state.opened and count == 1
+    subject = f"head {session.names[state.head]}" if single_head else f"{count} head{'s' if count > 1 else ''}"
+    quantity = "Change of attention" if state.view.difference else "Scores" if state.view.scores else "Attention"
+    return f"{quantity} of {subject} in {model_name(session.recording)}, queries (rows) over keys (columns)."

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def refuse_browse() -> None:
-    """Raises AttnvizError if there is no terminal or no textual; called before any long work."""
+    """Raises AttnvizError if the inspector cannot run: without textual, outside POSIX, or without a terminal.
+
+    It is called before a model runs, which takes long.
+    """
     if find_spec("textual") is None:
         raise AttnvizError("browse needs textual; install it: pip install 'attnviz[browse]'")
     if os.name != "posix":
@@ -50,17 +53,17 @@ def browse(
         other: a recording to compare it with, of the same heads, queries and keys; ``None`` for no comparison.
         selection: the heads to show, and the queries and keys at which a head opens.
         look: the theme and colours, and how saved pictures are drawn.
-        file: the file of the recording, for the command that draws the screen; ``None`` if it is not saved.
-        at: the address of the first place; ``None`` for the overview.
-        grouping: the units that tokens are joined to from the start; ``None`` leaves tokens single, and ``w`` joins
+        file: the file of the recording, which the copied command names; ``None`` if it is not saved.
+        at: the address of the place to show first; ``None`` for the overview.
+        grouping: the units that tokens are joined to from the start; with ``None`` tokens are single until ``w`` joins
             words.
 
     Returns:
         The exit code.
 
     Raises:
-        AttnvizError: if the two recordings do not correspond, there is no such place, or there is no terminal for
-            the keys.
+        AttnvizError: if the two recordings have other heads, queries or keys, the address is not a place, or there is
+            no terminal to read keys from.
     """
     from attnviz.browse.first_screen import early_screen
     from attnviz.browse.process.terminal import tolerated_terminal
@@ -69,35 +72,35 @@ def browse(
     from attnviz.report.picture.colors import SEQUENTIAL
 
     theme: Theme = {"light": "light", "dark": "dark"}.get(look.theme or "", "terminal")  # type: ignore[assignment]
-    saved = "" if file is None else str(file)
-    added = _added(look, recording)
-    joined = None if grouping is None else _joined_units(recording, grouping)
+    file_name = "" if file is None else str(file)
+    effects = _effect_frames(look, recording)
+    unit_name = None if grouping is None else _joined_unit_name(recording, grouping)
     session = Session(
         recording,
         other,
         selection,
-        saved,
+        file_name,
         at or "",
         theme,
         look.cmap or SEQUENTIAL,
-        added,
-        by="words" if joined is None else joined,
-        begins_joined=joined is not None,
+        effects,
+        by="words" if unit_name is None else unit_name,
+        begins_joined=unit_name is not None,
     )
     _refuse_place(session)
     _take_keys_from_terminal()
-    ascii = look.ascii or not can_draw(sys.stderr)
+    ascii = look.ascii or not has_half_blocks(sys.stderr)
     with tolerated_terminal(), early_screen(session, ascii):
         from attnviz.browse.app import Browser
         from attnviz.browse.save import save_picture
 
         browser = Browser(session, lambda screen, state, path: save_picture(screen, state, path, look), ascii)
         browser.run()
-    return _ended(browser.return_code or 0)
+    return _exit_code(browser.return_code or 0)
 
 
-def _joined_units(recording: Recording, grouping: Grouping) -> str | None:
-    """Returns the name of the units that tokens are joined to from the start; ``None`` for single tokens.
+def _joined_unit_name(recording: Recording, grouping: Grouping) -> str | None:
+    """Returns the name of the units that tokens are joined to; ``None`` if they stay single.
 
     Raises:
         AttnvizError: if the recording has no such units.
@@ -108,8 +111,8 @@ def _joined_units(recording: Recording, grouping: Grouping) -> str | None:
     return None if grouping.units == "tokens" else grouping.units
 
 
-def _added(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
-    """Returns the effects in the file that the look names, or none.
+def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
+    """Returns the table of effects in the file that the look names; no table if it names none.
 
     Raises:
         AttnvizError: if the file holds no effects of these heads.
@@ -130,15 +133,15 @@ def browse_survey(
     Args:
         view: the survey, with the first order and filter of its heads.
         look: how saved pictures are drawn.
-        file: the file of the survey, for the command that draws the screen.
+        file: the file of the survey, which the copied command names.
         record: runs the surveyed model over a text.
-        line: the line of the list whose head is opened first; ``None`` opens none.
+        line: the index of the line in the list whose head is opened first; ``None`` opens none.
 
     Returns:
-        The text to open, ``None`` if the user quit, and the exit code.
+        The text to open, or ``None`` if the user quit; and the exit code.
 
     Raises:
-        AttnvizError: if there is no terminal for the keys.
+        AttnvizError: if there is no terminal to read keys from.
     """
     from attnviz.browse.process.terminal import tolerated_terminal
     from attnviz.browse.survey.app import SurveyBrowser
@@ -147,18 +150,21 @@ def browse_survey(
     with tolerated_terminal():
         browser = SurveyBrowser(view, str(file), record, look, line)
         opened = browser.run()
-    return opened, _ended(browser.return_code or 0)
+    return opened, _exit_code(browser.return_code or 0)
 
 
-def _ended(code: int) -> int:
-    """Returns the exit code of an application; if a signal ended it, raises the signal again for this process."""
-    if code > SIGNAL_EXIT_BASE:
-        signal.raise_signal(code - SIGNAL_EXIT_BASE)
-    return code
+def _exit_code(return_code: int) -> int:
+    """Returns the exit code of an application that returned ``return_code``.
+
+    If a signal ended the application, sends the signal to this process again.
+    """
+    if return_code > SIGNAL_EXIT_BASE:
+        signal.raise_signal(return_code - SIGNAL_EXIT_BASE)
+    return return_code
 
 
 def _refuse_place(session: "Session") -> None:
-    """Raises AttnvizError if the first place does not exist in the recording."""
+    """Raises AttnvizError if the session's first address is not a place of its recording."""
     if session.at:
         from attnviz.browse.moves.cursor import Screen
         from attnviz.browse.moves.place import start_state
@@ -167,8 +173,8 @@ def _refuse_place(session: "Session") -> None:
         start_state(Screen(session, Size(80, 24), 0))
 
 
-def can_draw(terminal: TextIO) -> bool:
-    """True if the terminal's encoding has the half blocks that thumbnails are drawn with."""
+def has_half_blocks(terminal: TextIO) -> bool:
+    """True if the terminal's encoding has half blocks, with which thumbnails are drawn."""
     try:
         "▀".encode(terminal.encoding)
     except UnicodeEncodeError:
@@ -177,7 +183,7 @@ def can_draw(terminal: TextIO) -> bool:
 
 
 def _take_keys_from_terminal() -> None:
-    """Makes the terminal the standard input if the text came through a pipe.
+    """Makes the terminal the standard input, if this is something else, such as a pipe with the text.
 
     Raises:
         AttnvizError: if there is no terminal.

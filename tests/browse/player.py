@@ -43,7 +43,7 @@ def played(
     """The inspector after ``play`` has pressed its keys, on a terminal that draws pixels where a protocol is given."""
     browser = Browser(Session(recording, other), save)
     browser.canvas.protocol = protocol
-    browser.canvas.character = lambda: CHARACTER  # type: ignore[method-assign]
+    browser.canvas.character_size = lambda: CHARACTER  # type: ignore[method-assign]
     return after_play(browser, play, size)
 
 
@@ -82,11 +82,11 @@ def key_times(
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         painted = asyncio.Event()
         canvas = browser.canvas
-        go, paint = canvas.go, canvas.render_lines
+        show, paint = canvas.show_state, canvas.render_lines
 
-        def go_and_note(state: State) -> None:
+        def show_and_note(state: State) -> None:
             before = canvas.lines
-            go(state)
+            show(state)
             if canvas.lines == before:
                 painted.set()
 
@@ -94,7 +94,7 @@ def key_times(
             painted.set()
             return paint(crop)
 
-        canvas.go, canvas.render_lines = go_and_note, paint_and_note  # type: ignore[method-assign]
+        canvas.show_state, canvas.render_lines = show_and_note, paint_and_note  # type: ignore[method-assign]
         for number, key in enumerate(keys):
             painted.clear()
             start = clock()

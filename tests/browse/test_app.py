@@ -14,7 +14,7 @@ from attnviz.browse.moves.layout import listed_lines, side_column
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.browse.view.head_layout import lay_out
-from attnviz.browse.view.open_head import clicked_in_head
+from attnviz.browse.view.open_head import click_in_head
 from attnviz.browse.view.side_pane import side_lines
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
@@ -115,7 +115,7 @@ def test_sorting_shows_the_measured_numbers(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("o")
         ranking = browser.canvas.session.ranking
-        await until(pilot, lambda: "entropy" in ranking.ready and not browser.canvas.computing.background.busy)
+        await until(pilot, lambda: "entropy" in ranking.measured_names and not browser.canvas.computing.background.busy)
         await pilot.pause()
         assert "by entropy" in shown(browser)
         assert f"{ranking.frame.column('entropy').max():.2f}" in shown(browser).split("\n")[1]
@@ -171,7 +171,7 @@ def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
         side = side_column(size)
         lines = side_lines(lay_out(screen, state))
         for y, line in list(enumerate(lines))[listed_lines(size) :]:
-            clicked = clicked_in_head(screen, state, side + 1, y)
+            clicked = click_in_head(screen, state, side + 1, y)
             expected = line.query if line.query is not None else state.query
             assert clicked.query == expected
             assert clicked.key == (0 if line.query is not None else state.key if line.key is None else line.key)
@@ -180,11 +180,11 @@ def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
 def test_first_character_replaces_the_name_that_is_offered(recording: Recording) -> None:
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.press("enter", "s", "x")
-        assert browser.canvas.state.typed == "x"
+        assert browser.canvas.state.prompt_text == "x"
         await pilot.press("escape", "s", "right", "x")
-        assert browser.canvas.state.typed == "head-0.0.svgx"
+        assert browser.canvas.state.prompt_text == "head-0.0.svgx"
         await pilot.press("escape", "s", "backspace")
-        assert browser.canvas.state.typed == "head-0.0.sv"
+        assert browser.canvas.state.prompt_text == "head-0.0.sv"
 
     played(recording, play)
 

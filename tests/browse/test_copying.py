@@ -61,8 +61,8 @@ def test_lens_is_copied_heads_down_and_masked_cells_are_empty(causal_recording: 
 
 def test_numbers_of_heads_are_copied_from_all_heads(recording: Recording) -> None:
     screen = screen_of(recording)
-    while (group := screen.session.ranking.unnamed()) is not None:
-        screen.session.ranking.name(group)
+    while (group := screen.session.ranking.next_unnamed_call()) is not None:
+        screen.session.ranking.name_patterns(group)
     table = rows(clipboard_text(screen, State(), "t")[0])
     assert table[0][:3] == ["head", "pattern", "entropy"]
     assert len(table) == 7

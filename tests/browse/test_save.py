@@ -66,7 +66,7 @@ def test_picture_of_one_token_has_a_row_for_each_head(recording: Recording) -> N
 
 def test_picture_of_heads_side_by_side_has_both_and_of_a_difference_its_change(recording: Recording) -> None:
     screen = screen_of(recording)
-    assert len(picture(screen, State(opened=True, beside=(3,)), 100, Look()).panels) == 2
+    assert len(picture(screen, State(opened=True, heads_beside=(3,)), 100, Look()).panels) == 2
     made = screen.session.combine((0, 3), "difference")
     [panel] = picture(screen, State(opened=True, head=made), 100, Look()).panels
     assert np.allclose(panel.values, dense_maps(1).weights[0] - dense_maps(0).weights[0])

@@ -63,7 +63,7 @@ def test_rollout_without_marks_is_of_every_head_that_is_listed() -> None:
 def test_heads_side_by_side_have_one_cursor_and_one_scale(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "space", "right", "space", "right", "space", "equals_sign")
-    assert (state.head, state.beside) == (0, (1, 2))
+    assert (state.head, state.heads_beside) == (0, (1, 2))
     head = lay_out(screen, press(screen, state, "down"))
     assert [panel.values.shape for panel in head.panels] == [head.panels[0].values.shape] * 3
     assert len({panel.scale for panel in head.panels}) == 1
@@ -76,7 +76,7 @@ def test_heads_side_by_side_have_one_cursor_and_one_scale(recording: Recording) 
 def test_escape_leaves_what_stands_beside_then_the_head(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "space", "right", "space", "equals_sign", "escape")
-    assert (state.opened, state.beside) == (True, ())
+    assert (state.opened, state.heads_beside) == (True, ())
     assert not press(screen, state, "escape").opened
 
 

@@ -311,7 +311,7 @@ def test_inspector_shows_blocks_and_says_so() -> None:
     lines = "\n".join("".join(span.text for span in line) for line in draw_screen(screen, state))
     assert "every cell is a block of 4 x 5 tokens" in lines
     assert "a block has no score" in press(screen, state, "v").message
-    session.ranking.name([0])
+    session.ranking.name_patterns([0])
     assert session.ranking.frame.column("entropy")[0] == pytest.approx(measure(maps)[0].values["entropy"], rel=1e-6)
     small = Screen(session, Size(40, 12), 2**24)
     zoomed = press(small, press(small, press(small, State(), "enter"), "plus"), "plus")

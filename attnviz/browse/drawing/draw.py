@@ -1,4 +1,4 @@
-"""Draws a decided screen as lines of spans, each kind of box in one way."""
+"""Draws a decided screen as lines of spans."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,32 +8,32 @@ from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.printable import printable
 from attnviz.browse.drawing.pixels import cell_lines, text_lines
-from attnviz.browse.drawing.themes import on_paper
+from attnviz.browse.drawing.themes import themed_line
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import (
-    Below,
-    Beside,
     Box,
+    BoxColumn,
+    BoxRow,
     Cells,
+    FixedBox,
     Paragraph,
     ScreenView,
     ShareBar,
-    Sized,
-    Words,
-    Wrapped,
+    StyledText,
+    WrappedText,
 )
 from attnviz.browse.view.screen import compose
 from attnviz.render.terminal.bars import bar
 from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right, wrap
 
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
-HALF_BLOCKS = frozenset("▀▄ ")  # most spans of a screen are one of these, and need no cell_len
+HALF_BLOCKS = frozenset("▀▄ ")  # the texts of most spans; their width is 1, so cell_len need not be called
 
 
 def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]:
-    """Returns every line of the terminal, each exactly as wide as the terminal.
+    """Returns the lines of the screen for a state, each exactly as wide as the terminal.
 
     Args:
         screen: the recording and the terminal.
@@ -44,60 +44,60 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
-    """Returns every line of the terminal, each exactly as wide as the terminal."""
+    """Returns the lines of a decided screen, each exactly as wide as the terminal; in ASCII if asked."""
     size = view.size
-    lines = _drawn(Sized(Below(view.boxes), height=size.height), view.colors)
-    whole = [padded(line, size.width) for line in lines]
+    lines = _box_lines(FixedBox(BoxColumn(view.boxes), height=size.height), view.colors)
+    padded = [padded_line(line, size.width) for line in lines]
     if ascii:
-        return [[_plain(span) for span in line] for line in whole]
-    return whole if view.colors <= ANSI_COLORS else [on_paper(line, view.theme) for line in whole]
+        return [[_ascii_span(span) for span in line] for line in padded]
+    return padded if view.colors <= ANSI_COLORS else [themed_line(line, view.theme) for line in padded]
 
 
-def padded(line: Iterable[Span], width: int) -> Line:
-    """Returns a line of exactly ``width`` columns, filled or cut, without control characters."""
-    fitted: Line = []
-    free = width
+def padded_line(line: Iterable[Span], width: int) -> Line:
+    """Returns a line of exactly ``width`` columns: filled with blanks or cut, control characters made visible."""
+    spans: Line = []
+    free_columns = width
     for span in line:
         span = span if span.text.isprintable() else replace(span, text=printable(span.text))
         length = _columns(span)
-        if length > free:
-            fitted.append(replace(span, text=set_cell_size(span.text, free)))
-            return fitted
-        fitted.append(span)
-        free -= length
-    return [*fitted, Span(" " * free)] if free else fitted
+        if length > free_columns:
+            spans.append(replace(span, text=set_cell_size(span.text, free_columns)))
+            return spans
+        spans.append(span)
+        free_columns -= length
+    return [*spans, Span(" " * free_columns)] if free_columns else spans
 
 
-def _drawn(box: Box, colors: int) -> list[Line]:
+def _box_lines(box: Box, colors: int) -> list[Line]:
     """Returns the lines of a box."""
     match box:
-        case Below():
-            return [line for each in box.boxes for line in _drawn(each, colors)]
-        case Beside():
-            columns = zip_longest(*(_drawn(each, colors) for each in box.boxes), fillvalue=())
+        case BoxColumn():
+            return [line for part in box.boxes for line in _box_lines(part, colors)]
+        case BoxRow():
+            columns = zip_longest(*(_box_lines(part, colors) for part in box.boxes), fillvalue=())
             return [list(chain(*line)) for line in columns] or [[]]
-        case Sized():
-            return _sized(_drawn(box.box, colors), box)
+        case FixedBox():
+            return _fixed_lines(_box_lines(box.box, colors), box)
         case Cells():
             return cell_lines(box, colors)
         case Paragraph():
             return text_lines(box, colors)
         case _:
-            return _written(box)
+            return _text_box_lines(box)
 
 
-def _written(box: Words | Wrapped | ShareBar) -> list[Line]:
-    """Returns the lines of a run of text, a wrapped text or a bar."""
+def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
+    """Returns the line of a text or of a bar, or the lines of a wrapped text."""
     if isinstance(box, ShareBar):
         return [[Span(bar(box.value, box.most, box.width), style=box.style)]]
-    if isinstance(box, Wrapped):
+    if isinstance(box, WrappedText):
         return [[Span(f" {line}", style=box.style)] for line in wrap(box.text, box.width)]
     text = box.text if box.width is None else (right if box.right else fit)(box.text, box.width)
     return [[Span(text, style=box.style)]]
 
 
-def _sized(lines: list[Line], box: Sized) -> list[Line]:
-    """Returns as many lines as the box is high, each filled to its width."""
+def _fixed_lines(lines: list[Line], box: FixedBox) -> list[Line]:
+    """Returns the lines of a box cut or filled to its height, and filled to its width, where these are set."""
     if box.height is not None:
         lines = [*lines[: box.height], *([] for _ in range(box.height - len(lines)))]
     if box.width is None:
@@ -106,11 +106,11 @@ def _sized(lines: list[Line], box: Sized) -> list[Line]:
 
 
 def _columns(span: Span) -> int:
-    """Returns the terminal columns of a span."""
+    """Returns the width of a span in terminal columns."""
     return 1 if span.text in HALF_BLOCKS else cell_len(span.text)
 
 
-def _plain(span: Span) -> Span:
-    """Returns a span in ASCII with as many columns."""
+def _ascii_span(span: Span) -> Span:
+    """Returns a span in ASCII of the same width."""
     text = span.text.translate(IN_ASCII)
     return replace(span, text="".join(c if c.isascii() else "?" * cell_len(c) for c in text))

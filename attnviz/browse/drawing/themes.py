@@ -1,4 +1,4 @@
-"""Holds the inspector's themes: the terminal's own colours, or light or dark ones on any terminal."""
+"""Holds the inspector's themes: the terminal's own colours, light, and dark."""
 
 from dataclasses import dataclass, replace
 
@@ -30,15 +30,15 @@ PAPERS = {
 }
 
 
-def on_paper(line: Line, theme: Theme) -> Line:
-    """Returns a line with the theme's colours in every span that has none."""
+def themed_line(line: Line, theme: Theme) -> Line:
+    """Returns a line whose spans without colours have those of the theme; unchanged in the terminal's own colours."""
     if theme == "terminal":
         return line
     paper = PAPERS[theme]
-    return [_on(span, paper) for span in line]
+    return [_themed_span(span, paper) for span in line]
 
 
-def _on(span: Span, paper: Paper) -> Span:
+def _themed_span(span: Span, paper: Paper) -> Span:
     words = span.style.split()
     ink = span.ink or (paper.dim if "dim" in words else paper.ink)
     style = " ".join(word for word in words if word != "dim")

@@ -1,8 +1,8 @@
-"""Moves the cursor and opens heads: each function returns a valid next state."""
+"""Moves the cursor and opens heads: functions from a state to the next valid state."""
 
 from dataclasses import dataclass, replace
 
-from attnviz.browse.moves.layout import levels, tiles
+from attnviz.browse.moves.layout import open_map_levels, tiles
 from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
@@ -10,10 +10,10 @@ from attnviz.browse.session.state import Size, State, View
 
 @dataclass(frozen=True)
 class Screen:
-    """The screen that a state is drawn on.
+    """The recording and the terminal that a state is drawn on.
 
     Attributes:
-        session: the recording, and what was computed from it.
+        session: the recording, and the numbers computed from it.
         size: the size of the terminal.
         colors: the number of colours of the terminal, 0 for none.
     """
@@ -24,100 +24,107 @@ class Screen:
 
 
 def settle(screen: Screen, state: State) -> State:
-    """Returns the state with its cursor inside the map, scrolled so that the cursor is on the screen."""
+    """Returns the state as it can be drawn: the cursor is inside the map, which is scrolled to show it."""
     session = screen.session
     if state.lens and not state.opened:
         return settle_lens(screen, state)
     if not state.opened:
-        state = _listed(session, state)
+        state = _with_chosen_head_listed(session, state)
         grid = tiles(session, state, screen.size)
-        row, _ = grid.place(state.head)
-        top = min(max(state.top, row - grid.shown + 1), row, max(0, len(grid.rows) - grid.shown))
-        return _on_tokens(session, replace(state, top=top))
-    state = _on_tokens(session, state)
+        row, _ = grid.position(state.head)
+        top = min(max(state.top, row - grid.shown_rows + 1), row, max(0, len(grid.rows) - grid.shown_rows))
+        return _with_cursor_in_map(session, replace(state, top=top))
+    state = _with_cursor_in_map(session, state)
     rows, columns = (len(units) for units in session.units(state.head, state.view))
     query, key = state.query, state.key
-    every = levels(session, state, screen.size, screen.colors)
-    zoom = min(state.zoom, len(every) - 1)
+    zoom_levels = open_map_levels(session, state, screen.size, screen.colors)
+    zoom = min(state.zoom, len(zoom_levels) - 1)
     return replace(
         state,
         zoom=zoom,
-        row=_scrolled(state.row, query, every[zoom].rows, rows),
-        column=_scrolled(state.column, key, every[zoom].columns, columns),
+        row=_scroll_start(state.row, query, zoom_levels[zoom].rows, rows),
+        column=_scroll_start(state.column, key, zoom_levels[zoom].columns, columns),
     )
 
 
 def settle_lens(screen: Screen, state: State) -> State:
-    """Returns the state of the lens with a listed head, scrolled so that head and token are on the screen."""
+    """Returns the state of the lens as it can be drawn: its head is listed, and head and token are on the screen."""
     session = screen.session
     listed = lens_heads(session, state)
     head = state.head if state.head in listed else listed[0]
-    state = _on_tokens(session, replace(state, head=head))
-    pane, place = lens_pane(session, state, screen.size), listed.index(head)
+    state = _with_cursor_in_map(session, replace(state, head=head))
+    pane, line = lens_pane(session, state, screen.size), listed.index(head)
     rows, axis = pane.lines, pane.axis
-    top = min(max(state.top, place - rows + 1), place, max(0, len(listed) - rows))
+    top = min(max(state.top, line - rows + 1), line, max(0, len(listed) - rows))
     count = len(session.units(head, state.view)[state.direction == "to"])
-    column = 0 if axis.pooled else _scrolled(state.column, state.other_token, axis.cells, count)
+    column = 0 if axis.pooled else _scroll_start(state.column, state.other_token, axis.cells, count)
     return replace(state, top=max(0, top), column=column)
 
 
-def _listed(session: Session, state: State) -> State:
-    """Returns the state on a listed head: the chosen one, or the first."""
+def _with_chosen_head_listed(session: Session, state: State) -> State:
+    """Returns the state unchanged if its head is listed, otherwise with the first listed head."""
     listed = session.ranking.order(state.view)
     return state if state.head in listed else replace(state, head=listed[0])
 
 
-def _on_tokens(session: Session, state: State) -> State:
+def _with_cursor_in_map(session: Session, state: State) -> State:
     rows, columns = (len(units) for units in session.units(state.head, state.view))
     return replace(state, query=min(max(state.query, 0), rows - 1), key=min(max(state.key, 0), columns - 1))
 
 
 def first_state(screen: Screen) -> State:
-    """Returns the first state: the overview, or the open head if a part of a single head is selected."""
+    """Returns the first state: the overview, or an open head if part of the recording's only head is selected."""
     session = screen.session
     state = State(view=View(words=session.begins_joined), theme=session.theme)
-    alone = len(session.heads) == 1 and session.selected(0, state.view) is not None
-    return settle(screen, open_head(screen, state) if alone else state) if screen.size.enough else state
+    opens_only_head = len(session.heads) == 1 and session.selected(0, state.view) is not None
+    return settle(screen, open_head(screen, state) if opens_only_head else state) if screen.size.large_enough else state
 
 
 def open_head(screen: Screen, state: State) -> State:
-    """Returns the state with its head open, zoomed in as far as all selected queries and keys stay on the screen."""
-    state = replace(state, opened=True, lens=False, beside=(), zoom=0, row=0, column=0)
+    """Returns the state with its head open, zoomed in as far as the selected queries and keys all fit the screen."""
+    state = replace(state, opened=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected(state.head, state.view)
     if spans is None:
         return state
     rows, columns = (span.stop - span.start for span in spans)
-    every = levels(screen.session, state, screen.size, screen.colors)
+    zoom_levels = open_map_levels(screen.session, state, screen.size, screen.colors)
     zoom = max(
-        place for place, level in enumerate(every) if not place or (level.rows >= rows and level.columns >= columns)
+        index
+        for index, level in enumerate(zoom_levels)
+        if not index or (level.rows >= rows and level.columns >= columns)
     )
-    inside = all(span.start <= at < span.stop for span, at in zip(spans, (state.query, state.key), strict=True))
+    inside = all(span.start <= unit < span.stop for span, unit in zip(spans, (state.query, state.key), strict=True))
     query, key = (state.query, state.key) if inside else (spans[0].start, spans[1].start)
-    row = spans[0].start - (every[zoom].rows - rows) // 2
+    row = spans[0].start - (zoom_levels[zoom].rows - rows) // 2
     return replace(
-        state, zoom=zoom, row=row, column=spans[1].start - (every[zoom].columns - columns) // 2, query=query, key=key
+        state,
+        zoom=zoom,
+        row=row,
+        column=spans[1].start - (zoom_levels[zoom].columns - columns) // 2,
+        query=query,
+        key=key,
     )
 
 
-def strongest_keys(screen: Screen, state: State) -> list[int]:
-    """Returns the visible keys of the cursor's query, the largest value or the largest absolute change first."""
+def ranked_keys(screen: Screen, state: State) -> list[int]:
+    """Returns the visible keys of the cursor's query in descending order of value, or of absolute change."""
     view = screen.session.view_of(state.head, state.view)
     return screen.session.row(state.head, view, state.query).strongest(view)
 
 
-def on_other(state: State, place: int) -> State:
-    """Returns the state with the lens's cursor on a token of the other axis."""
-    return replace(state, key=place) if state.direction == "to" else replace(state, query=place)
+def with_other_token(state: State, unit: int) -> State:
+    """Returns the state with the lens's cursor on a unit of the axis across."""
+    return replace(state, key=unit) if state.direction == "to" else replace(state, query=unit)
 
 
-def _scrolled(start: int, cursor: int, shown: int, count: int) -> int:
-    """Returns the first of ``shown`` units on the screen, scrolled as little as keeps the cursor among them."""
-    start = min(max(start, cursor - shown + 1), cursor)
-    return min(max(start, 0), count - shown)
+def _scroll_start(start: int, cursor: int, visible: int, count: int) -> int:
+    """Returns the first of ``visible`` units on the screen, as near to ``start`` as keeps the cursor among them."""
+    start = min(max(start, cursor - visible + 1), cursor)
+    return min(max(start, 0), count - visible)
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
-    """Returns the state with heads sorted by a metric and the cursor on the first.
+    """Returns the state with heads sorted by a metric, and the first of them chosen once the metric is measured.
 
     Args:
         screen: the recording and the terminal.
@@ -125,11 +132,14 @@ def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = F
         order: the metric; ``None`` for the order of layers.
         ascending: sort the smallest number first.
     """
-    return first_ranked(screen, replace(state, view=replace(state.view, order=order, ascending=ascending)))
+    return with_first_ranked_head(screen, replace(state, view=replace(state.view, order=order, ascending=ascending)))
 
 
-def first_ranked(screen: Screen, state: State) -> State:
-    """Returns the state with the cursor on the first head, if heads are sorted by a metric that is measured."""
+def with_first_ranked_head(screen: Screen, state: State) -> State:
+    """Returns the state with the first head chosen if heads are sorted by a measured metric and none is open.
+
+    Otherwise returns the state unchanged.
+    """
     if not screen.session.ranking.is_sorted(state.view) or state.opened:
         return state
     return settle(screen, replace(state, head=screen.session.ranking.order(state.view)[0], top=0))

@@ -1,4 +1,4 @@
-"""Finds tokens, heads by their names, and metrics to sort by; filters heads."""
+"""Finds tokens, heads and metrics by the text that the user types, and filters heads."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,102 +8,113 @@ from attnviz.browse.moves.cursor import Screen, settle, sort_by
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.session.state import Prompt, State
 
-LAYER_ORDER = "layer"  # typed to sort heads by layer again
+LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metric
 
 
-def find(screen: Screen, state: State, sought: str, step: int = 1) -> State:
+def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State:
     """Returns the state with the cursor on the next token that contains a text, on the axis of the prompt.
 
-    In the overview the text may also be a head's name or a metric to sort by; a token opens the lens.
+    In the overview the text may also be a head's name or a metric to sort by, and a token opens the lens.
 
     Args:
         screen: the recording and the terminal.
         state: the state.
-        sought: the text.
+        search_text: the text that the label of a token has to contain.
         step: 1 for the next token, -1 for the previous one.
     """
-    axis: Prompt = state.prompt if state.prompt in ("query", "key") else state.sought_axis
-    state = replace(state, prompt=None, typed="", message="")
+    axis: Prompt = state.prompt if state.prompt in ("query", "key") else state.search_axis
+    state = replace(state, prompt=None, prompt_text="", message="")
     if state.opened or state.lens or axis == "key":
-        return settle(screen, find_token(screen, state, sought, axis, step))
-    return _find_among_heads(screen, state, sought.strip())
+        return settle(screen, find_token(screen, state, search_text, axis, step))
+    return _find_in_overview(screen, state, search_text.strip())
 
 
-def find_token(screen: Screen, state: State, sought: str, axis: Prompt, step: int = 1) -> State:
+def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, step: int = 1) -> State:
     """Returns the state with the query or the key on the next token that contains a text; exact matches come first.
 
     Args:
         screen: the recording and the terminal.
         state: the state.
-        sought: the text.
-        axis: ``query`` or ``key``; a query that is not found is searched among the keys, if they differ.
+        search_text: the text that the label of a token has to contain.
+        axis: ``query`` or ``key``; if no query matches, keys are searched, provided that they are other tokens.
         step: 1 for the next token, -1 for the previous one.
     """
-    if not sought:
+    if not search_text:
         return state
     queries, keys = (units.labels for units in screen.session.units(state.head, state.view))
-    hits = _hits(keys if axis == "key" else queries, sought)
-    if axis == "query" and not hits and queries != keys and (state.opened or state.lens):
-        return find_token(screen, state, sought, "key", step)
-    here = state.key if axis == "key" else state.query
-    if not hits:
-        return replace(state, message=f"no {axis} with “{sought}”")
-    again = state.sought == sought and state.sought_axis == axis and here in hits
-    place = hits[(hits.index(here) + step) % len(hits)] if again else hits[0]
-    count = f"1 {axis}" if len(hits) == 1 else f"{axis} {hits.index(place) + 1} of {len(hits)}"
-    found = f"“{sought}”: {count}" + ("; n finds the next" if hits[1:] else "")
-    state = replace(state, sought=sought, sought_axis=axis, message=found)
-    state = replace(state, key=place) if axis == "key" else replace(state, query=place)
-    on_other = state.lens and not state.opened and (axis == "key") == (state.direction == "to")
-    if not on_other:
+    matches = _matching_labels(keys if axis == "key" else queries, search_text)
+    if axis == "query" and not matches and queries != keys and (state.opened or state.lens):
+        return find_token(screen, state, search_text, "key", step)
+    current = state.key if axis == "key" else state.query
+    if not matches:
+        return replace(state, message=f"no {axis} with “{search_text}”")
+    repeated = state.search_text == search_text and state.search_axis == axis and current in matches
+    match = matches[(matches.index(current) + step) % len(matches)] if repeated else matches[0]
+    count = f"1 {axis}" if len(matches) == 1 else f"{axis} {matches.index(match) + 1} of {len(matches)}"
+    message = f"“{search_text}”: {count}" + ("; n finds the next" if matches[1:] else "")
+    state = replace(state, search_text=search_text, search_axis=axis, message=message)
+    state = replace(state, key=match) if axis == "key" else replace(state, query=match)
+    is_other_axis = state.lens and not state.opened and (axis == "key") == (state.direction == "to")
+    if not is_other_axis:
         return state
-    state = replace(state, second=place, top=0)
+    state = replace(state, sort_token=match, top=0)
     return replace(state, head=lens_heads(screen.session, state)[0])
 
 
-def is_token(screen: Screen, state: State, sought: str) -> bool:
-    """True if a query has this text, ignoring case and spaces around it.
+def is_token(screen: Screen, state: State, search_text: str) -> bool:
+    """True if the label of some query equals the text; case and spaces around the label do not count.
 
     Args:
         screen: the recording and the terminal.
         state: the state, with the head whose queries are searched.
-        sought: the text.
+        search_text: the text.
     """
     labels = screen.session.units(state.head, state.view)[0].labels
-    return any(label.strip().casefold() == sought.casefold() for label in labels)
+    return any(label.strip().casefold() == search_text.casefold() for label in labels)
 
 
 def matching_metrics(typed: str, metrics: Iterable[str]) -> list[str]:
-    """Returns the metrics whose names begin with a text, those that name a pattern first, and ``layer``."""
+    """Returns the metrics that begin with the typed text, then ``layer`` if it does; metrics of patterns come first.
+
+    A leading ``-``, which reverses the order, does not count.
+    """
     from attnviz.metrics.patterns import SHARP
 
     names = dict.fromkeys([*SHARP, *metrics, LAYER_ORDER])
     return [name for name in names if name.startswith(typed.strip().casefold().removeprefix("-"))]
 
 
-def _hits(labels: tuple[str, ...], sought: str) -> list[int]:
-    """Returns the labels that contain a text: exact matches first, then those that begin with it, as in the page."""
-    folded = sought.casefold()
-    found = [(place, label.casefold().strip()) for place, label in enumerate(labels) if folded in label.casefold()]
+def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
+    """Returns the indices of labels that contain a text: exact matches first, then labels that begin with it.
+
+    The page searches in the same order.
+    """
+    folded = search_text.casefold()
+    candidates = [(index, label.casefold().strip()) for index, label in enumerate(labels) if folded in label.casefold()]
     exact = folded.strip()
-    return [place for place, label in sorted(found, key=lambda hit: (hit[1] != exact, not hit[1].startswith(exact)))]
+    return [
+        index
+        for index, label in sorted(
+            candidates, key=lambda candidate: (candidate[1] != exact, not candidate[1].startswith(exact))
+        )
+    ]
 
 
-def _find_among_heads(screen: Screen, state: State, sought: str) -> State:
+def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
     names = screen.session.names[: screen.session.recorded]
-    if sought in names:
-        return settle(screen, replace(state, head=names.index(sought)))
+    if search_text in names:
+        return settle(screen, replace(state, head=names.index(search_text)))
     metrics = screen.session.ranking.names
-    matches = matching_metrics(sought, metrics)
-    named = sought.removeprefix("-")
-    is_metric = named in metrics or named == LAYER_ORDER
-    if sought and (is_metric or (len(matches) == 1 and not is_token(screen, state, sought))):
-        return _sort_by_name(screen, state, named if is_metric else matches[0], sought.startswith("-"))
-    found = find_token(screen, state, sought, "query")
-    if found.sought_axis == "query" and found.sought == sought and found is not state:
-        return settle(screen, replace(found, lens=True, direction="to", second=None, top=0, column=0))
-    message = f"no head, metric or token “{sought}”; try {names[0]} to {names[-1]}, previous, sink or layer"
-    return replace(state, message=message if sought else "")
+    matches = matching_metrics(search_text, metrics)
+    metric = search_text.removeprefix("-")
+    is_metric = metric in metrics or metric == LAYER_ORDER
+    if search_text and (is_metric or (len(matches) == 1 and not is_token(screen, state, search_text))):
+        return _sort_by_name(screen, state, metric if is_metric else matches[0], search_text.startswith("-"))
+    after = find_token(screen, state, search_text, "query")
+    if after.search_axis == "query" and after.search_text == search_text and after is not state:
+        return settle(screen, replace(after, lens=True, direction="to", sort_token=None, top=0, column=0))
+    message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
+    return replace(state, message=message if search_text else "")
 
 
 def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> State:
@@ -112,24 +123,24 @@ def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> S
     return sort_by(screen, state, name, ascending)
 
 
-def filter_heads(screen: Screen, state: State, words: str) -> State:
-    """Returns the state with heads filtered by words; if they are not a filter, the old heads and a message.
+def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
+    """Returns the state with heads filtered; if the text is refused as a filter, with a message and the old heads.
 
     Args:
         screen: the recording and the terminal.
         state: the state.
-        words: words that must all hold for a listed head, as `head_filter` reads them.
+        filter_text: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
     """
-    state, words = replace(state, prompt=None, typed="", message=""), " ".join(words.split())
+    state, filter_text = replace(state, prompt=None, prompt_text="", message=""), " ".join(filter_text.split())
     try:
-        screen.session.ranking.refuse_filter(words)
+        screen.session.ranking.refuse_filter(filter_text)
     except AttnvizError as error:
         return replace(state, message=str(error))
-    return on_listed(screen, replace(state, view=replace(state.view, filter=words), top=0))
+    return with_listed_head(screen, replace(state, view=replace(state.view, filter=filter_text), top=0))
 
 
-def on_listed(screen: Screen, state: State) -> State:
-    """Returns the state on a listed head: the chosen one, or the first if the filter hides it."""
+def with_listed_head(screen: Screen, state: State) -> State:
+    """Returns the state with the first listed head chosen if the filter hides the chosen one and no head is open."""
     listed = screen.session.ranking.order(state.view)
-    gone = state.head not in listed and state.head < screen.session.recorded
-    return settle(screen, replace(state, head=listed[0]) if gone and not state.opened else state)
+    hidden = state.head not in listed and state.head < screen.session.recorded
+    return settle(screen, replace(state, head=listed[0]) if hidden and not state.opened else state)

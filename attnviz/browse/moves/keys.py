@@ -1,4 +1,4 @@
-"""Holds the table of keys, from which help, palette, hints and the answer to a key follow."""
+"""Holds the table of keys: what each key does, and its entry in the help, the palette and the hints."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,55 +24,57 @@ from attnviz.browse.moves.toggling import next_theme, sort, toggle, toggle_token
 from attnviz.browse.session.state import Prompt, State
 
 Place = Literal["heads", "head", "lens", "marked"]
-LAST_RANK = 99  # the last hint of a line, which stays when others are left out
-MORE_HELP = ("question_mark", "down", "pagedown", "space")
+LAST_RANK = 99  # of a hint at the end of the line, which stays when others are left out
+NEXT_HELP_PAGE = ("question_mark", "down", "pagedown", "space")
 ARROWS = ("up", "down", "left", "right")
 
 
 class KeyHint(NamedTuple):
-    """A hint for a key in the last line, at one place.
+    """A hint for a key in the last line of the screen, shown in one mode of the inspector.
 
     Attributes:
         place: the overview of ``heads``, an open ``head``, the token ``lens``, or the overview with ``marked`` heads.
-        rank: the position in the line; hints of high rank are left out first.
-        does: what the key does, in a word or two.
+        rank: the position in the line; where space is short, hints of high rank are left out first.
+        description: what the key does, in a word or two.
         key: textual's name of the key; empty for the first key of the binding.
     """
 
     place: Place
     rank: int
-    does: str
+    description: str
     key: str = ""
 
 
 class Binding(NamedTuple):
-    """Keys with one function.
+    """Keys that share one function.
 
     Attributes:
         keys: textual's names of the keys.
-        shown: the keys as the help writes them.
-        does: what the keys do, in a few words.
+        label: the keys as the help writes them.
+        description: what the keys do, in a few words.
         press: returns the state after a key, given the screen, the state before and textual's name of the key.
-        actions: names for the palette, one per key from the first; ``None`` uses ``does`` for the first key, and an
-            empty tuple leaves the keys out.
+        actions: names for the palette, one per key from the first; ``None`` uses ``description`` for the first key,
+            and an empty tuple leaves the keys out.
         hints: the hints in the last line.
     """
 
     keys: tuple[str, ...]
-    shown: str
-    does: str
+    label: str
+    description: str
     press: Callable[[Screen, State, str], State]
     actions: tuple[str, ...] | None = None
     hints: tuple[KeyHint, ...] = ()
 
     @property
-    def named_actions(self) -> tuple[tuple[str, str], ...]:
-        """The entries of the palette: names, and the keys that they press."""
-        return tuple(zip((self.does,) if self.actions is None else self.actions, self.keys, strict=False))
+    def palette_entries(self) -> tuple[tuple[str, str], ...]:
+        """The entries of the palette: names, and textual's names of the keys that they press."""
+        return tuple(zip((self.description,) if self.actions is None else self.actions, self.keys, strict=False))
 
 
 def press(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after a key; the same state if the key is not bound.
+    """Returns the state after a key: an open help turns its page or closes, else the key's binding answers.
+
+    Returns the same state if the key is not bound.
 
     Args:
         screen: the recording and the terminal.
@@ -80,41 +82,41 @@ def press(screen: Screen, state: State, key: str) -> State:
         key: textual's name of the key.
     """
     if state.help:
-        more = key in MORE_HELP and state.help < help_pages(screen.size, len(BINDINGS))
+        more = key in NEXT_HELP_PAGE and state.help < help_pages(screen.size, len(BINDINGS))
         return replace(state, help=state.help + 1 if more else 0)
     binding = BY_KEY.get(key)
-    if binding is None or not screen.size.enough:
+    if binding is None or not screen.size.large_enough:
         return state
     before = replace(state, message="")
     return with_history(before, settle(screen, binding.press(screen, before, key)))
 
 
-def _history(screen: Screen, state: State, key: str) -> State:
+def _go_in_history(screen: Screen, state: State, key: str) -> State:
     return go_forward(state) if key == "B" else go_back(state)
 
 
-def _ask(screen: Screen, state: State, key: str) -> State:
+def _open_prompt(screen: Screen, state: State, key: str) -> State:
     if key == "s":
         name = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
-        typed = f"head-{name}.svg" if state.opened else "heads.svg"
-        return replace(state, prompt="save", typed=typed, offered=True)
+        suggestion = f"head-{name}.svg" if state.opened else "heads.svg"
+        return replace(state, prompt="save", prompt_text=suggestion, suggested=True)
     if key == "f":
-        return replace(state, prompt="filter", typed=state.view.filter, offered=bool(state.view.filter))
+        return replace(state, prompt="filter", prompt_text=state.view.filter, suggested=bool(state.view.filter))
     prompts: dict[str, Prompt] = {"slash": "query", "backslash": "key", "y": "copy"}
-    return replace(state, prompt=prompts[key], typed="", offered=False)
+    return replace(state, prompt=prompts[key], prompt_text="", suggested=False)
 
 
-def _again(screen: Screen, state: State, key: str) -> State:
-    if not state.sought or not (state.opened or state.lens):
+def _find_again(screen: Screen, state: State, key: str) -> State:
+    if not state.search_text or not (state.opened or state.lens):
         return replace(state, message="/ finds a query, \\ a key")
-    return find(screen, state, state.sought, -1 if key == "N" else 1)
+    return find(screen, state, state.search_text, -1 if key == "N" else 1)
 
 
-def _help(screen: Screen, state: State, key: str) -> State:
+def _open_help(screen: Screen, state: State, key: str) -> State:
     return replace(state, help=1)
 
 
-def _quit(screen: Screen, state: State, key: str) -> State:
+def _leave_state(screen: Screen, state: State, key: str) -> State:
     return state
 
 
@@ -142,7 +144,7 @@ BINDINGS = (
         ("b", "B", "ctrl+o"),
         "b B",
         "previous place, next place",
-        _history,
+        _go_in_history,
         ("previous place", "next place"),
     ),
     Binding(
@@ -237,16 +239,16 @@ BINDINGS = (
         ("slash",),
         "/",
         "find a query, head or metric",
-        _ask,
+        _open_prompt,
         ("find a query, head or metric",),
         (KeyHint("heads", 2, "find"), KeyHint("head", 2, "find"), KeyHint("lens", 4, "find")),
     ),
-    Binding(("backslash",), "\\", "find a key", _ask),
+    Binding(("backslash",), "\\", "find a key", _open_prompt),
     Binding(
         ("f",),
         "f",
         "filter heads: previous>0.5",
-        _ask,
+        _open_prompt,
         ("filter heads",),
         (KeyHint("heads", 4, "filter"), KeyHint("lens", 6, "filter")),
     ),
@@ -262,16 +264,16 @@ BINDINGS = (
         ("y",),
         "y",
         "copy cells, command, place",
-        _ask,
+        _open_prompt,
         ("copy the cell, row, table, command or place",),
         (KeyHint("heads", 7, "copy"), KeyHint("head", 8, "copy"), KeyHint("lens", 7, "copy")),
     ),
-    Binding(("n", "N"), "n N", "find the next or previous", _again, ("find the next", "find the previous")),
+    Binding(("n", "N"), "n N", "find the next or previous", _find_again, ("find the next", "find the previous")),
     Binding(
         ("s",),
         "s",
         "save as SVG, PNG, PDF",
-        _ask,
+        _open_prompt,
         ("save the screen as a picture",),
         (KeyHint("heads", 8, "save"), KeyHint("head", 9, "save")),
     ),
@@ -279,12 +281,12 @@ BINDINGS = (
         ("colon", "ctrl+p"),
         ":",
         "list all actions",
-        _help,
+        _open_help,
         (),
         (KeyHint("heads", 9, "actions"), KeyHint("head", 10, "actions"), KeyHint("lens", 8, "actions")),
     ),
-    Binding(("question_mark", "f1"), "?", "show these keys", _help, ("show all keys",)),
-    Binding(("q",), "q", "quit", _quit, ()),
+    Binding(("question_mark", "f1"), "?", "show these keys", _open_help, ("show all keys",)),
+    Binding(("q",), "q", "quit", _leave_state, ()),
 )
 BY_KEY = {key: binding for binding in BINDINGS for key in binding.keys}
-ACTIONS = tuple(action for binding in BINDINGS for action in binding.named_actions)
+ACTIONS = tuple(action for binding in BINDINGS for action in binding.palette_entries)

@@ -7,19 +7,19 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import MapShape, Size, State
 
 FIXED_LINES = 3  # title, status and hints
-MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; a ranked tile has a number beside its name
+MIN_TILE_WIDTH, MIN_RANKED_TILE_WIDTH = 6, 11  # columns; a tile of sorted heads has a number after its name
 MAX_TILE_WIDTH = 42
-TILE_STEP = 4
+TILE_STEP = 4  # columns by which one step of zoom changes a tile
 SIDE_WIDTH, WIDE_SIDE_WIDTH = 26, 34
-TWO_PANES_WIDTH = 120  # columns; a screen as wide lists the heads beside the open one
-HELP_WIDTH = 40  # columns of a key in the help
-LISTED_SHARE = 0.4  # share of the lines beside the map that list heads
+TWO_PANES_WIDTH = 120  # columns; a screen of this width lists the heads to the left of the open one
+HELP_WIDTH = 40  # columns of a key with its description in the help
+LISTED_SHARE = 0.4  # share of the side pane's lines that list heads
 MAX_LABEL_WIDTH = 12
 NUMBER_CELL = 4  # columns of a cell with a number; wider if labels need it and the screen has them
-MAX_SCROLLED = 1.3  # a map with up to 1.3 times the cells that fit is scrolled, a larger one is pooled
-CELLS_A_COLUMN = 3, 2, 1  # cells per column of a map in pixels, from the smallest cells
+MAX_SCROLLED = 1.3  # a map with at most 1.3 times the cells that fit is scrolled, a larger one is pooled
+CELLS_A_COLUMN = 3, 2, 1  # cells per column of a map that is drawn in pixels, the smallest cells first
 MIN_CELL_PIXELS, THUMBNAIL_CELL_PIXELS = 2, 3  # the side of a cell; small, so that a slow connection keeps up
-ANSI_COLORS = 16  # a terminal with no more colours draws no half blocks
+ANSI_COLORS = 16  # on a terminal with at most so many colours no half blocks are drawn
 
 
 @dataclass(frozen=True)
@@ -30,50 +30,52 @@ class Tiles:
         rows: the heads of each row.
         width: columns of a tile; the last one is a gap.
         height: lines of a tile.
-        shown: the number of rows on the screen.
+        shown_rows: the number of rows on the screen.
         cells_a_column: cells of a thumbnail per column; more than 1 if the terminal draws pixels.
     """
 
     rows: tuple[tuple[int, ...], ...]
     width: int
     height: int
-    shown: int
+    shown_rows: int
     cells_a_column: int = 1
 
     @property
     def columns(self) -> int:
-        """The columns of a thumbnail."""
+        """The number of terminal columns of a thumbnail."""
         return self.width - 1
 
     @property
     def pixels(self) -> int:
-        """The side of a thumbnail in cells."""
+        """The number of cells along a side of a thumbnail."""
         return self.columns * self.cells_a_column
 
-    def place(self, head: int) -> tuple[int, int]:
-        """Returns the row and the column of a head."""
+    def position(self, head: int) -> tuple[int, int]:
+        """Returns the row and the column of a head's tile."""
         return next((row, heads.index(head)) for row, heads in enumerate(self.rows) if head in heads)
 
     def on_screen(self, top: int) -> list[int]:
-        """Returns the heads on the screen if ``top`` is the first row."""
-        return [head for row in self.rows[top : top + self.shown] for head in row]
+        """Returns the heads whose tiles are on the screen if ``top`` is the first row of tiles."""
+        return [head for row in self.rows[top : top + self.shown_rows] for head in row]
 
     def head_at(self, top: int, column: int, line: int) -> int | None:
-        """Returns the head under a position of the body; ``None`` if there is none.
+        """Returns the head whose tile is under a position of the body; ``None`` if no tile is there.
 
         Args:
             top: the first row of tiles on the screen.
             column: the column of the body.
             line: the line of the body.
         """
-        row, across = top + line // self.height, column // self.width
-        on_a_row = line < self.shown * self.height and row < len(self.rows) and across < len(self.rows[row])
-        return self.rows[row][across] if on_a_row else None
+        row, column_of_tiles = top + line // self.height, column // self.width
+        on_tile = (
+            line < self.shown_rows * self.height and row < len(self.rows) and column_of_tiles < len(self.rows[row])
+        )
+        return self.rows[row][column_of_tiles] if on_tile else None
 
 
 @dataclass(frozen=True)
 class MapAxis:
-    """The part of an axis on the screen, and the cells that draw it.
+    """The part of a map's axis that is on the screen, and the number of cells that draw it.
 
     Attributes:
         start: the first unit.
@@ -87,7 +89,7 @@ class MapAxis:
 
     @property
     def span(self) -> slice:
-        """The units as a slice."""
+        """The units on the screen, as a slice."""
         return slice(self.start, self.stop)
 
     @property
@@ -96,16 +98,16 @@ class MapAxis:
         return self.cells < self.stop - self.start
 
     def cell_of(self, unit: int) -> int:
-        """Returns the cell of a unit."""
-        near = (unit - self.start) * self.cells // (self.stop - self.start)
-        return near + 1 if near + 1 < self.cells and self.unit_of(near + 1) <= unit else near
+        """Returns the index of the cell that draws a unit."""
+        cell = (unit - self.start) * self.cells // (self.stop - self.start)
+        return cell + 1 if cell + 1 < self.cells and self.unit_of(cell + 1) <= unit else cell
 
     def unit_of(self, cell: int) -> int:
-        """Returns the first unit of a cell."""
+        """Returns the first unit that a cell draws."""
         return self.start + cell * (self.stop - self.start) // self.cells
 
-    def moved(self, unit: int, cells: int) -> int:
-        """Returns the unit ``cells`` cells further; off the screen, the unit that many times a cell's length away."""
+    def shifted_unit(self, unit: int, cells: int) -> int:
+        """Returns the unit ``cells`` cells after a unit, or before it if negative; it may be off the screen."""
         target = self.cell_of(unit) + cells
         if 0 <= target < self.cells:
             return self.unit_of(target)
@@ -114,13 +116,13 @@ class MapAxis:
 
 @dataclass(frozen=True)
 class CellForm:
-    """The way to draw a cell.
+    """The way to draw the cells of a map.
 
     Attributes:
         cell: columns of a cell: 4 or more with a number, 2, or 1.
         rows_a_line: rows of cells per line: 2 with half blocks, or more with pixels.
-        header: lines above the cells: the cursor's key, then key labels.
-        cells_a_column: cells per column; more than 1 with pixels.
+        header: lines above the cells: one for the cursor's key, the others for key labels.
+        cells_a_column: cells per terminal column; more than 1 only with pixels.
     """
 
     cell: int
@@ -129,7 +131,7 @@ class CellForm:
     cells_a_column: int = 1
 
     def capacity(self, size: Size, labels: int, maps: int = 1) -> tuple[int, int]:
-        """Returns the rows and columns of cells that fit the pane, for each map.
+        """Returns the numbers of rows and columns of cells that fit the pane, for each of the maps in it.
 
         Args:
             size: the size of the terminal.
@@ -143,11 +145,11 @@ class CellForm:
 
 @dataclass(frozen=True)
 class ZoomLevel:
-    """A zoom level of a map.
+    """A zoom level of a map: the number of units on the screen, and the way to draw them.
 
     Attributes:
-        rows: units of the queries on the screen.
-        columns: units of the keys on the screen.
+        rows: the number of units of the queries on the screen.
+        columns: the number of units of the keys on the screen.
         form: the way to draw a cell.
     """
 
@@ -176,58 +178,62 @@ class MapPane:
 
     @property
     def map_width(self) -> int:
-        """The columns of one map, without row labels."""
+        """The number of terminal columns of one map, without row labels."""
         return self.column_of(self.keys.cells - 1) + self.form.cell
 
     def column_of(self, cell: int) -> int:
-        """Returns the first column of the screen, counted from the map's left, of a column of cells."""
+        """Returns the first terminal column of a column of cells, counted from the map's left edge."""
         return cell // self.form.cells_a_column * self.form.cell
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
-        """Returns the query and the key under a position of the pane, in any of the maps; ``None`` outside."""
-        across = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell * self.form.cells_a_column
-        down = (line - self.form.header) * self.form.rows_a_line
-        if column <= self.labels or not 0 <= down < self.queries.cells or across >= self.keys.cells:
+        """Returns the query and the key of the cell under a position of the pane; ``None`` if no cell is there."""
+        column_of_cells = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell * self.form.cells_a_column
+        row_of_cells = (line - self.form.header) * self.form.rows_a_line
+        if column <= self.labels or not 0 <= row_of_cells < self.queries.cells or column_of_cells >= self.keys.cells:
             return None
-        return self.queries.unit_of(down), self.keys.unit_of(across)
+        return self.queries.unit_of(row_of_cells), self.keys.unit_of(column_of_cells)
 
     def map_at(self, column: int) -> int:
-        """Returns which of the maps side by side a column belongs to, from 0."""
+        """Returns the index, from 0, of the map that a column of the pane belongs to."""
         return max(0, column - self.labels - 1) // (self.map_width + 1)
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
-    """Returns the tiles of the overview: as large as all heads fit, but never too small to read.
+    """Returns the layout of the overview, with the largest tiles at which all heads fit, if these can be read.
 
     Args:
         session: the recording.
-        state: the state, with the order and the filter of heads.
+        state: the state, with the order and the filter of heads, and the zoom of tiles.
         size: the size of the terminal.
     """
     body = size.height - FIXED_LINES
     ranked = session.ranking.is_sorted(state.view)
-    listed = session.ranking.order(state.view)
-    groups = [listed] if ranked else session.ranking.by_layer(listed)
-    smallest = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
-    fitting = [
+    heads = session.ranking.order(state.view)
+    groups = [heads] if ranked else session.ranking.by_layer(heads)
+    least_width = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
+    fitting_widths = [
         width
-        for width in range(smallest, min(MAX_TILE_WIDTH, size.width) + 1)
+        for width in range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
         if _all_fit(groups, width, size.width, body, whole_rows=not ranked)
     ]
-    whole = [width for width in range(smallest, size.width + 1) if max(map(len, groups)) * width <= size.width]
-    chosen = max(fitting, default=min(max(whole, default=smallest), smallest + TILE_STEP // 2))
-    width = max(smallest, min(chosen + TILE_STEP * state.enlarged, size.width, 2 * (body - 1)))
+    whole_row_widths = [
+        width for width in range(least_width, size.width + 1) if max(map(len, groups)) * width <= size.width
+    ]
+    usual_width = max(
+        fitting_widths, default=min(max(whole_row_widths, default=least_width), least_width + TILE_STEP // 2)
+    )
+    width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, 2 * (body - 1)))
     height = tile_height(width)
     cells = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
-    return Tiles(_chunks(groups, size.width // width), width, height, max(1, body // height), cells)
+    return Tiles(_tile_rows(groups, size.width // width), width, height, max(1, body // height), cells)
 
 
 def tile_height(width: int) -> int:
-    """Returns the lines of a tile: a title, and a line for every two pixels."""
+    """Returns the height of a tile: a line for the title, and one for every two rows of half blocks."""
     return 1 + width // 2
 
 
-def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
+def open_map_pane(session: Session, state: State, size: Size, colors: int) -> MapPane:
     """Returns the layout of the open head's map at the state's zoom.
 
     Args:
@@ -236,10 +242,10 @@ def map_of(session: Session, state: State, size: Size, colors: int) -> MapPane:
         size: the size of the terminal.
         colors: the number of colours of the terminal.
     """
-    return place_map(session.shape(state.head, state.view), state, size, colors)
+    return map_pane(session.shape(state.head, state.view), state, size, colors)
 
 
-def levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
+def open_map_levels(session: Session, state: State, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
     """Returns the zoom levels of the open head, the whole map first.
 
     Args:
@@ -248,10 +254,10 @@ def levels(session: Session, state: State, size: Size, colors: int) -> tuple[Zoo
         size: the size of the terminal.
         colors: the number of colours of the terminal.
     """
-    return zoom_levels(session.shape(state.head, state.view), 1 + len(state.beside), size, colors)
+    return zoom_levels(session.shape(state.head, state.view), 1 + len(state.heads_beside), size, colors)
 
 
-def place_map(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
+def map_pane(shape: MapShape, state: State, size: Size, colors: int) -> MapPane:
     """Returns the layout of a map at the state's zoom.
 
     Args:
@@ -260,16 +266,18 @@ def place_map(shape: MapShape, state: State, size: Size, colors: int) -> MapPane
         size: the size of the terminal.
         colors: the number of colours of the terminal.
     """
-    maps, labels = 1 + len(state.beside), label_columns(shape)
-    every = zoom_levels(shape, maps, size, colors)
-    level = every[min(state.zoom, len(every) - 1)]
-    rows, columns = level.form.capacity(size, labels, maps)
+    maps, labels = 1 + len(state.heads_beside), label_columns(shape)
+    all_levels = zoom_levels(shape, maps, size, colors)
+    level = all_levels[min(state.zoom, len(all_levels) - 1)]
+    fitting_rows, fitting_columns = level.form.capacity(size, labels, maps)
     form = level.form
     if form.cell == NUMBER_CELL:
-        form = replace(form, cell=max(NUMBER_CELL, min(columns * NUMBER_CELL // level.columns, shape.column_label + 1)))
+        form = replace(
+            form, cell=max(NUMBER_CELL, min(fitting_columns * NUMBER_CELL // level.columns, shape.column_label + 1))
+        )
     return MapPane(
-        queries=MapAxis(state.row, state.row + level.rows, min(level.rows, rows)),
-        keys=MapAxis(state.column, state.column + level.columns, min(level.columns, columns)),
+        queries=MapAxis(state.row, state.row + level.rows, min(level.rows, fitting_rows)),
+        keys=MapAxis(state.column, state.column + level.columns, min(level.columns, fitting_columns)),
         form=form,
         labels=labels,
         width=size.width - side_width(size) - 1,
@@ -277,7 +285,7 @@ def place_map(shape: MapShape, state: State, size: Size, colors: int) -> MapPane
 
 
 def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[ZoomLevel, ...]:
-    """Returns the zoom levels: the whole map, halves of it until every unit has a cell, then larger cells.
+    """Returns the zoom levels, the whole map first: a long map is halved until every unit has a cell, then cells grow.
 
     Args:
         shape: the size of the map.
@@ -291,27 +299,29 @@ def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[Zo
     fitting = [form for form in forms if _nearly_fits(counts, capacities[form])]
     while len(fitting) > 1 and fitting[-1].cell == 1 and not _nearly_fits(counts, capacities[fitting[-1]], 1):
         fitting.pop()  # smaller pixels show the whole map without scrolling
-    first = forms[0]
-    found = (
-        [_level(counts, capacities, fitting[-1])] if fitting else list(_pooled_levels(counts, first, capacities[first]))
+    smallest = forms[0]
+    first_levels = (
+        [_zoom_level(counts, capacities, fitting[-1])]
+        if fitting
+        else list(_pooled_zoom_levels(counts, smallest, capacities[smallest]))
     )
-    larger = forms[forms.index(found[-1].form) + bool(fitting) :]
-    return (*found, *(_level(counts, capacities, form) for form in larger))
+    larger = forms[forms.index(first_levels[-1].form) + bool(fitting) :]
+    return (*first_levels, *(_zoom_level(counts, capacities, form) for form in larger))
 
 
-def _level(counts: tuple[int, int], capacities: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
-    """Returns a level with as many cells of a form as the map has, or as fit the pane."""
-    rows, columns = (min(count, most) for count, most in zip(counts, capacities[form], strict=True))
+def _zoom_level(counts: tuple[int, int], capacities: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
+    """Returns the zoom level at which each unit has a cell of this form, with as many units as fit the pane."""
+    rows, columns = (min(count, fitting) for count, fitting in zip(counts, capacities[form], strict=True))
     return ZoomLevel(rows, columns, form)
 
 
-def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], times: float = MAX_SCROLLED) -> bool:
-    """True if all cells fit the pane, or so many that scrolling shows the others."""
-    return all(count <= times * most for count, most in zip(counts, capacity, strict=True))
+def _nearly_fits(counts: tuple[int, int], capacity: tuple[int, int], tolerance: float = MAX_SCROLLED) -> bool:
+    """True if neither axis has more than ``tolerance`` times the cells that fit the pane."""
+    return all(count <= tolerance * fitting for count, fitting in zip(counts, capacity, strict=True))
 
 
-def _pooled_levels(counts: tuple[int, int], form: CellForm, capacity: tuple[int, int]) -> Iterator[ZoomLevel]:
-    """Yields the whole map, then halves of it until every unit nearly has a cell."""
+def _pooled_zoom_levels(counts: tuple[int, int], form: CellForm, capacity: tuple[int, int]) -> Iterator[ZoomLevel]:
+    """Yields levels for the whole map, then for halves of it, as long as cells have to be pooled."""
     rows, columns = counts
     while not _nearly_fits((rows, columns), capacity):
         yield ZoomLevel(rows, columns, form)
@@ -320,23 +330,23 @@ def _pooled_levels(counts: tuple[int, int], form: CellForm, capacity: tuple[int,
 
 
 def map_forms(size: Size, colors: int) -> tuple[CellForm, ...]:
-    """Returns the ways to draw a cell, from the smallest cell to the largest."""
-    stacked = min(4, max(1, map_lines(size) // 5))
-    larger = CellForm(2, 1, 1), CellForm(2, 1, 1 + stacked), CellForm(NUMBER_CELL, 1, 2)
+    """Returns the ways to draw cells on this terminal, from the smallest cell to the largest."""
+    label_lines = min(4, max(1, map_lines(size) // 5))
+    larger_forms = CellForm(2, 1, 1), CellForm(2, 1, 1 + label_lines), CellForm(NUMBER_CELL, 1, 2)
     if size.character is None:
-        return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), *larger
+        return CellForm(1, 2 if colors > ANSI_COLORS else 1, 1), *larger_forms
     width, height = size.character
-    across = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
-    return *(CellForm(1, max(1, height * count // width), 1, count) for count in across), *larger
+    cells_a_column = [count for count in CELLS_A_COLUMN if count * MIN_CELL_PIXELS <= width]
+    return *(CellForm(1, max(1, height * count // width), 1, count) for count in cells_a_column), *larger_forms
 
 
 def label_columns(shape: MapShape) -> int:
-    """Returns the columns of the map's row labels."""
+    """Returns the width of the map's row labels in terminal columns."""
     return max(6, min(MAX_LABEL_WIDTH, shape.row_label))
 
 
 def side_width(size: Size) -> int:
-    """Returns the columns of the pane beside the map."""
+    """Returns the width of the side pane in terminal columns."""
     return SIDE_WIDTH if size.width < 100 else WIDE_SIDE_WIDTH
 
 
@@ -346,17 +356,17 @@ def two_panes(size: Size) -> bool:
 
 
 def map_column(size: Size) -> int:
-    """Returns the first column of the map's pane."""
+    """Returns the terminal column at which the map's pane begins."""
     return side_width(size) + 1 if two_panes(size) else 0
 
 
 def side_column(size: Size) -> int:
-    """Returns the first column of the pane beside the map."""
+    """Returns the terminal column at which the side pane begins."""
     return 0 if two_panes(size) else size.width - side_width(size)
 
 
 def listed_lines(size: Size) -> int:
-    """Returns the lines of the list of heads, which is above the numbers of the cursor; 0 on a narrow screen."""
+    """Returns the height in lines of the list of heads in the side pane; 0 on a narrow screen, which has no list."""
     return int(map_lines(size) * LISTED_SHARE) if two_panes(size) else 0
 
 
@@ -366,25 +376,27 @@ def help_columns(size: Size) -> int:
 
 
 def help_pages(size: Size, keys: int) -> int:
-    """Returns the number of screens of the help."""
+    """Returns the number of pages of the help for so many bindings."""
     return -(-keys // (help_columns(size) * max(1, size.height - 2)))
 
 
 def text_lines(size: Size) -> int:
-    """Returns the lines of the shaded text under the map."""
+    """Returns the height in lines of the shaded text under the map."""
     return 3 if size.height < 30 else 5
 
 
 def map_lines(size: Size) -> int:
-    """Returns the lines of the map's pane, between the title and the text."""
+    """Returns the height in lines of the map's pane, between the title and the text."""
     return size.height - FIXED_LINES - text_lines(size)
 
 
 def _all_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
+    """True if tiles of this width fit the screen without scrolling; with ``whole_rows``, each group in a single row."""
     if whole_rows and max(map(len, groups)) * width > columns:
         return False
-    return len(_chunks(groups, columns // width)) * tile_height(width) <= lines
+    return len(_tile_rows(groups, columns // width)) * tile_height(width) <= lines
 
 
-def _chunks(groups: list[list[int]], across: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(group[start : start + across]) for group in groups for start in range(0, len(group), across))
+def _tile_rows(groups: list[list[int]], columns: int) -> tuple[tuple[int, ...], ...]:
+    """Returns the rows of tiles: each group of heads, broken after every ``columns`` heads."""
+    return tuple(tuple(group[start : start + columns]) for group in groups for start in range(0, len(group), columns))

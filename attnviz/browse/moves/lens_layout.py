@@ -1,4 +1,4 @@
-"""Lays out the token lens: the order of heads, and the lines and columns of their rows."""
+"""Lays out the token lens, which shows one token's row in every head: the order of heads, and their lines."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from attnviz.browse.session.state import Size, State
 
 PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # least columns of the screen, and columns of a head's pattern
 NUMBER_WIDTH = 20  # columns of the strongest token and its number
-MAX_CELL = 4  # columns of a cell
-MIN_STRIP = 8  # columns
+MAX_CELL_WIDTH = 4  # columns of a cell
+MIN_STRIP_WIDTH = 8  # columns
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class LensColumns:
     """The widths of the parts of a line of the lens, in terminal columns.
 
     Attributes:
-        name: the head's name, with its two marks.
+        name: the head's name, after two marks.
         pattern: the head's pattern.
         strip: the head's row of cells.
         number: the strongest token and its number.
@@ -30,8 +30,8 @@ class LensColumns:
     number: int
 
     @property
-    def before(self) -> int:
-        """The columns before the row of cells."""
+    def label_width(self) -> int:
+        """The columns to the left of the row of cells: name and pattern."""
         return self.name + self.pattern
 
 
@@ -40,10 +40,10 @@ class LensPane(NamedTuple):
 
     Attributes:
         columns: the widths of the parts of a line.
-        axis: the tokens of a row on the screen, and their cells.
+        axis: the part of a row that is on the screen, and its cells.
         cell: columns of a cell.
-        layers: the heads of each layer whose mean is shown below.
-        lines: the number of heads on the screen.
+        layers: for each layer whose mean is shown below the heads, its heads.
+        lines: the number of heads that fit the screen.
     """
 
     columns: LensColumns
@@ -63,11 +63,11 @@ def lens_pane(session: Session, state: State, size: Size) -> LensPane:
     """
     layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
     count = len(session.units(state.head, state.view)[state.direction == "to"])
-    return place_lens(layers, session.names[: session.recorded], count, state, size)
+    return lens_pane_of(layers, session.names[: session.recorded], count, state, size)
 
 
-def place_lens(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
-    """Returns the layout of a lens.
+def lens_pane_of(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
+    """Returns the layout of a lens, from the size of its parts.
 
     Args:
         layers: the listed heads, layer by layer.
@@ -78,50 +78,56 @@ def place_lens(layers: list[list[int]], names: list[str], count: int, state: Sta
     """
     columns = _columns(max(map(len, names)), size)
     axis = _axis(count, state.column, columns.strip)
-    cell = max(1, min(MAX_CELL, columns.strip // axis.cells))
+    cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
     body = size.height - FIXED_LINES - text_lines(size)
-    means = _layers_about(state.head, layers, (body - 1) // 3)
-    return LensPane(columns, axis, cell, means, max(1, body - 1 - (len(means) + 1 if means else 0)))
+    shown_layers = _layers_around(state.head, layers, (body - 1) // 3)
+    return LensPane(
+        columns, axis, cell, shown_layers, max(1, body - 1 - (len(shown_layers) + 1 if shown_layers else 0))
+    )
 
 
 def lens_heads(session: Session, state: State) -> list[int]:
-    """Returns the listed heads over the same tokens, in their order or sorted by the weight on the second token."""
-    alike = set(session.alike(state.head))
-    listed = [head for head in session.ranking.order(state.view) if head in alike]
-    listed = listed or session.alike(state.head)
-    if state.second is None:
+    """Returns the heads of the lens: the listed heads over the same tokens as the chosen one.
+
+    If the filter hides all of these, they are returned nevertheless. A sort token orders them by their weight on it,
+    masked cells and heads that are not computed yet last.
+    """
+    same_tokens = set(session.heads_over_same_tokens(state.head))
+    listed = [head for head in session.ranking.order(state.view) if head in same_tokens]
+    listed = listed or session.heads_over_same_tokens(state.head)
+    if state.sort_token is None:
         return listed
-    place = state.second
+    unit = state.sort_token
 
     def weight(head: int) -> float:
         row = session.token_rows.find(head, state.view, state.token, state.direction)
-        if row is None or place >= len(row.values):
+        if row is None or unit >= len(row.values):
             return -2.0
-        return abs(float(row.values[place])) if row.visible[place] else -1.0
+        return abs(float(row.values[unit])) if row.visible[unit] else -1.0
 
     return sorted(listed, key=lambda head: -weight(head))
 
 
-def _columns(widest: int, size: Size) -> LensColumns:
-    """Returns the widths of the parts of a line, for names of up to ``widest`` columns."""
-    name = min(3 + widest, 12)
+def _columns(name_width: int, size: Size) -> LensColumns:
+    """Returns the widths of the parts of a line if the longest name has ``name_width`` columns."""
+    name = min(3 + name_width, 12)
     pattern = next(wide for least, wide in PATTERN_WIDTHS if size.width >= least)
-    strip = max(MIN_STRIP, size.width - name - pattern - NUMBER_WIDTH)
+    strip = max(MIN_STRIP_WIDTH, size.width - name - pattern - NUMBER_WIDTH)
     return LensColumns(name, pattern, strip, max(0, size.width - name - pattern - strip))
 
 
 def _axis(count: int, column: int, columns: int) -> MapAxis:
-    """Returns the tokens on the screen and their cells: scrolled if nearly all fit, pooled if not."""
+    """Returns the units on the screen and their cells: scrolled if nearly all units fit, otherwise pooled."""
     if columns < count <= MAX_SCROLLED * columns:
         start = min(max(0, column), count - columns)
         return MapAxis(start, start + columns, columns)
     return MapAxis(0, count, min(count, columns))
 
 
-def _layers_about(head: int, layers: list[list[int]], most: int) -> list[list[int]]:
-    """Returns the layers whose means are shown, around the chosen head's layer if not all fit."""
-    if len(layers) < 2 or most < 2:
+def _layers_around(head: int, layers: list[list[int]], max_layers: int) -> list[list[int]]:
+    """Returns the heads of at most ``max_layers`` layers around the chosen head's; none if there is only one layer."""
+    if len(layers) < 2 or max_layers < 2:
         return []
-    here = next((place for place, heads in enumerate(layers) if head in heads), 0)
-    first = min(max(0, here - most // 2), max(0, len(layers) - most))
-    return layers[first : first + most]
+    chosen = next((index for index, heads in enumerate(layers) if head in heads), 0)
+    first = min(max(0, chosen - max_layers // 2), max(0, len(layers) - max_layers))
+    return layers[first : first + max_layers]

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen, open_head
-from attnviz.browse.session.heads import Together
+from attnviz.browse.session.heads import Combination
 from attnviz.browse.session.state import State
 
 MAX_SIDE_BY_SIDE = 6  # heads
-TOGETHER: dict[str, Together] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
+COMBINATION_OF_KEY: dict[str, Combination] = {"d": "difference", "m": "mean", "M": "max", "R": "rollout"}
 
 
 def mark(screen: Screen, state: State, key: str) -> State:
-    """Marks the chosen head, or removes its mark."""
+    """Returns the state with the chosen head marked, or without its mark if it has one."""
     if state.head >= screen.session.recorded:
         return replace(state, message="several heads together cannot be marked; Esc goes back to one")
     if state.head in state.marked:
@@ -21,21 +21,24 @@ def mark(screen: Screen, state: State, key: str) -> State:
 
 
 def side_by_side(screen: Screen, state: State) -> State:
-    """Opens the marked heads side by side."""
+    """Returns the state with the marked heads open side by side; with a message if they cannot be."""
     marked = state.marked
     if refusal := _refusal(screen, state, 2, MAX_SIDE_BY_SIDE, "see them side by side"):
         return replace(state, message=refusal)
     state = open_head(screen, replace(state, head=marked[0]))
-    return replace(state, beside=marked[1:], marked=())
+    return replace(state, heads_beside=marked[1:], marked=())
 
 
 def combine_marked(screen: Screen, state: State, key: str) -> State:
-    """Opens one map of the marked heads, or of all listed ones: their difference, mean, maximum or rollout."""
-    how = TOGETHER[key]
+    """Returns the state with one map open that combines the marked heads; with a message if they cannot be combined.
+
+    A key of ``COMBINATION_OF_KEY`` chooses how. Without marks, all listed heads are combined, but never subtracted.
+    """
+    how = COMBINATION_OF_KEY[key]
     if how != "difference" and not state.marked:
         state = replace(state, marked=tuple(screen.session.ranking.order(state.view)))
-    most = 2 if how == "difference" else len(screen.session.heads)
-    if refusal := _refusal(screen, state, 2, most, f"see their {how}"):
+    max_heads = 2 if how == "difference" else len(screen.session.heads)
+    if refusal := _refusal(screen, state, 2, max_heads, f"see their {how}"):
         return replace(state, message=refusal)
     try:
         combined = screen.session.combine(state.marked, how)
@@ -44,17 +47,25 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
     return replace(open_head(screen, replace(state, head=combined)), marked=())
 
 
-def _refusal(screen: Screen, state: State, least: int, most: int, what: str) -> str:
-    """Returns the reason why the marked heads cannot be shown together, or ""."""
-    count, alike = len(state.marked), set(screen.session.alike(state.marked[0])) if state.marked else set()
-    if not least <= count <= most:
-        needed = f"{least}" if least == most else f"{least} to {most}"
-        return f"to {what}, mark {needed} heads with Space; {count} marked now"
-    return "" if set(state.marked) <= alike else "these heads have different tokens; mark heads over the same ones"
+def _refusal(screen: Screen, state: State, min_heads: int, max_heads: int, purpose: str) -> str:
+    """Returns the reason why the marked heads cannot be shown together; "" if they can."""
+    count, same_tokens = (
+        len(state.marked),
+        set(screen.session.heads_over_same_tokens(state.marked[0])) if state.marked else set(),
+    )
+    if not min_heads <= count <= max_heads:
+        needed = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
+        return f"to {purpose}, mark {needed} heads with Space; {count} marked now"
+    return (
+        "" if set(state.marked) <= same_tokens else "these heads have different tokens; mark heads over the same ones"
+    )
 
 
 def subtract(screen: Screen, state: State, key: str) -> State:
-    """Opens the second of two marked heads minus the first; without marks, shows the other recording minus this one."""
+    """Returns the state that shows a difference: the second of two marked heads minus the first.
+
+    Without marks, switches the difference to the other recording on or off.
+    """
     if len(state.marked) == 2 or (state.marked and screen.session.other is None):
         return combine_marked(screen, state, key)
     if screen.session.other is None:

@@ -1,9 +1,9 @@
-"""Answers the keys that move: the cursor, the zoom, into a head or the lens and back."""
+"""Answers the keys that move the cursor, zoom, open a head or the lens, and go back."""
 
 from dataclasses import replace
 
-from attnviz.browse.moves.cursor import Screen, on_other, open_head, strongest_keys
-from attnviz.browse.moves.layout import Tiles, levels, map_of, tiles
+from attnviz.browse.moves.cursor import Screen, open_head, ranked_keys, with_other_token
+from attnviz.browse.moves.layout import Tiles, open_map_levels, open_map_pane, tiles
 from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
 from attnviz.browse.moves.marking import side_by_side
 from attnviz.browse.session.state import State
@@ -12,53 +12,56 @@ SHIFT_STEP = 10  # cells that an arrow with Shift moves
 
 
 def move(screen: Screen, state: State, key: str) -> State:
-    """Moves the cursor: to another cell, another head, or another token of the lens."""
-    down, across = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
-    leap = SHIFT_STEP if key.startswith("shift+") else 1
+    """Returns the state after an arrow: on another cell of a map, another head of the overview, or in the lens."""
+    down, right = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
+    step = SHIFT_STEP if key.startswith("shift+") else 1
     if state.lens and not state.opened:
-        return _move_in_lens(screen, state, down * leap, across * leap)
+        return _move_in_lens(screen, state, down * step, right * step)
     if not state.opened:
-        return _move_head(tiles(screen.session, state, screen.size), state, down * leap, across * leap)
-    shown = map_of(screen.session, state, screen.size, screen.colors)
+        return _move_head(tiles(screen.session, state, screen.size), state, down * step, right * step)
+    shown = open_map_pane(screen.session, state, screen.size, screen.colors)
     return replace(
         state,
-        query=shown.queries.moved(state.query, down * leap),
-        key=shown.keys.moved(state.key, across * leap),
+        query=shown.queries.shifted_unit(state.query, down * step),
+        key=shown.keys.shifted_unit(state.key, right * step),
     )
 
 
-def _move_in_lens(screen: Screen, state: State, down: int, across: int) -> State:
-    """Moves to another head of the lens, or to another token of its row."""
+def _move_in_lens(screen: Screen, state: State, down: int, right: int) -> State:
+    """Returns the state with the cursor on another head of the lens, or on another token of its row."""
     listed = lens_heads(screen.session, state)
-    place = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
+    line = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
     axis = lens_pane(screen.session, state, screen.size).axis
-    return on_other(replace(state, head=listed[place]), axis.moved(state.other_token, across))
+    return with_other_token(replace(state, head=listed[line]), axis.shifted_unit(state.other_token, right))
 
 
-def _move_head(grid: Tiles, state: State, down: int, across: int) -> State:
-    """Moves sideways through all heads in turn, or up and down to the nearest tile of another row."""
-    if across:
+def _move_head(grid: Tiles, state: State, down: int, right: int) -> State:
+    """Returns the state with another head chosen.
+
+    Sideways, heads follow each other across rows; up and down, the tile in the same column is chosen, or the last.
+    """
+    if right:
         order = [head for row in grid.rows for head in row]
-        return replace(state, head=order[min(max(order.index(state.head) + across, 0), len(order) - 1)])
-    row, column = grid.place(state.head)
+        return replace(state, head=order[min(max(order.index(state.head) + right, 0), len(order) - 1)])
+    row, column = grid.position(state.head)
     heads = grid.rows[min(max(row + down, 0), len(grid.rows) - 1)]
     return replace(state, head=heads[min(column, len(heads) - 1)])
 
 
 def page(screen: Screen, state: State, key: str) -> State:
-    """Moves by a screenful."""
+    """Returns the state a screenful up or down."""
     sign = -1 if key == "pageup" else 1
     if state.lens and not state.opened:
         return _move_in_lens(screen, state, sign * lens_pane(screen.session, state, screen.size).lines, 0)
     if not state.opened:
         grid = tiles(screen.session, state, screen.size)
-        return _move_head(grid, state, sign * grid.shown, 0)
-    shown = map_of(screen.session, state, screen.size, screen.colors).queries
+        return _move_head(grid, state, sign * grid.shown_rows, 0)
+    shown = open_map_pane(screen.session, state, screen.size, screen.colors).queries
     return replace(state, query=state.query + sign * (shown.stop - shown.start))
 
 
 def go_to_end(screen: Screen, state: State, key: str) -> State:
-    """Moves to the first or the last key of the map, or head of the list."""
+    """Returns the state on the first or the last key of an open map, or on the first or the last listed head."""
     if state.opened:
         return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
     order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
@@ -66,80 +69,102 @@ def go_to_end(screen: Screen, state: State, key: str) -> State:
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Opens the chosen head; zooms in if it is open."""
+    """Returns the state with the chosen head open; if it is open already, one step closer."""
     return zoom(screen, state, "+") if state.opened else open_head(screen, state)
 
 
 def leave(screen: Screen, state: State, key: str) -> State:
-    """Leaves the innermost of these: zoom and reasons, heads beside, the open head, the lens, marks, the filter."""
-    if state.opened and (state.zoom or state.why or state.beside):
-        return replace(state, zoom=0, why=False, beside=() if not state.zoom and not state.why else state.beside)
+    """Returns the state without the innermost of what is open.
+
+    In this order: zoom and explanation, heads beside, the open head, the lens, marks, the filter.
+    """
+    if state.opened and (state.zoom or state.why or state.heads_beside):
+        return replace(
+            state, zoom=0, why=False, heads_beside=() if not state.zoom and not state.why else state.heads_beside
+        )
     if state.opened:
         sources = screen.session.combination_of(state.head)[1]
         return replace(state, opened=False, head=sources[0], top=0)
     if state.lens:
-        return replace(state, lens=False, second=None, top=0)
+        return replace(state, lens=False, sort_token=None, top=0)
     return replace(state, marked=(), view=state.view if state.marked else replace(state.view, filter=""))
 
 
 def next_head(screen: Screen, state: State, key: str) -> State:
-    """Moves to the next or the previous head; the cursor stays on its tokens if the head has them."""
+    """Returns the state on the next or the previous listed head; the cursor keeps its units."""
     session = screen.session
     order = lens_heads(session, state) if state.lens and not state.opened else session.ranking.order(state.view)
     step = -1 if key in ("shift+tab", "left_square_bracket") else 1
-    here = order.index(state.head) if state.head in order else -step if step > 0 else 0
-    return replace(state, head=order[(here + step) % len(order)], beside=())
+    position = order.index(state.head) if state.head in order else -step if step > 0 else 0
+    return replace(state, head=order[(position + step) % len(order)], heads_beside=())
 
 
 def zoom(screen: Screen, state: State, key: str) -> State:
-    """Zooms in or out, or shows the whole map; ``=`` opens several marked heads side by side."""
+    """Returns the state zoomed in, zoomed out or with the whole map; ``=`` opens several marked heads side by side.
+
+    The overview changes the size of its tiles; in the lens a message says that rows cannot be zoomed.
+    """
     step = {"minus": -1, "0": 0}.get(key, 1)
     if key == "equals_sign" and len(state.marked) > 1:
         return side_by_side(screen, state)
     if state.lens and not state.opened:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
     if not state.opened:
-        return replace(state, enlarged=0 if not step else min(max(state.enlarged + step, -8), 8))
-    every = levels(screen.session, state, screen.size, screen.colors)
-    zoom = 0 if not step else min(max(state.zoom + step, 0), len(every) - 1)
+        return replace(state, tile_zoom=0 if not step else min(max(state.tile_zoom + step, -8), 8))
+    zoom_levels = open_map_levels(screen.session, state, screen.size, screen.colors)
+    zoom = 0 if not step else min(max(state.zoom + step, 0), len(zoom_levels) - 1)
     message = "this is the closest zoom" if step == 1 and zoom == state.zoom else ""
-    row, column = state.query - every[zoom].rows // 2, state.key - every[zoom].columns // 2
+    row, column = state.query - zoom_levels[zoom].rows // 2, state.key - zoom_levels[zoom].columns // 2
     return replace(state, zoom=zoom, row=row, column=column, message=message)
 
 
 def next_strongest(screen: Screen, state: State, key: str) -> State:
-    """Moves to the strongest key of the cursor's query, then to the next strongest."""
+    """Returns the state on the strongest key of the cursor's query; pressed again, on the next strongest.
+
+    In the lens, goes to the strongest token of the chosen head's row.
+    """
     if state.lens and not state.opened:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
-        return state if row is None else on_other(state, row.strongest)
+        return state if row is None else with_other_token(state, row.strongest)
     if not state.opened:
         return replace(state, message="g goes to the strongest key of an open head; Enter opens one")
-    order = strongest_keys(screen, state)
+    order = ranked_keys(screen, state)
     if not order:
         return replace(state, message="this query sees no key")
-    again = state.strongest == (state.query, state.key)
-    place = order.index(state.key) + 1 if again else int(order[0] == state.key)
-    chosen = order[place % len(order)]
-    return replace(state, key=chosen, strongest=(state.query, chosen))
+    repeated = state.strongest_cell == (state.query, state.key)
+    rank = order.index(state.key) + 1 if repeated else int(order[0] == state.key)
+    chosen = order[rank % len(order)]
+    return replace(state, key=chosen, strongest_cell=(state.query, chosen))
 
 
 def open_lens(screen: Screen, state: State, key: str) -> State:
-    """Opens the lens: the cursor's query in all heads."""
+    """Returns the state with the lens open, which shows the cursor's query in all heads."""
     if state.lens and not state.opened:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
     sources = screen.session.combination_of(state.head)[1]
     return replace(
-        state, head=sources[0], opened=False, lens=True, direction="to", second=None, top=0, column=0, beside=()
+        state,
+        head=sources[0],
+        opened=False,
+        lens=True,
+        direction="to",
+        sort_token=None,
+        top=0,
+        column=0,
+        heads_beside=(),
     )
 
 
 def turn_lens(state: State) -> State:
-    """Turns the lens from the keys that a token attends to, to the queries that attend to it, and back."""
+    """Returns the state with the lens turned: from the keys that a token attends to, to the queries that attend to it.
+
+    Turned again, it shows keys again.
+    """
     return replace(
         state,
         direction="from" if state.direction == "to" else "to",
         query=state.key,
         key=state.query,
-        second=None,
+        sort_token=None,
         column=0,
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from attnviz.browse.moves.cursor import Screen, first_ranked, sort_by
+from attnviz.browse.moves.cursor import Screen, sort_by, with_first_ranked_head
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.moves.moving import turn_lens
@@ -15,7 +15,10 @@ WORD_SCORES = "a word has no score; v shows weights, w tokens"
 
 
 def toggle(screen: Screen, state: State, key: str) -> State:
-    """Toggles scores, the steps of the colours, the pooling or the colour scale."""
+    """Returns the state with one toggle of the view changed; with a message if it does not apply.
+
+    Keys are ``v`` (scores), ``l`` (steps of the colours), ``p`` (pooling) and ``c`` (colour scale).
+    """
     view = state.view
     if key == "v" and state.opened and state.head >= screen.session.recorded:
         return replace(state, message="several heads together have no score; Esc goes back to one")
@@ -35,38 +38,43 @@ def toggle(screen: Screen, state: State, key: str) -> State:
 
 
 def toggle_tokens(screen: Screen, state: State, key: str) -> State:
-    """Toggles words or special tokens; the cursor stays on its tokens."""
-    session, old = screen.session, screen.session.units(state.head, state.view)
+    """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens.
+
+    A message says if this changes nothing or is not possible.
+    """
+    session, old_units = screen.session, screen.session.units(state.head, state.view)
     if not state.opened and not state.lens:
         return replace(state, message="w and t change the tokens of an open head; Enter opens one")
-    if not session.joins(state.head):
+    if not session.can_join(state.head):
         return replace(state, message="this map is too long to join words or hide special tokens")
     view = state.view
     if key == "w" and view.scores:
         return replace(state, message=WORD_SCORES)
     view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
-    new = session.units(state.head, view)
-    query, place = (
+    new_units = session.units(state.head, view)
+    query, key_unit = (
         after.unit_of(int(before.starts[cursor]))
-        for before, after, cursor in zip(old, new, (state.query, state.key), strict=True)
+        for before, after, cursor in zip(old_units, new_units, (state.query, state.key), strict=True)
     )
-    side = state.direction == "to"
-    second = None if state.second is None else new[side].unit_of(int(old[side].starts[state.second]))
-    same = all(len(before) == len(after) for before, after in zip(old, new, strict=True))
-    special = "every token is special" if all(old[1].tokens.special) else "no token is special"
+    axis = state.direction == "to"
+    second = (
+        None if state.sort_token is None else new_units[axis].unit_of(int(old_units[axis].starts[state.sort_token]))
+    )
+    unchanged = all(len(before) == len(after) for before, after in zip(old_units, new_units, strict=True))
+    special = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
     reason = "no token is part of a longer word" if key == "w" else special
-    return replace(state, view=view, query=query, key=place, second=second, message=reason if same else "")
+    return replace(state, view=view, query=query, key=key_unit, sort_token=second, message=reason if unchanged else "")
 
 
 def toggle_why(screen: Screen, state: State, key: str) -> State:
-    """Shows or hides the features that explain the weight under the cursor."""
+    """Returns the state with the features that explain the cursor's weight shown, or hidden again."""
     if not state.opened:
         return replace(state, message="x explains a weight of an open head; Enter opens one")
     return replace(state, why=not state.why)
 
 
 def next_theme(screen: Screen, state: State, key: str) -> State:
-    """Changes the theme: the terminal's own colours, light, dark."""
+    """Returns the state with the next theme: the terminal's own colours, light, dark."""
     if screen.colors <= ANSI_COLORS:
         return replace(state, message="this terminal has too few colours for a theme")
     theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
@@ -75,17 +83,20 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
 
 
 def sort(screen: Screen, state: State, key: str) -> State:
-    """Sorts heads by the next or the previous metric, or reverses the order; sorts the lens by the cursor's token."""
+    """Returns the state with heads sorted by the next or the previous metric, or in reverse.
+
+    In the lens, heads are sorted by their weight on the cursor's token, and ``r`` turns the lens.
+    """
     if state.lens and not state.opened:
         if key == "r":
             return turn_lens(state)
-        state = replace(state, second=None if state.second == state.other_token else state.other_token, top=0)
-        return replace(state, head=lens_heads(screen.session, state)[0]) if state.second is not None else state
+        state = replace(state, sort_token=None if state.sort_token == state.other_token else state.other_token, top=0)
+        return replace(state, head=lens_heads(screen.session, state)[0]) if state.sort_token is not None else state
     if key == "r":
         if state.view.order is None:
             return replace(state, message="heads are in the order of layers; o sorts them by a metric")
         state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
-        return _with_order_message(state) if state.opened else first_ranked(screen, state)
+        return _with_order_message(state) if state.opened else with_first_ranked_head(screen, state)
     names: list[str | None] = [None, *screen.session.ranking.names]
     step = -1 if key == "O" else 1
     state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])

@@ -1,4 +1,4 @@
-"""Runs textual as a process that may be ended at any moment, for every full-screen application of attnviz."""
+"""Defines the base of full-screen applications, which restores the terminal when a signal ends the process."""
 
 import asyncio
 import gc
@@ -17,23 +17,26 @@ Result = TypeVar("Result")
 
 
 class Application(App[Result]):
-    """A textual application that restores the terminal when a signal ends it, and shows bugs as Python does."""
+    """A textual application that restores the terminal when a signal ends it, and prints bugs as Python does."""
 
     def __init__(self) -> None:
         super().__init__(ansi_color=True)
         # textual's decoder raises at a byte that is not UTF-8, and its driver reads a closed terminal without end
-        decoder = partial(KeyDecoder, hang_up, self.answered)
+        decoder = partial(KeyDecoder, hang_up, self.receive_attributes)
         linux_driver.getincrementaldecoder = lambda _: decoder  # type: ignore[attr-defined,assignment]
 
-    def answered(self, attributes: list[str]) -> None:
-        """Receives the terminal's answer to ``ASK_ATTRIBUTES``; called in the thread that reads keys."""
+    def receive_attributes(self, attributes: list[str]) -> None:
+        """Does nothing with the terminal's answer to ``ASK_ATTRIBUTES``; subclasses override it.
+
+        It is called in the thread that reads keys.
+        """
 
     def _fatal_error(self) -> None:
-        """Shows a bug as Python does; textual would print every local array, which takes minutes."""
+        """Prints a bug's traceback as Python does; textual would print every local array, which takes minutes."""
         self.panic(Text(traceback.format_exc()))
 
     def on_mount(self) -> None:
-        """Has signals end the application, which restores the terminal; exempts objects of start-up from collection."""
+        """Lets signals end the application cleanly, and exempts objects of the start from garbage collection."""
         if self.is_headless:
             return
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Runs long work in threads, beside the thread that answers keys."""
+"""Runs long work in threads, so that the thread that answers keys stays free."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,39 +8,39 @@ Work = Callable[[], None]
 
 
 class Background:
-    """At most one thread per kind of work; results and bugs go to the thread that answers keys.
+    """Runs at most one thread for each kind of work, and reports its end or its bug to the thread that answers keys.
 
     Args:
-        call: calls a function in the thread that answers keys, from any thread.
+        call: calls a function in the thread that answers keys; may be used from any thread.
     """
 
     def __init__(self, call: Callable[[Work], object]) -> None:
         self.call = call
         self.busy: set[str] = set()
 
-    def start(self, kind: str, work: Work, then: Work) -> None:
-        """Starts work in a thread, unless work of its kind is running.
+    def start(self, kind: str, work: Work, on_done: Work) -> None:
+        """Starts work in a thread; does nothing if work of this kind is running.
 
         Args:
             kind: the kind of work.
             work: the work.
-            then: called in the thread that answers keys when the work is done.
+            on_done: called in the thread that answers keys when the work is done.
         """
         if kind not in self.busy:
             self.busy.add(kind)
-            Thread(target=self._do, args=(kind, work, then), daemon=True).start()
+            Thread(target=self._run, args=(kind, work, on_done), daemon=True).start()
 
-    def _do(self, kind: str, work: Work, then: Work) -> None:
+    def _run(self, kind: str, work: Work, on_done: Work) -> None:
         try:
             work()
         except BaseException as bug:
             self.call(partial(_raise, bug))
         else:
-            self.call(partial(self._end, kind, then))
+            self.call(partial(self._finish, kind, on_done))
 
-    def _end(self, kind: str, then: Work) -> None:
+    def _finish(self, kind: str, on_done: Work) -> None:
         self.busy.discard(kind)
-        then()
+        on_done()
 
 
 def _raise(bug: BaseException) -> None:

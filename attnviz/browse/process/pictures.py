@@ -1,4 +1,4 @@
-"""Saves reports as pictures in new files."""
+"""Writes reports as pictures to new files."""
 
 import os
 from pathlib import Path
@@ -12,10 +12,10 @@ PICTURE_SUFFIXES = tuple(row.suffix for row in FORMATS.values() if row.one_page)
 
 
 def save_report(report: Report, path: Path) -> None:
-    """Writes a report as a picture.
+    """Writes a report as a picture to a new file, in the format of its suffix.
 
     Raises:
-        AttnvizError: if the suffix is not that of a picture, or the file exists or cannot be written.
+        AttnvizError: if the suffix is not a picture format's, or the file exists or cannot be written.
     """
     refuse_picture(path)
     with output_file(path) as file:
@@ -23,7 +23,7 @@ def save_report(report: Report, path: Path) -> None:
 
 
 def refuse_picture(path: Path) -> None:
-    """Raises AttnvizError if the suffix is not that of a picture, or the file exists."""
+    """Raises AttnvizError if the suffix is not a picture format's, or the file exists."""
     if path.suffix.lower() not in PICTURE_SUFFIXES:
         raise AttnvizError(f"{path.name!r} is not a picture; choose {or_list(PICTURE_SUFFIXES)}")
     if os.path.lexists(path):

@@ -1,4 +1,4 @@
-"""Computes the cells of a block of one head: one per pair of units, or many pooled to one."""
+"""Computes the cells of a block of one head: a cell for each pair of units, or for several pairs pooled."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands, block_edges, pool_weights
 from attnviz.text.units import Units
 
-MAX_POOLED_CELLS = 1_000_000  # a block with more is sampled first and refined later
+MAX_POOLED_CELLS = 1_000_000  # pairs of tokens; a larger block is sampled first and refined later
 MAX_BAND_CELLS = 1_000_000  # cells of a band of queries, so that memory stays bounded
-MAX_SAMPLED_CELLS = 200_000  # cells of the sampled queries that stand for the others at first
+MAX_SAMPLED_CELLS = 200_000  # cells that are read for a preview, which shows a sample of the queries
 MIN_SAMPLED_QUERIES, MAX_SAMPLED_QUERIES = 2, 64
-Side = tuple[Units, slice]
+Side = tuple[Units, slice]  # the units of an axis, and the span of them that is shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +32,13 @@ class CellBlock:
 
 @dataclass(frozen=True, eq=False)
 class InspectedHead:
-    """One head, and its partner in the other recording.
+    """A head, and the attention call of the other recording that it is compared with.
 
     Attributes:
         maps: the attention call of the head.
         number: the head's number in the call.
         partner: the call to subtract from; ``None`` if there is no other recording.
-        cost: the number of heads that are read for one cell, more than 1 for a combined head.
+        cost: the number of heads that are read for each cell: 1, or more for a combination of heads.
     """
 
     maps: CellMaps
@@ -48,7 +48,9 @@ class InspectedHead:
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
-    """Returns one cell per pair of units: weights are summed over a unit's keys and averaged over its queries.
+    """Returns the cells of a block, one for each pair of units: weights, scores, or the change to the other recording.
+
+    A unit's weights are summed over its keys and averaged over its queries.
 
     Args:
         head: the head.
@@ -59,8 +61,8 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
     cells = unit_values(head.maps, head.number, view.scores, rows, columns)
     if not view.difference or head.partner is None:
         return cells
-    theirs = unit_values(head.partner, head.number, view.scores, rows, columns)
-    return CellBlock(theirs.values - cells.values, cells.visible | theirs.visible)
+    partner_cells = unit_values(head.partner, head.number, view.scores, rows, columns)
+    return CellBlock(partner_cells.values - cells.values, cells.visible | partner_cells.visible)
 
 
 def unit_values(maps: CellMaps, number: int, scores: bool, rows: Side, columns: Side) -> CellBlock:
@@ -94,7 +96,9 @@ def unit_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Windo
 
 
 def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
-    """Pools a block to at most ``height`` x ``width`` cells, over visible cells only.
+    """Returns a block pooled to at most ``height`` x ``width`` cells; only visible cells count.
+
+    A block that is small enough is returned unchanged.
 
     Args:
         cells: the block.
@@ -105,14 +109,14 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
         return cells
-    found = pool_weights(cells.values[None], cells.visible, min(rows, height), min(columns, width))
-    return CellBlock((found.mean if mean else found.maximum)[0], found.visible)
+    pooled = pool_weights(cells.values[None], cells.visible, min(rows, height), min(columns, width))
+    return CellBlock((pooled.mean if mean else pooled.maximum)[0], pooled.visible)
 
 
 def pooled_blocks(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
-    """Returns a block of each of several heads of one call, in at most ``height`` x ``width`` cells.
+    """Returns the same block of several heads of one call, pooled to at most ``height`` x ``width`` cells each.
 
     Args:
         heads: the heads, all of one attention call.
@@ -130,13 +134,15 @@ def pooled_blocks(
     values = overview.mean if view.mean or view.difference else overview.maximum
     visible = overview.visible
     if view.difference and heads[0].partner is not None:
-        theirs = heads[0].partner.overview(numbers, *shape, queries, keys)
-        values, visible = theirs.mean - values, visible | theirs.visible
-    return [CellBlock(*of_head) for of_head in zip(values, np.broadcast_to(visible, values.shape), strict=True)]
+        partner_overview = heads[0].partner.overview(numbers, *shape, queries, keys)
+        values, visible = partner_overview.mean - values, visible | partner_overview.visible
+    return [CellBlock(*cells) for cells in zip(values, np.broadcast_to(visible, values.shape), strict=True)]
 
 
 def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns a preview of a block: each row of cells shows one query exactly; in the longest maps rows share a query.
+    """Returns a preview of a block: each row of cells shows one exact query instead of pooling all of its queries.
+
+    In very long maps several rows of cells show the same query.
 
     Args:
         head: the head.
@@ -148,29 +154,31 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
     """
     count = queries.stop - queries.start
     rows, columns = min(height, count), keys.stop - keys.start
-    few = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
-    edges = queries.start + block_edges(count, few)
-    read = [_query(head, view, query, keys) for query in ((edges[:-1] + edges[1:]) // 2).tolist()]
-    lines = CellBlock(np.concatenate([line.values for line in read]), np.concatenate([line.visible for line in read]))
-    cells = pool(lines, few, width, view.mean or view.difference or view.scores)
-    nearest = np.arange(rows) * few // rows
-    return CellBlock(cells.values[nearest], cells.visible[nearest])
+    sampled = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
+    edges = queries.start + block_edges(count, sampled)
+    blocks = [_query_cells(head, view, query, keys) for query in ((edges[:-1] + edges[1:]) // 2).tolist()]
+    exact_rows = CellBlock(
+        np.concatenate([block.values for block in blocks]), np.concatenate([block.visible for block in blocks])
+    )
+    cells = pool(exact_rows, sampled, width, view.mean or view.difference or view.scores)
+    sample_of_row = np.arange(rows) * sampled // rows
+    return CellBlock(cells.values[sample_of_row], cells.visible[sample_of_row])
 
 
-def _query(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
-    """Returns one query's row, ``(1, keys)``."""
+def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
+    """Returns the weights, scores or changes of one query, ``(1, keys)``."""
     windows = [
         maps.window((head.number,), slice(query, query + 1), keys)
         for maps in (head.maps, head.partner if view.difference else None)
         if maps is not None
     ]
-    tables = [(window.scores if view.scores else window.weights)[0] for window in windows]
+    values = [(window.scores if view.scores else window.weights)[0] for window in windows]
     visible = np.logical_or.reduce([window.visible for window in windows])
-    return CellBlock(tables[1] - tables[0] if len(tables) > 1 else tables[0], visible)
+    return CellBlock(values[1] - values[0] if len(values) > 1 else values[0], visible)
 
 
 def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns the mean score of the visible pairs in each cell, band by band of queries to bound memory."""
+    """Returns the mean score of the visible pairs in each cell; reads one band of queries at a time to bound memory."""
     edges = queries.start + block_edges(queries.stop - queries.start, min(height, queries.stop - queries.start))
     columns = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]
     total = np.zeros((len(edges) - 1, len(columns)))
@@ -178,15 +186,15 @@ def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, 
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         for band in bands(slice(start, stop), keys.stop - keys.start, MAX_BAND_CELLS):
             window = head.maps.window((head.number,), band, keys)
-            summed = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
-            total[row] += np.add.reduceat(summed, columns)
+            sums = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
+            total[row] += np.add.reduceat(sums, columns)
             counts[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
     return CellBlock((total / np.maximum(counts, 1)).astype(np.float32), counts > 0)
 
 
 @dataclass(eq=False)
 class RefinedBlock:
-    """The cells of a large block: the first ``done`` rows are pooled from all their queries, the others from one each.
+    """The cells of a large block: a preview whose rows are replaced one by one with rows pooled from all queries.
 
     Attributes:
         head: the head.
@@ -195,6 +203,8 @@ class RefinedBlock:
         keys: the columns of the block, in tokens.
         height: the most rows of cells.
         width: the most columns of cells.
+        cells: the cells as they are computed so far.
+        done: the number of rows, from the first, that are pooled from all their queries.
     """
 
     head: InspectedHead
@@ -226,7 +236,7 @@ class RefinedBlock:
         return int(-(-(self.queries.stop - self.queries.start) // (len(self._edges) - 1)))
 
     def advance(self) -> None:
-        """Pools the next row of cells from all its queries."""
+        """Replaces the next row of the preview with cells pooled from all its queries."""
         rows = slice(self._edges[self.done], self._edges[self.done + 1])
         [cells] = pooled_blocks([self.head], self.view, rows, self.keys, 1, self.width)
         values, visible = self.cells.values.copy(), self.cells.visible.copy()

@@ -1,4 +1,4 @@
-"""Caches what the inspector has computed and may show again."""
+"""Caches values that the inspector may show again."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Value]):
-    """A cache of the ``limit`` most recently used values."""
+    """A cache that keeps the ``limit`` most recently used values."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -17,17 +17,17 @@ class LruCache(Generic[Value]):
         return key in self._values
 
     def find(self, key: Hashable) -> Value | None:
-        """Returns the value of a key, ``None`` if it is not cached."""
+        """Returns the cached value of a key; ``None`` if the key is not cached."""
         return self.get(key, lambda: self._values[key]) if key in self._values else None
 
     def keep(self, key: Hashable, value: Value) -> None:
-        """Caches a value, in place of any earlier one of the key."""
+        """Caches a value; an earlier value of the key is replaced."""
         self._values.pop(key, None)
         self.get(key, lambda: value)
 
-    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Returns the value of a key; calls ``make`` if it is not cached."""
-        value = self._values.pop(key) if key in self._values else make()
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Returns the cached value of a key; computes and caches it if the key is not cached."""
+        value = self._values.pop(key) if key in self._values else compute()
         self._values[key] = value
         if len(self._values) > self.limit:
             del self._values[next(iter(self._values))]

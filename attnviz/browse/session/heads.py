@@ -1,4 +1,4 @@
-"""Holds the heads that the inspector shows: those of a recording, and combinations of them."""
+"""Holds the heads that the inspector shows: the heads of a recording, and combinations of several heads."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,13 +16,13 @@ from attnviz.text.units import Units
 
 MAX_JOINED_CELLS = 4_000_000  # larger maps show single tokens only: joining reads every cell
 MAX_KEPT_UNITS = 1_024  # axes in the cache
-MAX_NAMED = 6  # heads in the name of a combination
-Together = Literal["difference", "mean", "max", "rollout"]
-TOGETHER_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
+MAX_NAMED_HEADS = 6  # of a combination whose name lists its heads; a larger one has their number
+Combination = Literal["difference", "mean", "max", "rollout"]
+COMBINATION_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 
 
 class InspectedHeads:
-    """The chosen heads of a recording, and combinations of them.
+    """The selected heads of a recording, and combinations of several heads.
 
     Args:
         recording: the recording.
@@ -34,11 +34,10 @@ class InspectedHeads:
         heads: the attention call and the number of each head, first the recorded heads, then combinations; elsewhere
             an index into this list stands for a head.
         recorded: the number of recorded heads.
-        names: the name of each head, ``layer.head``, with the number of its text if there are several.
+        names: the name of each head, ``layer.head``, with the number of its text if the recording has several texts.
 
     Raises:
-        AttnvizError: if the heads, queries or keys of the two recordings do not correspond, or a selected head is not
-            there.
+        AttnvizError: if the heads, queries or keys of the two recordings differ, or a selected head does not exist.
     """
 
     def __init__(self, recording: Recording, other: Recording | None, selection: Selection, by: str) -> None:
@@ -54,85 +53,97 @@ class InspectedHeads:
         self.recorded = len(self.heads)
         batch = len({maps.item for maps, _ in self.heads}) > 1
         self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
-        self._alike: dict[CellMaps, list[int]] = {}
+        self._same_tokens: dict[CellMaps, list[int]] = {}
         self._combined: dict[tuple[str, tuple[int, ...]], int] = {}
         self._units, self._by = LruCache[Units](MAX_KEPT_UNITS), by
 
     def view_of(self, head: int, view: View) -> View:
-        """Returns the view without toggles that the head cannot show, such as a difference from nothing."""
-        differs = self._differs(head)
-        if head >= self.recorded:
-            return replace(view, difference=differs, scores=False)
-        return view if differs or not view.difference else replace(view, difference=False)
+        """Returns the view without the toggles that cannot apply to the head.
 
-    def combine(self, heads: tuple[int, ...], how: Together) -> int:
-        """Returns the index of a combination of heads, which is computed once.
+        A combination has no scores, and a head without a partner shows no difference.
+        """
+        has_partner = self._has_partner(head)
+        if head >= self.recorded:
+            return replace(view, difference=has_partner, scores=False)
+        return view if has_partner or not view.difference else replace(view, difference=False)
+
+    def combine(self, heads: tuple[int, ...], how: Combination) -> int:
+        """Returns the index of a combination of heads; computes and caches the combination if it is new.
+
+        Args:
+            heads: the heads.
+            how: ``difference`` (the second head minus the first), ``mean``, ``max`` or ``rollout``.
 
         Raises:
             AttnvizError: if the heads cannot be combined in this way.
         """
         if (how, heads) not in self._combined:
-            name = self._named(heads, how)
+            name = self._combination_name(heads, how)
             pairs = [self.heads[head] for head in heads]
-            combined = self._difference(pairs) if how == "difference" else self._reduced(sorted(pairs, key=_layer), how)
+            combined = (
+                self._difference_maps(pairs)
+                if how == "difference"
+                else self._reduced_maps(sorted(pairs, key=_layer), how)
+            )
             self.heads.append((combined, 0))
             self.names.append(name)
             self._combined[how, heads] = len(self.heads) - 1
         return self._combined[how, heads]
 
     def combination_of(self, head: int) -> tuple[str, tuple[int, ...]]:
-        """Returns how a head was combined and its sources; "" and the head itself for a recorded head."""
-        return next((each for each, place in self._combined.items() if place == head), ("", (head,)))
+        """Returns how a combined head was computed, and from which heads; for a recorded one "" and itself."""
+        return next((key for key, index in self._combined.items() if index == head), ("", (head,)))
 
-    def alike(self, head: int) -> list[int]:
-        """Returns the recorded heads over the same tokens as this one, call by call."""
+    def heads_over_same_tokens(self, head: int) -> list[int]:
+        """Returns the recorded heads with the same query and key tokens as this one, grouped by attention call."""
         maps = self.heads[head][0]
-        if maps not in self._alike:
-            tokens = _texts(maps)
-            same = (place for place in range(self.recorded) if _texts(self.heads[place][0]) == tokens)
-            self._alike[maps] = list(_call_by_call(same, self.heads))
-        return self._alike[maps]
+        if maps not in self._same_tokens:
+            tokens = _tokens_key(maps)
+            same = (index for index in range(self.recorded) if _tokens_key(self.heads[index][0]) == tokens)
+            self._same_tokens[maps] = list(_call_by_call(same, self.heads))
+        return self._same_tokens[maps]
 
-    def joins(self, head: int) -> bool:
-        """True if the head's map is small enough to join words and hide special tokens."""
+    def can_join(self, head: int) -> bool:
+        """True if the head's map is small enough to join tokens or to hide special ones."""
         maps, _ = self.heads[head]
         return len(maps.query_tokens) * len(maps.key_tokens) <= MAX_JOINED_CELLS
 
     def units(self, head: int, view: View) -> tuple[Units, Units]:
-        """Returns the units of a head's rows and columns: tokens or groups of them."""
+        """Returns the units of a head's rows and of its columns: single tokens, or groups if they are joined."""
         maps, _ = self.heads[head]
-        words, special = (view.words, view.special) if self.joins(head) else (False, True)
+        words, special = (view.words, view.special) if self.can_join(head) else (False, True)
         return self._units_of(maps.query_tokens, words, special), self._units_of(maps.key_tokens, words, special)
 
     def shape(self, head: int, view: View) -> MapShape:
-        """Returns the number of units on each axis of a head, and the width of their labels."""
+        """Returns the number of units on each axis of a head, and the widths of their labels."""
         rows, columns = self.units(head, view)
         return MapShape(len(rows), len(columns), rows.widest, columns.widest)
 
     def partner(self, maps: CellMaps) -> CellMaps | None:
-        """Returns the attention call to subtract from; ``None`` if there is none."""
+        """Returns the attention call from which ``maps`` is subtracted; ``None`` if it is compared with none."""
         return self._partners.get(maps)
 
     def inspected(self, head: int) -> InspectedHead:
-        """Returns the maps of a head, with its partner in the other recording."""
+        """Returns a head with what is needed to compute its cells: its call, and the call that it is compared with."""
         maps, number = self.heads[head]
         return InspectedHead(maps, number, self._partners.get(maps), len(self.combination_of(head)[1]))
 
-    def _differs(self, head: int) -> bool:
+    def _has_partner(self, head: int) -> bool:
         return self.heads[head][0] in self._partners
 
-    def _named(self, heads: tuple[int, ...], how: Together) -> str:
+    def _combination_name(self, heads: tuple[int, ...], how: Combination) -> str:
         names = [self.names[head] for head in heads]
         if how == "difference":
             return f"{names[1]} − {names[0]}"
-        return f"{TOGETHER_WORDS[how]} of {', '.join(names) if len(names) <= MAX_NAMED else f'{len(names)} heads'}"
+        listed = ", ".join(names) if len(names) <= MAX_NAMED_HEADS else f"{len(names)} heads"
+        return f"{COMBINATION_WORDS[how]} of {listed}"
 
-    def _difference(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
-        before, after = (self._reduced([pair], "mean") for pair in pairs)
+    def _difference_maps(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
+        before, after = (self._reduced_maps([pair], "mean") for pair in pairs)
         self._partners[before] = after
         return before
 
-    def _reduced(self, pairs: list[tuple[CellMaps, int]], how: str) -> CellMaps:
+    def _reduced_maps(self, pairs: list[tuple[CellMaps, int]], how: str) -> CellMaps:
         from attnviz.metrics.combine import reduce_heads
 
         return reduce_heads(pairs, how)
@@ -143,7 +154,7 @@ class InspectedHeads:
         )
 
 
-def _texts(maps: CellMaps) -> tuple[object, ...]:
+def _tokens_key(maps: CellMaps) -> tuple[object, ...]:
     return maps.kind, maps.item, maps.query_tokens.labels, maps.key_tokens.labels
 
 
@@ -151,9 +162,9 @@ def _layer(pair: tuple[CellMaps, int]) -> int:
     return pair[0].layer
 
 
-def _call_by_call(places: Iterable[int], heads: list[tuple[CellMaps, int]]) -> Iterable[int]:
-    """Returns heads grouped by attention call: all of the first call, then all of the next."""
+def _call_by_call(head_indices: Iterable[int], heads: list[tuple[CellMaps, int]]) -> Iterable[int]:
+    """Returns heads ordered by attention call: all heads of the first call, then all of the next."""
     calls: dict[int, list[int]] = {}
-    for place in places:
-        calls.setdefault(id(heads[place][0]), []).append(place)
-    return (place for call in calls.values() for place in call)
+    for index in head_indices:
+        calls.setdefault(id(heads[index][0]), []).append(index)
+    return (index for call in calls.values() for index in call)

@@ -1,4 +1,4 @@
-"""Measures heads, to sort and filter them and to name what each head does."""
+"""Measures heads, sorts and filters them by their metrics, and names their patterns."""
 
 import re
 from collections.abc import Sequence
@@ -23,33 +23,33 @@ class Ranking:
 
     Attributes:
         heads: the attention call and the number of each head.
-        layers: the heads of each attention call.
-        added: numbers from a file, such as effects, that heads can be sorted and filtered by too.
-        ready: the names of the numbers that are measured, or added, for every head.
-        finished: the heads with all metrics and their pattern.
+        layers: a list of heads for each attention call.
+        added: tables of numbers from a file, such as effects, by which heads can be sorted and filtered too.
+        measured_names: the names of the numbers that every head has: measured metrics and added numbers.
+        named_heads: the heads whose metrics are all measured and whose pattern is named.
     """
 
     def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[HeadFrame]" = ()) -> None:
         self.heads = list(heads)
-        self.added = tuple(each.select(each.names[:1]) for each in added)
+        self.added = tuple(frame.select(frame.names[:1]) for frame in added)
         groups: dict[int, list[int]] = {}
-        for place, (maps, _) in enumerate(heads):
-            groups.setdefault(id(maps), []).append(place)
+        for index, (maps, _) in enumerate(heads):
+            groups.setdefault(id(maps), []).append(index)
         self.layers = list(groups.values())
-        self.ready = {each.names[0] for each in self.added}
-        self.finished: set[int] = set()
+        self.measured_names = {frame.names[0] for frame in self.added}
+        self.named_heads: set[int] = set()
 
     @cached_property
     def frame(self) -> "HeadFrame":
-        """A column for each added number, then for each metric; NaN for a head that is not measured yet."""
+        """The table of heads: a column for each added number and each metric; NaN where a head is not measured yet."""
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
         from attnviz.metrics.metrics import METRICS
 
         rows = tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, head in self.heads)
         values = np.full((len(rows), len(METRICS)), np.nan)
         frame = HeadFrame(rows=rows, measures=tuple(METRICS.values()), values=values)
-        for each in reversed(self.added):
-            frame = frame.beside(each)
+        for added in reversed(self.added):
+            frame = frame.beside(added)
         return frame
 
     @property
@@ -58,83 +58,101 @@ class Ranking:
         return self.frame.names
 
     def order(self, view: View) -> list[int]:
-        """Returns the filtered and sorted heads; filter and order wait until their numbers are measured."""
-        kept = self.filtered(view.filter)
+        """Returns the heads that the view's filter keeps, in the view's order.
+
+        A filter or an order applies only when its numbers are measured; until then all heads, or the order of layers.
+        """
+        heads = self.filtered(view.filter)
         if not self.is_sorted(view):
-            return kept
-        return self.frame.sorted(kept, f"{'-' if view.ascending else ''}{view.order}")
+            return heads
+        return self.frame.sorted(heads, f"{'-' if view.ascending else ''}{view.order}")
 
     def is_sorted(self, view: View) -> bool:
-        """True if heads are sorted by a metric that is already measured."""
-        return view.order in self.ready
+        """True if the view sorts heads by a number that every head has."""
+        return view.order in self.measured_names
 
     def by_layer(self, heads: list[int]) -> list[list[int]]:
-        """Groups the heads by call, in the order of the calls."""
-        left = set(heads)
-        groups = ([head for head in group if head in left] for group in self.layers)
+        """Returns the heads as one list for each attention call, in the order of the calls."""
+        remaining = set(heads)
+        groups = ([head for head in group if head in remaining] for group in self.layers)
         return [group for group in groups if group]
 
-    def filtered(self, words: str) -> list[int]:
-        """Returns the heads for which every word of a filter holds; all heads if none does or numbers are missing."""
-        kept = self.frame.filtered(words) if words and self.knows(words) else []
-        return kept or list(range(len(self.heads)))
+    def filtered(self, filter_text: str) -> list[int]:
+        """Returns the heads for which every word of a filter holds.
 
-    def knows(self, words: str) -> bool:
-        """True if every number that a filter needs is measured."""
-        return not asks_for_numbers(words) or len(self.finished) == len(self.heads)
+        Returns all heads if the filter is empty, matches no head, or needs numbers that are not measured yet.
+        """
+        matches = self.frame.filtered(filter_text) if filter_text and self.can_filter(filter_text) else []
+        return matches or list(range(len(self.heads)))
 
-    def refuse_filter(self, words: str) -> None:
-        """Raises AttnvizError if the words are not a filter, or if it surely leaves no head."""
-        kept = self.frame.filtered(words)
-        if self.knows(words) and not kept:
-            raise AttnvizError(f"{words!r} leaves none of {len(self.heads)} heads")
+    def can_filter(self, filter_text: str) -> bool:
+        """True if the filter can be applied: it needs no numbers, or every head is measured."""
+        return not needs_numbers(filter_text) or len(self.named_heads) == len(self.heads)
+
+    def refuse_filter(self, filter_text: str) -> None:
+        """Raises AttnvizError if the text is not a filter, or if it can be applied now and matches no head."""
+        matches = self.frame.filtered(filter_text)
+        if self.can_filter(filter_text) and not matches:
+            raise AttnvizError(f"{filter_text!r} leaves none of {len(self.heads)} heads")
 
     def number(self, head: int, name: str | None) -> float | None:
-        """Returns a number of a head; ``None`` until all heads have it, and for a head combined from others."""
-        measured = name in self.ready and head < len(self.heads)
+        """Returns a number of a head by its name.
+
+        Returns ``None`` for a combined head, for no name, and until every head has the number.
+        """
+        measured = name in self.measured_names and head < len(self.heads)
         return float(self.frame.column(str(name))[head]) if measured else None
 
     def pattern(self, head: int) -> str:
-        """Returns what a head does, such as ``previous token 0.98``; "" until it is measured."""
-        return self.frame.rows[head].pattern if head in self.finished else ""
+        """Returns the pattern of a head, such as ``previous token 0.98``; "" until it is measured."""
+        return self.frame.rows[head].pattern if head in self.named_heads else ""
 
     def measure(self, name: str) -> None:
-        """Measures a metric of every head; may run in a thread."""
+        """Measures one metric of every head and adds it to the table; may run in a thread."""
         from attnviz.metrics.measured_heads import measured_frame
 
-        self._add(range(len(self.heads)), measured_frame(self.heads, (name,)))
-        self.ready.add(name)
+        self._store_numbers(range(len(self.heads)), measured_frame(self.heads, (name,)))
+        self.measured_names.add(name)
 
-    def unnamed(self, view: View | None = None) -> list[int] | None:
-        """Returns the heads of the next attention call without patterns; long maps only if the filter needs them."""
-        asked = view is not None and bool(view.filter) and asks_for_numbers(view.filter)
-        groups = (group for group in self.layers if asked or _cells(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS)
-        return next((group for group in groups if group[0] not in self.finished), None)
+    def next_unnamed_call(self, view: View | None = None) -> list[int] | None:
+        """Returns the heads of the next attention call whose patterns are not named; ``None`` if there is none.
 
-    def name(self, group: list[int]) -> None:
-        """Measures every metric of the heads of one call and names their patterns; may run in a thread."""
+        Calls with long maps are left out, unless the view's filter needs their numbers.
+        """
+        filter_needs_numbers = view is not None and bool(view.filter) and needs_numbers(view.filter)
+        groups = (
+            group
+            for group in self.layers
+            if filter_needs_numbers or _cell_count(self.heads[group[0]][0]) <= MAX_UNREQUESTED_CELLS
+        )
+        return next((group for group in groups if group[0] not in self.named_heads), None)
+
+    def name_patterns(self, group: list[int]) -> None:
+        """Measures every metric of some heads of one call and names their patterns; may run in a thread."""
         from attnviz.metrics.measured_heads import measured_frame
 
-        measured = measured_frame(self.heads[place] for place in group)
-        self._add(group, measured)
-        found = dict(zip(group, measured.rows, strict=True))
-        rows = tuple(found.get(place, row) for place, row in enumerate(self.frame.rows))
+        measured = measured_frame(self.heads[head] for head in group)
+        self._store_numbers(group, measured)
+        row_of_head = dict(zip(group, measured.rows, strict=True))
+        rows = tuple(row_of_head.get(head, row) for head, row in enumerate(self.frame.rows))
         self.frame = replace(self.frame, rows=rows)
-        self.finished.update(group)
-        if len(self.finished) == len(self.heads):
-            self.ready.update(self.names)
+        self.named_heads.update(group)
+        if len(self.named_heads) == len(self.heads):
+            self.measured_names.update(self.names)
 
-    def _add(self, places: Sequence[int], measured: "HeadFrame") -> None:
-        """Replaces the frame by one that has these numbers of the heads at these places."""
+    def _store_numbers(self, heads: Sequence[int], measured: "HeadFrame") -> None:
+        """Writes measured numbers of some heads into the table."""
         values = self.frame.values.copy()
-        values[np.ix_(places, [self.names.index(name) for name in measured.names])] = measured.values
+        values[np.ix_(heads, [self.names.index(name) for name in measured.names])] = measured.values
         self.frame = replace(self.frame, values=values)
 
 
-def asks_for_numbers(words: str) -> bool:
-    """True if a filter has a word that needs a metric or a pattern, not only the layer, head or kind."""
-    return any(not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in words.lower().split())
+def needs_numbers(filter_text: str) -> bool:
+    """True if a filter has a word about a metric or a pattern, not only about layers, heads or kinds."""
+    return any(
+        not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in filter_text.lower().split()
+    )
 
 
-def _cells(maps: CellMaps) -> int:
+def _cell_count(maps: CellMaps) -> int:
     return len(maps.query_tokens) * len(maps.key_tokens)

@@ -1,4 +1,4 @@
-"""Computes exact rows: all keys of one query, and one token in every head."""
+"""Computes exact rows of maps: all keys of one query, and the row or column of one token in every head."""
 
 import time
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from attnviz.browse.session.state import Direction, View
 
 MAX_KEPT_ROWS = 64  # rows of queries in the cache
 MAX_KEPT_TOKENS = 4  # tokens whose rows in every head are cached
-SECONDS_A_SLICE = 0.015  # of work between two keys
+SLICE_SECONDS = 0.015  # of work before the next key is answered
 
 
 @dataclass(frozen=True, eq=False)
 class QueryRow:
-    """The numbers of one query over all keys, ``(keys,)`` in units.
+    """The numbers of one query, one for each key, ``(keys,)`` in units.
 
     Attributes:
         weights: the weights, after the softmax.
@@ -35,18 +35,18 @@ class QueryRow:
     visible: BoolArray
 
     def shown(self, view: View) -> FloatArray:
-        """Returns the numbers that the map shows: weights, scores or their change."""
+        """Returns the numbers that the view shows: changes, scores or weights."""
         if view.difference and self.change is not None:
             return self.change
         return self.scores if view.scores else self.weights
 
     def strongest(self, view: View) -> list[int]:
-        """Returns the visible keys, the largest value or the largest absolute change first."""
+        """Returns the visible keys in descending order of what the view shows, or of absolute change."""
         shown = self.shown(view)
         values = np.where(self.visible, np.abs(shown) if view.difference else shown, -np.inf)
         order = np.argsort(-values, kind="stable")
-        places: list[int] = order[self.visible[order]].tolist()
-        return places
+        keys: list[int] = order[self.visible[order]].tolist()
+        return keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,53 +63,53 @@ class TokenRow:
 
     @cached_property
     def strongest(self) -> int:
-        """The unit with the largest visible value of either sign."""
+        """The unit with the largest absolute value among the visible ones."""
         return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
 
     @cached_property
     def largest(self) -> float:
-        """The largest visible absolute value, 0 if every cell is masked."""
+        """The largest absolute value among the visible ones; 0 if every cell is masked."""
         return float(np.abs(np.nan_to_num(self.values[self.strongest]))) if self.visible[self.strongest] else 0.0
 
 
 class QueryRows:
-    """The rows of queries, with a cache of the latest."""
+    """Computes rows of queries, and caches the latest."""
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
-        self._kept = LruCache[QueryRow](MAX_KEPT_ROWS)
+        self._cache = LruCache[QueryRow](MAX_KEPT_ROWS)
 
     def find(self, head: int, view: View, query: int) -> QueryRow:
         """Returns the exact weights and scores of one query over all keys.
 
         Args:
             head: the head.
-            view: the toggles, of which those of tokens count.
+            view: the toggles; only those that join or hide tokens matter.
             query: the query, in units.
         """
         key = (head, view.words, view.special, query)
-        return self._kept.get(key, lambda: self._read(head, view, query))
+        return self._cache.get(key, lambda: self._read(head, view, query))
 
     def _read(self, head: int, view: View, query: int) -> QueryRow:
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
-        places = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
-        window = unit_window(maps, number, *places)
+        sides = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
+        window = unit_window(maps, number, *sides)
         change, partner = None, self.heads.partner(maps)
         if partner is not None:
-            change = unit_values(partner, number, False, *places).values[0] - window.weights[0, 0]
+            change = unit_values(partner, number, False, *sides).values[0] - window.weights[0, 0]
         return QueryRow(window.weights[0, 0], window.scores[0, 0], change, window.visible[0])
 
 
 class TokenRows:
-    """The rows of tokens in every head, computed a slice at a time, with a cache of the latest."""
+    """Computes the row of a token in every head, one slice of time after another, and caches the latest."""
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
-        self._kept = LruCache[TokenRow](MAX_KEPT_TOKENS * heads.recorded)
+        self._cache = LruCache[TokenRow](MAX_KEPT_TOKENS * heads.recorded)
 
     def find(self, head: int, view: View, token: int, direction: Direction) -> TokenRow | None:
-        """Returns the exact row of a token in a head; ``None`` if it is not computed yet.
+        """Returns the cached row of a token in a head; ``None`` if it is not computed yet.
 
         Args:
             head: the head.
@@ -117,10 +117,10 @@ class TokenRows:
             token: the token, in units.
             direction: ``to`` for the row of a query, ``from`` for the column of a key.
         """
-        return self._kept.find(_token_key(head, view, token, direction))
+        return self._cache.find(_token_key(head, view, token, direction))
 
     def compute(self, heads: Sequence[int], view: View, token: int, direction: Direction) -> list[int]:
-        """Computes rows of some heads for ``SECONDS_A_SLICE`` seconds.
+        """Computes and caches the missing rows of some heads, and stops after ``SLICE_SECONDS`` seconds.
 
         Args:
             heads: the heads, in the order in which they are computed.
@@ -131,22 +131,22 @@ class TokenRows:
         Returns:
             The heads whose rows were computed now.
         """
-        end = time.monotonic() + SECONDS_A_SLICE
-        done: list[int] = []
+        end = time.monotonic() + SLICE_SECONDS
+        computed: list[int] = []
         for head in heads:
             key = _token_key(head, view, token, direction)
-            if key in self._kept:
+            if key in self._cache:
                 continue
-            self._kept.keep(key, self._read(head, view, token, direction))
-            done.append(head)
+            self._cache.keep(key, self._read(head, view, token, direction))
+            computed.append(head)
             if time.monotonic() > end:
                 break
-        return done
+        return computed
 
     def _read(self, head: int, view: View, token: int, direction: Direction) -> TokenRow:
         rows, columns = self.heads.units(head, view)
-        one, every = slice(token, token + 1), slice(0, len(columns if direction == "to" else rows))
-        spans = (one, every) if direction == "to" else (every, one)
+        token_span, whole_axis = slice(token, token + 1), slice(0, len(columns if direction == "to" else rows))
+        spans = (token_span, whole_axis) if direction == "to" else (whole_axis, token_span)
         cells = unit_cells(
             self.heads.inspected(head), self.heads.view_of(head, view), (rows, spans[0]), (columns, spans[1])
         )

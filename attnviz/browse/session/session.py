@@ -1,4 +1,4 @@
-"""Holds the recordings that the inspector shows, and what it has computed from them."""
+"""Holds the recording that the inspector shows, another to compare it with, and what is computed from them."""
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
 MAX_KEPT_BLOCKS = 256  # large blocks in the cache
-MAX_KEPT_SCREENS = 64  # small blocks in the cache
+MAX_KEPT_SCREENS = 64  # small blocks in the cache, about one for each screen
 
 
 @dataclass(eq=False)
 class Session(InspectedHeads):
-    """A recording, another to compare it with, and caches of what was computed from them.
+    """A recording, another to compare it with, and caches of the cells and numbers computed from them.
 
     Attributes:
         recording: the recording.
@@ -43,17 +43,17 @@ class Session(InspectedHeads):
         theme: the first theme.
         colormap: the colormap of weights, scores and contributions.
         added: numbers of heads from a file, such as effects.
-        by: the units that tokens are joined to, as `named_groups` takes them.
+        by: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
         begins_joined: True if tokens are joined from the start.
-        weights: the quantity that the recording holds: weights or contributions.
+        weights: the quantity of the recording: weights or contributions.
         ranking: the metrics of the heads.
-        thumbnails: every head in few cells.
-        token_rows: one token in every head.
-        unfinished: the blocks on the screen that are still to be refined; emptied before each screen is drawn.
+        thumbnails: small pictures of every head.
+        token_rows: the row of one token in every head.
+        unfinished: the previews on the screen that are not refined yet; emptied before each screen is drawn.
 
     Raises:
-        AttnvizError: if the heads, queries or keys of the two recordings do not correspond, or what is selected is not
-            there or has no single cells.
+        AttnvizError: if the heads, queries or keys of the two recordings differ, or if a selected head does not exist
+            or has no single cells.
     """
 
     recording: Recording
@@ -81,21 +81,21 @@ class Session(InspectedHeads):
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
 
     def quantity(self, view: View) -> Quantity:
-        """Returns the quantity of the cells: weights, contributions, scores or changes."""
+        """Returns the quantity that the view shows: weights, contributions, scores or changes."""
         return quantity_of(self.heads[0][0], CHANGE if view.difference else SCORE if view.scores else PERCENT)
 
     def selected(self, head: int, view: View) -> tuple[slice, slice] | None:
-        """Returns the units of the selected queries and keys; ``None`` if all are selected."""
+        """Returns the spans of the selected queries and keys, in units; ``None`` if all are selected."""
         if self.selection.queries == self.selection.keys == (None, None):
             return None
-        queries, keys = self._spans(self.heads[head][0])
+        queries, keys = self._selected_spans(self.heads[head][0])
         rows, columns = self.units(head, view)
         return rows.span(queries), columns.span(keys)
 
     def panel(
         self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, whole: bool = False
     ) -> Panel:
-        """Returns a block of units as a panel of at most ``height`` x ``width`` cells.
+        """Returns a block of a head as a panel of at most ``height`` x ``width`` cells.
 
         Args:
             head: the head.
@@ -104,7 +104,7 @@ class Session(InspectedHeads):
             columns: the span of the keys, in units.
             height: the most rows of cells.
             width: the most columns of cells.
-            whole: compute every cell now, instead of a preview of large blocks.
+            whole: compute every cell now; otherwise a large block may be a preview.
         """
         row_units, column_units = self.units(head, view)
         block = (head, view, rows, columns, height, width)
@@ -118,13 +118,15 @@ class Session(InspectedHeads):
             columns=_axis("keys", column_units, columns, width),
             quantity=quantity,
             scale=ColorScale(0, 1),
-            pool="mean" if means(view) else "max",
+            pool="mean" if pools_by_mean(view) else "max",
         )
         largest = float(np.nanmax(np.abs(cells.values), where=cells.visible, initial=0.0))
-        return replace(panel, scale=self._scale(view, [cells]), decimals=quantity.decimals(largest))
+        return replace(panel, scale=self._default_scale(view, [cells]), decimals=quantity.decimals(largest))
 
     def cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
-        """Returns the cells of a block: one per pair of units if they fit, else pooled, and large blocks as a preview.
+        """Returns the cells of a block: one for each pair of units if they fit, otherwise pooled.
+
+        A large block that has to be pooled is a preview, which is queued for refinement.
 
         Args:
             head: the head.
@@ -141,36 +143,39 @@ class Session(InspectedHeads):
         large = area * self.inspected(head).cost > MAX_POOLED_CELLS
         if large and not fits and units[0].plain and units[1].plain:
             return self._refined(head, view, queries, keys, height, width)
-        shown = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
-        key = (head, shown, rows.start, rows.stop, columns.start, columns.stop, height, width)
+        cached_view = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
+        key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
         return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
 
-    def scale(self, view: View, shown: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
-        """Returns the colour scale: weights from 0 to 1, unless each head has its own scale or cells are means.
+    def scale(self, view: View, blocks: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
+        """Returns the colour scale of some blocks, in the theme's colormap.
+
+        Weights have the scale from 0 to 1, unless each head has its own scale or cells are means.
 
         Args:
             view: the toggles.
-            shown: the blocks that share the scale.
+            blocks: the blocks that share the scale; none for the usual scale.
             theme: the theme, which may choose another colormap.
         """
-        return self.themed(self._scale(view, shown), theme)
+        return self.themed(self._default_scale(view, blocks), theme)
 
     def themed(self, scale: ColorScale, theme: Theme) -> ColorScale:
-        """Returns a scale with the user's colormap, else the theme's; the diverging scale of changes stays."""
+        """Returns a scale with the user's colormap, or the theme's; a diverging scale is returned unchanged."""
         if scale.colormap != SEQUENTIAL:
             return scale
         colormap = self.colormap if self.colormap != SEQUENTIAL else TEXT_COLORMAPS.get(theme, SEQUENTIAL)
         return replace(scale, colormap=colormap)
 
-    def _scale(self, view: View, shown: list[CellBlock]) -> ColorScale:
-        """Returns the colour scale with the default colormap."""
+    def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
+        """Returns the colour scale of some blocks, in the default colormap."""
         quantity = self.quantity(view)
-        if not shown or (quantity is PERCENT and not view.own_scale and not view.mean):
+        if not blocks or (quantity is PERCENT and not view.own_scale and not view.mean):
             high = 1.0
         else:
-            blank = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), 1)
+            unlabelled = _axis("", Units.of(Tokens.numbered(1)), slice(0, 1), 1)
             panels = [
-                Panel("", cells.values, cells.visible, blank, blank, quantity, ColorScale(0, 1)) for cells in shown
+                Panel("", cells.values, cells.visible, unlabelled, unlabelled, quantity, ColorScale(0, 1))
+                for cells in blocks
             ]
             scale = shared_scale(quantity, panels)
             if quantity is not PERCENT:
@@ -189,12 +194,12 @@ class Session(InspectedHeads):
         """
         return self._query_rows.find(head, view, query)
 
-    def _spans(self, maps: LayerMaps) -> tuple[slice, slice]:
+    def _selected_spans(self, maps: LayerMaps) -> tuple[slice, slice]:
         queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
     def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-        """Returns the cells of a large block as far as they are computed, and queues the rest for refinement."""
+        """Returns the cells of a large block as they are computed so far, and queues the block for refinement."""
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
         block = self._blocks.get(key, lambda: RefinedBlock(self.inspected(head), view, queries, keys, height, width))
         if not block.finished and block not in self.unfinished:
@@ -202,7 +207,7 @@ class Session(InspectedHeads):
         return block.cells
 
     def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
-        """Returns a block computed now: pooled, or one cell per pair of units."""
+        """Computes all cells of a block: one for each pair of units if they fit, otherwise pooled."""
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.plain and column_units.plain and not fits:
@@ -210,16 +215,19 @@ class Session(InspectedHeads):
             [cells] = pooled_blocks([self.inspected(head)], view, *spans, height, width)
             return cells
         cells = unit_cells(self.inspected(head), view, (row_units, rows), (column_units, columns))
-        return pool(cells, height, width, mean=means(view))
+        return pool(cells, height, width, mean=pools_by_mean(view))
 
 
-def means(view: View) -> bool:
-    """True if pooled cells are means instead of maxima."""
+def pools_by_mean(view: View) -> bool:
+    """True if the view pools cells by their mean instead of their maximum."""
     return view.mean or view.difference or view.scores
 
 
 def _axis(name: str, units: Units, span: slice, cells: int) -> Axis:
-    """Returns an axis of at most ``cells`` cells over a span of units, labelled by unit or by a block's first token."""
+    """Returns an axis of at most ``cells`` cells over a span of units.
+
+    A cell of one unit has the unit's label, a cell of several units the number of its first token.
+    """
     count = span.stop - span.start
     edges = span.start + block_edges(count, min(count, cells))
     if len(edges) == count + 1:

@@ -1,4 +1,4 @@
-"""Holds the state of the inspector: what is open, the cursor and the toggles."""
+"""Defines the state of the inspector: what is open, the cursor and the toggles."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -9,7 +9,7 @@ Direction = Literal["to", "from"]
 Theme = Literal["terminal", "light", "dark"]
 THEMES: tuple[Theme, ...] = ("terminal", "light", "dark")
 Prompt = Literal["query", "key", "filter", "save", "copy"]
-MIN_SCREEN_SIZE = (40, 12)  # columns and lines; a smaller screen shows nothing useful
+MIN_SCREEN_SIZE = (40, 12)  # columns and lines; on a smaller screen only a refusal is drawn
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Size:
     character: tuple[int, int] | None = None
 
     @property
-    def enough(self) -> bool:
+    def large_enough(self) -> bool:
         """True if the screen is large enough to draw on."""
         return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 
 
 class MapShape(NamedTuple):
-    """The size of a head's map.
+    """The size of a head's map, and of its labels.
 
     Attributes:
         rows: the number of units of the queries.
@@ -62,7 +62,7 @@ class View:
         own_scale: give each head a colour scale of its own.
         order: the metric that heads are sorted by; ``None`` for the order of layers.
         ascending: sort the smallest number first.
-        filter: words that must all hold for a listed head, as `head_filter` reads them.
+        filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
     """
 
     scores: bool = False
@@ -79,61 +79,61 @@ class View:
 
 @dataclass(frozen=True)
 class State:
-    """The state of the inspector between two keys.
+    """The state of the inspector: everything that keys and clicks change.
 
     Attributes:
         view: the toggles.
         opened: True if a head is open, False for all heads at once.
         lens: True if all heads show the row of one token, False if they show their maps.
-        head: the chosen head, an index into the session's heads.
-        beside: the heads to the right of the open one.
+        head: the index of the chosen head in the session's heads.
+        heads_beside: the heads that are open to the right of the chosen one.
         marked: the marked heads, in the order in which they were marked.
         top: the first row of thumbnails on the screen, or the first head of the lens.
-        enlarged: steps by which thumbnails are larger than the size that fits all.
+        tile_zoom: the number of steps by which thumbnails are larger than the size at which all heads fit.
         query: the row of the cursor, in units.
         key: the column of the cursor, in units.
-        direction: of the lens: keys that the query attends ``to``, or queries ``from`` which the key gets weight.
-        second: the token whose weight sorts the lens, in units; ``None`` for the order of heads.
-        strongest: the query and the key that the key ``g`` last moved to.
+        direction: the lens shows the keys that a query attends ``to``, or the queries ``from`` which a key gets weight.
+        sort_token: the token whose weight sorts the lens, in units; ``None`` for the order of heads.
+        strongest_cell: the query and the key to which pressing ``g`` last moved.
         zoom: the index of the zoom level, 0 for the whole map.
         row: the first row on the screen, in units.
         column: the first column on the screen, in units.
         why: True if the features of the cursor's pair are listed beside the map.
         prompt: the prompt that is open: find a ``query`` or a ``key``, ``filter`` heads, ``save`` a file, or ``copy``
             by one key; ``None`` if none is.
-        typed: the text in the prompt.
-        offered: True if the text is only a suggestion, which the first character replaces.
-        sought: the text that was last searched for.
-        sought_axis: the axis on which it was searched for.
+        prompt_text: the text in the prompt.
+        suggested: True if the text in the prompt is a suggestion, which the first typed character replaces.
+        search_text: the text that was last searched for.
+        search_axis: the axis on which it was searched for.
         message: the answer to the last key, one line.
-        help: the screen of the help that is shown, from 1; 0 for none.
+        help: the page of the help that is shown, from 1; 0 for none.
         theme: the terminal's own colours, light or dark.
-        past: earlier places, the latest first.
-        future: the places after this one that the user has gone back from, the next first.
+        past: the states at earlier places, the latest first.
+        future: the states at the places from which the user went back, the next first.
     """
 
     view: View = field(default_factory=View)
     opened: bool = False
     lens: bool = False
     head: int = 0
-    beside: tuple[int, ...] = ()
+    heads_beside: tuple[int, ...] = ()
     marked: tuple[int, ...] = ()
     top: int = 0
-    enlarged: int = 0
+    tile_zoom: int = 0
     query: int = 0
     key: int = 0
     direction: Direction = "to"
-    second: int | None = None
-    strongest: tuple[int, int] | None = None
+    sort_token: int | None = None
+    strongest_cell: tuple[int, int] | None = None
     zoom: int = 0
     row: int = 0
     column: int = 0
     why: bool = False
     prompt: Prompt | None = None
-    typed: str = ""
-    offered: bool = False
-    sought: str = ""
-    sought_axis: Prompt = "query"
+    prompt_text: str = ""
+    suggested: bool = False
+    search_text: str = ""
+    search_axis: Prompt = "query"
     message: str = ""
     help: int = 0
     theme: Theme = "terminal"
@@ -142,10 +142,10 @@ class State:
 
     @property
     def token(self) -> int:
-        """The lens's token, in units."""
+        """The token that the lens is about, in units."""
         return self.query if self.direction == "to" else self.key
 
     @property
     def other_token(self) -> int:
-        """The token under the lens's cursor, in units of the other axis."""
+        """The token under the lens's cursor, in units of the other axis than ``token``."""
         return self.key if self.direction == "to" else self.query

@@ -1,45 +1,45 @@
-"""Computes thumbnails, whole heads in few cells, a slice at a time."""
+"""Computes thumbnails, whole heads in few cells, in short slices of work."""
 
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBlock, pooled_blocks
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.state import View
 
-MAX_THUMBNAIL_CELLS = 1_000_000  # cells that are read in one slice of work between two keys
-MAX_KEPT_VIEWS = 8  # thumbnails per head in the cache
+MAX_THUMBNAIL_CELLS = 1_000_000  # pairs of tokens that are read in one slice of work
+MAX_KEPT_VIEWS = 8  # views of which the cache keeps a thumbnail of every head
 
 
 class HeadThumbnails:
-    """The thumbnails of all heads, with a cache of the latest views."""
+    """Computes thumbnails of all heads, and caches those of the latest views."""
 
     def __init__(self, heads: InspectedHeads) -> None:
         self.heads = heads
-        self._kept = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded)
+        self._cache = LruCache[CellBlock | RefinedBlock](MAX_KEPT_VIEWS * heads.recorded)
 
     def find(self, head: int, view: View, pixels: int) -> CellBlock | None:
-        """Returns the thumbnail of a head, maybe a preview; ``None`` if it is not computed yet.
+        """Returns the cached thumbnail of a head, which may be a preview; ``None`` if it is not computed yet.
 
         Args:
             head: the head.
             view: the toggles.
             pixels: the most cells along a side.
         """
-        found = self._kept.find((head, *pooled_key(view, pixels)))
-        return found.cells if isinstance(found, RefinedBlock) else found
+        thumbnail = self._cache.find((head, *pooled_key(view, pixels)))
+        return thumbnail.cells if isinstance(thumbnail, RefinedBlock) else thumbnail
 
     def unfinished(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
-        """Returns the thumbnails of some heads that are still to be refined.
+        """Returns the previews among the cached thumbnails of some heads that are not refined yet.
 
         Args:
             heads: the heads.
             view: the toggles.
             pixels: the most cells along a side.
         """
-        found = (self._kept.find((head, *pooled_key(view, pixels))) for head in heads)
-        return [each for each in found if isinstance(each, RefinedBlock) and not each.finished]
+        thumbnails = (self._cache.find((head, *pooled_key(view, pixels))) for head in heads)
+        return [thumbnail for thumbnail in thumbnails if isinstance(thumbnail, RefinedBlock) and not thumbnail.finished]
 
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
-        """Computes thumbnails of some heads, as many as one slice of work allows.
+        """Computes and caches missing thumbnails of some heads: one large one, or several small ones of one call.
 
         Args:
             heads: the heads, in the order in which they are computed.
@@ -50,23 +50,23 @@ class HeadThumbnails:
             The heads whose thumbnails were computed now.
         """
         key = pooled_key(view, pixels)
-        missing = [head for head in heads if (head, *key) not in self._kept]
+        missing = [head for head in heads if (head, *key) not in self._cache]
         if not missing:
             return []
         maps = self.heads.heads[missing[0]][0]
-        whole = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
-        if whole[0].stop * whole[1].stop > MAX_POOLED_CELLS:
-            block = RefinedBlock(self.heads.inspected(missing[0]), view, *whole, pixels, pixels)
-            self._kept.keep((missing[0], *key), block)
+        spans = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
+        if spans[0].stop * spans[1].stop > MAX_POOLED_CELLS:
+            block = RefinedBlock(self.heads.inspected(missing[0]), view, *spans, pixels, pixels)
+            self._cache.keep((missing[0], *key), block)
             return missing[:1]
-        most = max(1, MAX_THUMBNAIL_CELLS // (whole[0].stop * whole[1].stop))
-        batch = [head for head in missing if self.heads.heads[head][0] is maps][:most]
-        cells = pooled_blocks([self.heads.inspected(head) for head in batch], view, *whole, pixels, pixels)
-        for head, each in zip(batch, cells, strict=True):
-            self._kept.keep((head, *key), each)
+        batch_size = max(1, MAX_THUMBNAIL_CELLS // (spans[0].stop * spans[1].stop))
+        batch = [head for head in missing if self.heads.heads[head][0] is maps][:batch_size]
+        cells = pooled_blocks([self.heads.inspected(head) for head in batch], view, *spans, pixels, pixels)
+        for head, thumbnail in zip(batch, cells, strict=True):
+            self._cache.keep((head, *key), thumbnail)
         return batch
 
 
-def pooled_key(view: View, *rest: int) -> tuple[object, ...]:
-    """Returns a cache key: the toggles that change pooled cells, and ``rest``."""
-    return view.scores, view.difference, view.mean, *rest
+def pooled_key(view: View, *extra: int) -> tuple[object, ...]:
+    """Returns a cache key: the toggles that change pooled cells, then the numbers in ``extra``."""
+    return view.scores, view.difference, view.mean, *extra

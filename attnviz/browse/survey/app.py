@@ -1,4 +1,4 @@
-"""Runs the inspector of a survey: heads as a list or as points, and a card with the numbers and texts of one head."""
+"""Runs the inspector of a survey: heads as a list or as points, and a card about one head."""
 
 import os
 from collections.abc import Callable
@@ -31,19 +31,19 @@ from attnviz.report.picture.look import Look
 from attnviz.report.survey.surveyed_heads import ChosenExample
 from attnviz.text.tokens import first_words
 
-BESIDE = 120  # columns; on a screen as wide the card is beside the list
+WIDE_SCREEN = 120  # columns; on a screen of this width the card is to the right of the list
 Record = Callable[[str], Recording]
 PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 24, 10, 20, 2
 
 
 class OpenedText(NamedTuple):
-    """A text of a survey that the user opens in the inspector of recordings.
+    """An example text of a survey that the user opens, with what is needed to come back to the survey.
 
     Attributes:
         recording: the recording of the text.
-        at: the address of the first place.
+        at: the address of the place that is shown first.
         view: the view of the survey to come back to.
-        line: the line of the chosen head in the list.
+        line: the index of the chosen line in the list of heads.
     """
 
     recording: Recording
@@ -53,14 +53,14 @@ class OpenedText(NamedTuple):
 
 
 class SurveyBrowser(Application[OpenedText]):
-    """The inspector of a survey as an application; its result is the text to open, ``None`` if the user quits.
+    """The inspector of a survey as an application; its result is the text to open, or ``None`` if the user quits.
 
     Args:
         view: the survey, with the first order and filter of its heads.
         file: the file of the survey.
         record: runs the surveyed model over a text.
         look: how the card and saved pictures are drawn.
-        line: the line of the list whose head is opened first; ``None`` opens none.
+        line: the index of the line in the list whose head is opened at the start; ``None`` opens none.
     """
 
     CSS = """
@@ -105,9 +105,9 @@ class SurveyBrowser(Application[OpenedText]):
 
     def __init__(self, view: SurveyView, file: str, record: Record, look: Look, line: int | None = None) -> None:
         super().__init__()
-        self.view, self.file, self.record, self.look, self.first = view, file, record, look, line
-        self.opened = self.pointed = False
-        self.asked = self.message = ""
+        self.view, self.file, self.record, self.look, self.first_line = view, file, record, look, line
+        self.card_open = self.shows_points = False
+        self.open_prompt = self.message = ""
         self.examples: list[ChosenExample] = []
 
     def compose(self) -> ComposeResult:
@@ -126,33 +126,33 @@ class SurveyBrowser(Application[OpenedText]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Lists the heads, and opens the first one if a line was given."""
+        """Lists the heads, and opens the head of the first line if one was given."""
         self.query_one("#typed").display = False
-        self.list_heads(self.first or 0)
+        self.list_heads(self.first_line or 0)
         self.query_one(DataTable).focus()
-        if self.first is not None:
+        if self.first_line is not None:
             self.action_open()
 
     @property
     def row(self) -> HeadRow:
         """The chosen head."""
-        place = self.query_one(DataTable).cursor_row
-        return self.view.rows[min(max(place, 0), len(self.view.rows) - 1)]
+        line = self.query_one(DataTable).cursor_row
+        return self.view.rows[min(max(line, 0), len(self.view.rows) - 1)]
 
-    def list_heads(self, place: int = 0) -> None:
-        """Fills the list again, and chooses a line of it."""
+    def list_heads(self, line: int = 0) -> None:
+        """Fills the list and the title anew, and chooses the line with this index, or the last."""
         table, view = self.query_one(DataTable), self.view
         table.clear(columns=True)
-        marked = {view.sort: " ▴" if view.ascending else " ▾"}
+        sort_marks = {view.sort: " ▴" if view.ascending else " ▾"}
         table.add_column("head")
         table.add_column("does", width=PATTERN_COLUMNS)
         for name in view.numbers:
-            table.add_column(Text(name + marked.get(name, ""), justify="right"))
+            table.add_column(Text(name + sort_marks.get(name, ""), justify="right"))
         for row in view.rows:
             name, pattern, *numbers = view.cells(row)
             cells = [Text(name), Text(first_words(printable(pattern), PATTERN_COLUMNS))]
             table.add_row(*cells, *(Text(number, justify="right") for number in numbers))
-        table.move_cursor(row=min(place, len(view.rows) - 1))
+        table.move_cursor(row=min(line, len(view.rows) - 1))
         survey = view.survey
         heads = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
         self.query_one("#title", Static).update(
@@ -161,50 +161,50 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def show(self, message: str = "") -> None:
-        """Shows what is open, with a message in the status line until the next key."""
+        """Shows the widgets of what is open, and a message in the status line until the next key."""
         self.message = message
-        wide = self.size.width >= BESIDE
-        self.query_one(DataTable).display = not self.pointed and (wide or not self.opened)
-        self.query_one("#points").display = self.pointed and (wide or not self.opened)
-        self.query_one("#card").display = wide or self.opened
+        wide = self.size.width >= WIDE_SCREEN
+        self.query_one(DataTable).display = not self.shows_points and (wide or not self.card_open)
+        self.query_one("#points").display = self.shows_points and (wide or not self.card_open)
+        self.query_one("#card").display = wide or self.card_open
         self.query_one("#card").set_class(wide and not self.look.ascii, "beside")
         self.query_one("#status", Static).update(self.status)
         self.call_after_refresh(self.draw)
 
     @property
     def status(self) -> str:
-        """The words of the status line: a message, or what is shown and which keys do something there."""
+        """The status line: a message, or a description of what is shown and of its most useful keys."""
         view = self.view
         if self.message:
             return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
             return " Enter opens the text; Tab goes to the numbers, Esc back to the heads"
-        if self.pointed:
+        if self.shows_points:
             return f" {view.axes[0]} across, {view.axes[1]} up; a changes them, arrows choose a head"
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
         return f" {order}; Enter shows the head's numbers and example texts"
 
     def draw(self) -> None:
-        """Draws the card and the points in the size of their widgets."""
+        """Draws the points and the card of the chosen head, where they are shown, in the size of their widgets."""
         row = self.row
         if self.query_one("#points").display:
             size = self.query_one("#points").size
-            names, chosen = [each.name for each in self.view.rows], self.view.rows.index(row)
+            names, chosen_line = [head_row.name for head_row in self.view.rows], self.view.rows.index(row)
             lines = points_lines(
-                self.view.points, names, self.view.axes, chosen, (max(20, size.width), max(6, size.height))
+                self.view.points, names, self.view.axes, chosen_line, (max(20, size.width), max(6, size.height))
             )
-            self.query_one("#points", Static).update(self.written(lines))
+            self.query_one("#points", Static).update(self.rich_text(lines))
         if not self.query_one("#card").display:
             return
         width = max(40, self.query_one("#tables").size.width)
         self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}"))
         card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else 2**24))
         card = replace(card, sections=card.sections[:2])
-        self.query_one("#numbers", Static).update(self.written(report_lines(card)[3:]))
+        self.query_one("#numbers", Static).update(self.rich_text(report_lines(card)[3:]))
         self.list_texts(row, width)
 
-    def written(self, lines: list[Line]) -> Text:
-        """Returns lines as textual draws them, so that nothing in a token is markup."""
+    def rich_text(self, lines: list[Line]) -> Text:
+        """Returns lines as a text of rich, in which nothing in a token is markup."""
         text = Text(no_wrap=True)
         for line in lines:
             for span in line:
@@ -216,21 +216,21 @@ class SurveyBrowser(Application[OpenedText]):
 
     def list_texts(self, row: HeadRow, width: int) -> None:
         """Lists the example texts of a head, unless they are listed already."""
-        listed, examples = self.query_one(OptionList), self.view.examples(row)
-        if examples == self.examples and listed.option_count:
+        text_list, examples = self.query_one(OptionList), self.view.examples(row)
+        if examples == self.examples and text_list.option_count:
             return
         self.examples = examples
-        listed.clear_options()
-        listed.add_options([Option(Text(self.example_line(each, width), no_wrap=True)) for each in examples])
+        text_list.clear_options()
+        text_list.add_options([Option(Text(self.example_line(example, width), no_wrap=True)) for example in examples])
         if examples:
-            listed.highlighted = 0
+            text_list.highlighted = 0
 
     def example_line(self, example: ChosenExample, width: int) -> str:
-        """Returns the line of an example: why it was chosen, its number, its query, and the start of its text."""
+        """Returns an example as one line: why it was chosen, its number, its query, and the start of its text."""
         tokens = self.view.survey.examples.texts[example.id].tokens
         label = fit(tokens.labels[example.query] if example.query is not None else "", LABEL_COLUMNS)
-        before = f"{example.reason:<8} {example.value:6.2f}  {label}  "
-        return printable(before + first_words(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(before))))
+        start = f"{example.reason:<8} {example.value:6.2f}  {label}  "
+        return printable(start + first_words(tokens.text, max(MIN_TEXT, width - SCROLLBAR - cell_len(start))))
 
     def on_data_table_row_highlighted(self) -> None:
         """Draws the card of the newly chosen head."""
@@ -241,7 +241,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.action_open()
 
     def on_descendant_focus(self) -> None:
-        """Updates the status line when another widget takes the keys."""
+        """Updates the status line when another widget gets the focus."""
         self.query_one("#status", Static).update(self.status)
 
     def on_key(self) -> None:
@@ -253,67 +253,67 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Runs the model over the chosen text, in a thread, and opens the recording."""
+        """Runs the model over the chosen text in a thread, and then opens the recording."""
         example, head = self.examples[event.option_index], self.row.name
         text = self.view.survey.examples.texts[example.id].tokens.text
-        at = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
+        address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
         self.show(f"running {self.view.survey.model} over the text …")
-        self.run_worker(lambda: self.run_model(text, at), thread=True, exclusive=True)
+        self.run_worker(lambda: self.run_model(text, address), thread=True, exclusive=True)
 
-    def run_model(self, text: str, at: str) -> None:
+    def run_model(self, text: str, address: str) -> None:
         """Runs the model over a text and ends the application with the recording, or shows why it cannot run."""
         try:
             recording = self.record(text)
         except AttnvizError as error:
             self.call_from_thread(self.show, error.worded(flag))
         else:
-            opened = OpenedText(recording, at, self.view, self.query_one(DataTable).cursor_row)
+            opened = OpenedText(recording, address, self.view, self.query_one(DataTable).cursor_row)
             self.call_from_thread(self.exit, opened)
 
     def action_open(self) -> None:
         """Opens the card of the chosen head."""
-        self.opened = True
+        self.card_open = True
         self.show()
         self.query_one(OptionList).focus()
 
     def action_heads(self) -> None:
-        """Closes the card; if none is open, removes the filter."""
-        if not self.opened and self.view.filter:
+        """Closes the card; if it is closed already, removes the filter."""
+        if not self.card_open and self.view.filter:
             self.view = replace(self.view, filter="")
             self.list_heads()
-        self.opened = False
+        self.card_open = False
         self.show()
         self.query_one(DataTable).focus()
 
     def action_sort(self, step: int) -> None:
-        """Sorts heads by the next metric, or by the previous one."""
-        self.look_at(self.view.sorted_by_next(step), first=True)
+        """Sorts heads by the metric that is ``step`` columns after the present one."""
+        self.show_view(self.view.sorted_by_next(step), choose_first=True)
 
     def action_reverse(self) -> None:
         """Reverses the order of heads."""
-        self.look_at(replace(self.view, ascending=not self.view.ascending), first=True)
+        self.show_view(replace(self.view, ascending=not self.view.ascending), choose_first=True)
 
     def action_points(self) -> None:
-        """Switches between points and list."""
-        self.pointed = not self.pointed
+        """Switches between the points and the list of heads."""
+        self.shows_points = not self.shows_points
         self.show()
 
     def action_move(self, axis: int, step: int) -> None:
-        """Moves to the next head among the points, along an axis: 0 across, 1 up."""
+        """Chooses the next head among the points along an axis, 0 across or 1 up; does nothing in the list."""
         table, values = self.query_one(DataTable), self.view.points
         drawn = np.flatnonzero(~np.isnan(values).any(axis=1))
-        if not self.pointed or not drawn.size:
+        if not self.shows_points or not drawn.size:
             return
-        along = drawn[np.lexsort((values[drawn, 1 - axis], values[drawn, axis]))].tolist()
-        place = along.index(table.cursor_row) + step if table.cursor_row in along else 0
-        table.move_cursor(row=along[min(max(place, 0), len(along) - 1)])
+        ordered = drawn[np.lexsort((values[drawn, 1 - axis], values[drawn, axis]))].tolist()
+        position = ordered.index(table.cursor_row) + step if table.cursor_row in ordered else 0
+        table.move_cursor(row=ordered[min(max(position, 0), len(ordered) - 1)])
 
-    def look_at(self, view: SurveyView, first: bool = False) -> None:
-        """Lists the heads of a view, or shows why the view is refused.
+    def show_view(self, view: SurveyView, choose_first: bool = False) -> None:
+        """Shows the heads of a view; if the view is refused, shows the reason and keeps the old view.
 
         Args:
             view: the view.
-            first: choose the first head, not the one that is chosen now.
+            choose_first: choose the first head; otherwise the head stays chosen if the view has it.
         """
         name = self.row.name
         try:
@@ -323,47 +323,47 @@ class SurveyBrowser(Application[OpenedText]):
             self.show(error.worded(flag))
             return
         self.view = view
-        self.list_heads(0 if first or name not in names else names.index(name))
+        self.list_heads(0 if choose_first or name not in names else names.index(name))
 
-    def action_ask(self, what: str) -> None:
-        """Opens the prompt for a filter, the axes of the points, or the file of a picture."""
-        self.asked = what
-        if what == "save":
-            typed = "heads.svg" if self.pointed else f"head-{self.row.name}.svg"
+    def action_ask(self, purpose: str) -> None:
+        """Opens the prompt for a ``filter``, for the ``axes`` of the points, or for the file to ``save``."""
+        self.open_prompt = purpose
+        if purpose == "save":
+            suggestion = "heads.svg" if self.shows_points else f"head-{self.row.name}.svg"
         else:
-            typed = self.view.filter if what == "filter" else ",".join(self.view.axes)
+            suggestion = self.view.filter if purpose == "filter" else ",".join(self.view.axes)
         field = self.query_one(Input)
-        field.display, field.value = True, typed
+        field.display, field.value = True, suggestion
         hints = {
             "filter": "filter heads, such as previous>0.5 layer:3-5",
             "axes": "two metrics, such as previous,sink",
             "save": "save as",
         }
-        self.show(hints[what])
+        self.show(hints[purpose])
         field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answers Enter in the prompt: filters, draws points over other axes, or saves."""
         event.input.display = False
         self.query_one(DataTable).focus()
-        if self.asked == "save":
+        if self.open_prompt == "save":
             self.save_as(Path(os.path.expanduser(event.value)))
-        elif self.asked == "filter":
-            self.look_at(replace(self.view, filter=event.value.strip()))
+        elif self.open_prompt == "filter":
+            self.show_view(replace(self.view, filter=event.value.strip()))
         else:
-            self.pointed = True
-            self.look_at(replace(self.view, axis_names=event.value.strip()))
+            self.shows_points = True
+            self.show_view(replace(self.view, axis_names=event.value.strip()))
 
     def save_as(self, path: Path) -> None:
         """Saves the points, or the card of the chosen head, as a picture."""
         try:
-            save_report(self.view.picture(None if self.pointed else self.row, self.look), path)
+            save_report(self.view.picture(None if self.shows_points else self.row, self.look), path)
             self.show(f"saved {path}")
         except AttnvizError as error:
             self.show(error.worded(flag))
 
     def action_copy(self) -> None:
         """Copies the command that draws the screen to the terminal's clipboard (OSC 52)."""
-        command = self.view.command(self.file, None if self.pointed else self.row)
+        command = self.view.command(self.file, None if self.shows_points else self.row)
         self.copy_to_clipboard(command)
         self.show(f"copied {command}")

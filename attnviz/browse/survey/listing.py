@@ -1,4 +1,4 @@
-"""Decides what the inspector of a survey shows: heads and their order, the axes of points, a head's examples."""
+"""Decides what the inspector of a survey shows: the list of heads, the axes of points, a head's examples."""
 
 import shlex
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ class SurveyView:
         selection: the heads to show.
         sort: the metric that heads are sorted by; ``None`` for the order of layers.
         ascending: sort the smallest number first.
-        filter: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them; "" for all.
-        axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" for the first two.
+        filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
+        axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" chooses two.
     """
 
     survey: Survey
@@ -60,7 +60,7 @@ class SurveyView:
 
     @cached_property
     def numbers(self) -> tuple[str, ...]:
-        """The metrics that some head has, those that say most about a head first."""
+        """The metrics that at least one head has, first those of ``FIRST_NUMBERS``."""
         counts = self.survey.tallies.count.sum(axis=0)
         names = [metric.name for metric, texts in zip(self.survey.metrics, counts, strict=True) if texts]
         return tuple(dict.fromkeys((*(name for name in FIRST_NUMBERS if name in names), *names)))
@@ -70,7 +70,7 @@ class SurveyView:
         """The names of the metrics across and up.
 
         Raises:
-            AttnvizError: if there are not two, or the survey lacks one.
+            AttnvizError: if there are not exactly two, or no head has one of them.
         """
         axes = chosen_axes(self.survey, self.axis_names or None)
         if len(axes) > 2 or not set(axes) <= set(self.numbers):
@@ -79,36 +79,36 @@ class SurveyView:
 
     @cached_property
     def points(self) -> Float64Array:
-        """The numbers of the listed heads across and up, ``(heads, 2)``."""
+        """The metrics of the listed heads across and up, ``(heads, 2)``."""
         return self.table.select(self.axes).values
 
     def cells(self, row: HeadRow) -> list[str]:
-        """Returns the cells of a line of the list: the head's name, pattern and numbers."""
+        """Returns the texts in a line of the list: the head's name, its pattern and its metrics."""
         units = {metric.name: metric.unit for metric in self.survey.metrics}
         values = self.table.numbers_of(self.rows.index(row))
         return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.numbers)]
 
     def sorted_by_next(self, step: int) -> "SurveyView":
-        """Returns the view sorted by the next metric; the order of layers is one of them."""
+        """Returns the view sorted by the metric that is ``step`` after its own; the order of layers counts as one."""
         names: Sequence[str | None] = (None, *self.numbers)
         return replace(self, sort=names[(names.index(self.sort) + step) % len(names)])
 
-    def place(self, row: HeadRow) -> int:
+    def index_of(self, row: HeadRow) -> int:
         """Returns the index of a head in the survey."""
-        return next(place for place, head in enumerate(self.survey.heads) if head.name == row.name)
+        return next(index for index, head in enumerate(self.survey.heads) if head.name == row.name)
 
     def examples(self, row: HeadRow) -> list[ChosenExample]:
         """Returns the examples of a head: texts with its largest number, then texts near its deciles."""
-        place = self.place(row)
+        head = self.index_of(row)
         names = [metric.name for metric in self.survey.metrics]
-        return chosen_examples(self.survey, place, names.index(self.shown_by(row)))
+        return chosen_examples(self.survey, head, names.index(self.example_metric(row)))
 
-    def shown_by(self, row: HeadRow) -> str:
+    def example_metric(self, row: HeadRow) -> str:
         """Returns the metric by which a head's examples are chosen."""
-        return self.sort or clearest_metric(self.survey, self.place(row))
+        return self.sort or clearest_metric(self.survey, self.index_of(row))
 
     def command(self, file: str, row: HeadRow | None) -> str:
-        """Returns the command that draws a head's card, or the points if ``row`` is ``None``, as a figure."""
+        """Returns the command that draws a figure of a head's card; of the points if ``row`` is ``None``."""
         words = ["attnviz", "show", file]
         if row is not None:
             words += [flag("heads"), row.name, *([flag("sort"), self.sort] if self.sort else [])]
@@ -117,9 +117,9 @@ class SurveyView:
         return f"{shlex.join(words)} -o figure.svg"
 
     def picture(self, row: HeadRow | None, look: Look) -> Report:
-        """Returns a head's card, or the points of the listed heads if ``row`` is ``None``, as a report."""
+        """Returns the report of a head's card; of the points of the listed heads if ``row`` is ``None``."""
         options = ReportOptions(
-            selection=self.selection if row is None else _only(row),
+            selection=self.selection if row is None else _selection_of(row),
             sort=self.sort,
             filter=(self.filter or None) if row is None else None,
             axes=",".join(self.axes) if row is None else None,
@@ -129,9 +129,9 @@ class SurveyView:
         return survey_card_report(self.survey, options)
 
     def card(self, row: HeadRow, look: Look) -> HeadCards:
-        """Returns the card of a head, for the terminal."""
+        """Returns the report of a head's card for the terminal."""
         options = ReportOptions(
-            selection=_only(row),
+            selection=_selection_of(row),
             sort=self.sort,
             look=look,
             medium=Medium(draws_maps=True, lists_heads=True),
@@ -141,5 +141,5 @@ class SurveyView:
         return report
 
 
-def _only(row: HeadRow) -> Selection:
+def _selection_of(row: HeadRow) -> Selection:
     return Selection(pairs=((row.layer, row.head),))

@@ -1,4 +1,4 @@
-"""Defines the parts of a decided screen: words, bars and cells of maps, beside and below each other."""
+"""Defines the parts of a decided screen: texts, bars and cells of maps, in rows and columns of boxes."""
 
 from typing import NamedTuple
 
@@ -7,15 +7,15 @@ from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Size, Theme
 from attnviz.report.picture.colors import ColorScale
 
-Piece = tuple[int | None, str]  # the token, None for none, and its text
+Piece = tuple[int | None, str]  # a token and its text; None with the blanks between tokens
 
 
-class Words(NamedTuple):
+class StyledText(NamedTuple):
     """A run of text.
 
     Attributes:
         text: the text.
-        width: columns that the text fills or is cut to; ``None`` for the columns that it needs.
+        width: columns to which the text is filled or cut; ``None`` for its own width.
         style: rich's name of the style.
         right: align to the right.
     """
@@ -26,7 +26,7 @@ class Words(NamedTuple):
     right: bool = False
 
 
-class Wrapped(NamedTuple):
+class WrappedText(NamedTuple):
     """A text wrapped between words, with a space before each line.
 
     Attributes:
@@ -41,11 +41,11 @@ class Wrapped(NamedTuple):
 
 
 class ShareBar(NamedTuple):
-    """A bar in eighths of a column.
+    """A bar whose length shows a value, in eighths of a column.
 
     Attributes:
         value: the value that the bar shows.
-        most: the value that fills all columns.
+        most: the value of a full bar.
         width: columns.
         style: rich's name of the style.
     """
@@ -82,7 +82,8 @@ class Cells(NamedTuple):
         rows_a_line: rows of cells per line, 1 or 2.
         cursor: the row and the column of the cell under the cursor; ``None`` for no cursor.
         texts: the text of each cell, such as its number; ``None`` for no text.
-        bright: the cells of a minimap that are on the screen, ``(rows, columns)``; the others are darkened.
+        bright: False in cells of a minimap that are darkened, since they are off the screen, ``(rows, columns)``;
+            ``None`` darkens none.
         area: the size in pixels; ``None`` draws characters.
     """
 
@@ -97,7 +98,7 @@ class Cells(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """A row of a map as running text, each token on the colour of its value.
+    """A row of a map as running text; the colour of each token shows its value.
 
     Attributes:
         lines: the pieces of each line.
@@ -114,25 +115,25 @@ class Paragraph(NamedTuple):
     cursor: int
 
 
-class Beside(NamedTuple):
-    """Boxes from left to right."""
+class BoxRow(NamedTuple):
+    """Boxes next to each other, from left to right."""
 
     boxes: "tuple[Box, ...]"
 
 
-class Below(NamedTuple):
-    """Boxes from top to bottom."""
+class BoxColumn(NamedTuple):
+    """Boxes under each other, from top to bottom."""
 
     boxes: "tuple[Box, ...]"
 
 
-class Sized(NamedTuple):
-    """A box of a fixed size: filled with blanks to its width and height, and cut below its height.
+class FixedBox(NamedTuple):
+    """A box of a fixed size: filled with blanks to its width and height, and cut at its height.
 
     Attributes:
         box: the box.
-        width: columns; ``None`` for those of the box.
-        height: lines; ``None`` for those of the box.
+        width: columns; ``None`` for the width of the box.
+        height: lines; ``None`` for the height of the box.
     """
 
     box: "Box"
@@ -140,14 +141,14 @@ class Sized(NamedTuple):
     height: int | None = None
 
 
-Box = Words | Wrapped | ShareBar | Cells | Paragraph | Beside | Below | Sized
+Box = StyledText | WrappedText | ShareBar | Cells | Paragraph | BoxRow | BoxColumn | FixedBox
 
 
 class Body(NamedTuple):
-    """The screen without its title line and hints.
+    """The parts of a screen that depend on what is open.
 
     Attributes:
-        title: the words of the title line.
+        title: the start of the title line.
         box: the box between the title and the status.
         status: the line below the box.
     """
@@ -158,7 +159,7 @@ class Body(NamedTuple):
 
 
 class ScreenView(NamedTuple):
-    """A decided screen, all that drawing needs.
+    """A decided screen: all that is needed to draw it.
 
     Attributes:
         boxes: the boxes from top to bottom.

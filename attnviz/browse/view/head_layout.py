@@ -1,10 +1,10 @@
-"""Lays out an open head, for its panes and for clicks."""
+"""Lays out an open head, for drawing and for clicks."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import MapPane, place_map, side_width
+from attnviz.browse.moves.layout import MapPane, map_pane, side_width
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.text_pane import ShadedTokens
@@ -15,7 +15,7 @@ from attnviz.text.units import Units
 
 @dataclass(frozen=True, eq=False)
 class OpenHead:
-    """An open head, or several side by side, with layout and numbers.
+    """An open head, or several heads side by side, with the layout and the numbers of the cursor's query.
 
     Attributes:
         screen: the recording and the terminal.
@@ -23,7 +23,7 @@ class OpenHead:
         queries: the units of the rows.
         keys: the units of the columns.
         pane: the layout of the map.
-        whole: the layout of the map before it is zoomed.
+        whole: the layout of the map at the first zoom level.
         row: the numbers of the cursor's query.
         strongest: the visible keys of the cursor's query, the strongest first.
     """
@@ -39,12 +39,12 @@ class OpenHead:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The open head, and the heads beside it."""
-        return self.state.head, *self.state.beside
+        """The open head, then the heads beside it."""
+        return self.state.head, *self.state.heads_beside
 
     @cached_property
     def panels(self) -> list[Panel]:
-        """The cells of each map on the screen, all with one colour scale."""
+        """The cells of each head on the screen; all panels have the same colour scale."""
         pane, session, view = self.pane, self.screen.session, self.state.view
         spans = pane.queries.span, pane.keys.span
         panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
@@ -64,7 +64,7 @@ class OpenHead:
 
     @property
     def side_width(self) -> int:
-        """The columns of the side pane."""
+        """The width of the side pane in terminal columns."""
         return side_width(self.screen.size)
 
     @property
@@ -75,7 +75,7 @@ class OpenHead:
 
     @property
     def text(self) -> ShadedTokens:
-        """The keys, shaded by the cursor's row."""
+        """The keys, shaded by the numbers of the cursor's query."""
         return ShadedTokens(self.keys, self.row.shown(self.state.view), self.row.visible, self.scale, self.state.key)
 
 
@@ -93,6 +93,6 @@ def lay_out(screen: Screen, state: State) -> OpenHead:
         keys=keys,
         row=row,
         strongest=row.strongest(view),
-        pane=place_map(shape, state, size, screen.colors),
-        whole=place_map(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
+        pane=map_pane(shape, state, size, screen.colors),
+        whole=map_pane(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
     )

@@ -1,4 +1,4 @@
-"""Composes the last line: hints for keys, which are buttons too, or the prompt."""
+"""Composes the last line of the screen: hints for keys, which are also buttons, or the prompt."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,7 +9,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import matching_metrics
 from attnviz.browse.moves.keys import BINDINGS, Place
 from attnviz.browse.session.state import State
-from attnviz.browse.view.boxes import Beside, Box, Words
+from attnviz.browse.view.boxes import Box, BoxRow, StyledText
 
 
 @dataclass(frozen=True)
@@ -18,22 +18,22 @@ class Hint:
 
     Attributes:
         key: textual's name of the key.
-        shown: the key as it is written.
-        does: what the key does, in a word or two.
+        label: the key as the screen writes it.
+        description: what the key does, in a word or two.
     """
 
     key: str
-    shown: str
-    does: str
+    label: str
+    description: str
 
     @property
     def width(self) -> int:
-        """The columns of the hint, spaces included."""
-        return len(self.shown) + len(self.does) + 3
+        """The width of the hint in columns, spaces included."""
+        return len(self.label) + len(self.description) + 3
 
 
 PROMPTS = {"query": "find query", "key": "find key", "filter": "filter", "save": "save as", "copy": "copy"}
-WRITTEN = {
+KEY_LABELS = {
     "enter": "Enter",
     "escape": "Esc",
     "tab": "Tab",
@@ -51,7 +51,7 @@ WRITTEN = {
 
 def key_label(key: str) -> str:
     """Returns a key as the last line and the palette write it."""
-    return WRITTEN.get(key, key)
+    return KEY_LABELS.get(key, key)
 
 
 def _hint(key: str, does: str) -> Hint:
@@ -67,9 +67,9 @@ COPY_HINTS = (
 
 @cache
 def hints_of(place: Place) -> tuple[Hint, ...]:
-    """Returns the hints of a place, by rank."""
+    """Returns all hints of a mode of the inspector, in the order of their ranks."""
     ranked = [
-        (hint.rank, _hint(hint.key or binding.keys[0], hint.does))
+        (hint.rank, _hint(hint.key or binding.keys[0], hint.description))
         for binding in BINDINGS
         for hint in binding.hints
         if hint.place == place
@@ -78,20 +78,22 @@ def hints_of(place: Place) -> tuple[Hint, ...]:
 
 
 def hints(state: State, width: int) -> tuple[Hint, ...]:
-    """Returns the hints that fit the width; help and quit are always among them."""
+    """Returns the hints for the state that fit ``width`` columns; the keys for help and quit are always among them."""
     if state.prompt == "copy":
         return COPY_HINTS
-    marked = len(state.marked) > 1 and not state.beside
-    fitting = list(hints_of("marked" if marked else "head" if state.opened else "lens" if state.lens else "heads"))
-    last = (HELP, QUIT)
-    while fitting and sum(hint.width for hint in (*fitting, *last)) > width:
+    several_marked = len(state.marked) > 1 and not state.heads_beside
+    fitting = list(
+        hints_of("marked" if several_marked else "head" if state.opened else "lens" if state.lens else "heads")
+    )
+    always_shown = (HELP, QUIT)
+    while fitting and sum(hint.width for hint in (*fitting, *always_shown)) > width:
         fitting.pop(-2 if fitting[-1] == BACK and len(fitting) > 1 else -1)
-    return (*fitting, *last)
+    return (*fitting, *always_shown)
 
 
-def hint_at(shown: tuple[Hint, ...], column: int) -> Hint | None:
-    """Returns the button under a column of the line; ``None`` if there is none."""
-    for hint in shown:
+def hint_at(line_hints: tuple[Hint, ...], column: int) -> Hint | None:
+    """Returns the hint under a column of the line; ``None`` if none is there."""
+    for hint in line_hints:
         if 0 < column + 1 <= hint.width:
             return hint
         column -= hint.width
@@ -99,32 +101,36 @@ def hint_at(shown: tuple[Hint, ...], column: int) -> Hint | None:
 
 
 def last_line(screen: Screen, state: State) -> Box:
-    """Returns the last line: hints, or the prompt with suggestions."""
+    """Composes the last line: hints, or an open prompt with its text and suggestions."""
     if state.prompt is None:
-        return Beside(tuple(_hint_words(hints(state, screen.size.width))))
+        return BoxRow(tuple(_hint_texts(hints(state, screen.size.width))))
     if state.prompt == "copy":
-        return Beside((Words(" copy:", style="bold"), *_hint_words(COPY_HINTS)))
+        return BoxRow((StyledText(" copy:", style="bold"), *_hint_texts(COPY_HINTS)))
     name = PROMPTS[state.prompt]
-    free = screen.size.width - len(name) - 5
-    typed = state.typed if cell_len(state.typed) <= free else "…" + state.typed[-free + 1 :]
-    line = Words(f" {name}: ", style="bold"), Words(typed, style="reverse" if state.offered else "")
-    return Beside((*line, Words(" ", style="reverse"), _offered(screen, state)))
+    free_columns = screen.size.width - len(name) - 5
+    typed = (
+        state.prompt_text
+        if cell_len(state.prompt_text) <= free_columns
+        else "…" + state.prompt_text[-free_columns + 1 :]
+    )
+    line = StyledText(f" {name}: ", style="bold"), StyledText(typed, style="reverse" if state.suggested else "")
+    return BoxRow((*line, StyledText(" ", style="reverse"), _suggestions(screen, state)))
 
 
-def _hint_words(shown: tuple[Hint, ...]) -> list[Words]:
-    """Returns the words of each hint, as wide as its button."""
-    return [Words(f" {hint.shown} {hint.does} ", style="dim") for hint in shown]
+def _hint_texts(line_hints: tuple[Hint, ...]) -> list[StyledText]:
+    """Returns the text of each hint, as wide as its button."""
+    return [StyledText(f" {hint.label} {hint.description} ", style="dim") for hint in line_hints]
 
 
-def _offered(screen: Screen, state: State) -> Words:
-    """Returns suggestions for the prompt."""
-    free = screen.size.width - cell_len(state.typed) - len(PROMPTS[state.prompt or "query"]) - 4
+def _suggestions(screen: Screen, state: State) -> StyledText:
+    """Returns suggestions to the right of the prompt, cut to the free columns; empty for most prompts."""
+    free_columns = screen.size.width - cell_len(state.prompt_text) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
-        text = "" if state.typed else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
+        text = "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
     elif state.prompt != "query" or state.opened or state.lens:
         text = ""
     else:
-        names = matching_metrics(state.typed, screen.session.ranking.names)
-        text = "" if state.typed else f"  token, head ({screen.session.names[0]}) or metric: "
-        text += ("  " if state.typed and names else "") + " ".join(names)
-    return Words(text, max(0, min(cell_len(text), free)), "dim")
+        names = matching_metrics(state.prompt_text, screen.session.ranking.names)
+        text = "" if state.prompt_text else f"  token, head ({screen.session.names[0]}) or metric: "
+        text += ("  " if state.prompt_text and names else "") + " ".join(names)
+    return StyledText(text, max(0, min(cell_len(text), free_columns)), "dim")

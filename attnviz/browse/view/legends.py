@@ -1,31 +1,31 @@
-"""Composes what several views share: the legend of colours, numbers in lists, the progress of a preview."""
+"""Composes parts that several views share: the legend of colours, numbers in lists, the progress of previews."""
 
 import math
 
 import numpy as np
 
 from attnviz.browse.session.blocks import CellBlock, RefinedBlock
-from attnviz.browse.view.boxes import Box, Cells, Words
+from attnviz.browse.view.boxes import Box, Cells, StyledText
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Quantity
 
 
-def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[Words, Box, Words]:
-    """Returns the legend: the colours in so many columns, between the lowest and the highest value.
+def legend(quantity: Quantity, scale: ColorScale, columns: int) -> tuple[StyledText, Box, StyledText]:
+    """Returns the legend: the lowest value, a strip of all colours, and the highest value.
 
     Args:
         quantity: the quantity of the values.
         scale: the colour scale.
-        columns: columns of the colours.
+        columns: the width of the strip.
     """
     (_, low), *_, (_, high) = quantity.ticks(scale)
     values = scale.value(np.linspace(0, 1, columns))
     cells = Cells(CellBlock(values[None].astype(np.float32), np.ones((1, columns), dtype=bool)), scale)
-    return Words(f"{low} "), cells, Words(f" {high}")
+    return StyledText(f"{low} "), cells, StyledText(f" {high}")
 
 
 def quantity_text(quantity: Quantity, value: float) -> str:
-    """Returns a value as text for a list; percentages have one decimal."""
+    """Returns a value as text for a list; percentages have one decimal, and scores two instead of four."""
     if math.isnan(value):
         return "NaN"
     if quantity.unit == "%":
@@ -33,9 +33,9 @@ def quantity_text(quantity: Quantity, value: float) -> str:
     return format(value, quantity.spec.replace(".4f", ".2f"))
 
 
-def preview(wanted: list[RefinedBlock]) -> str:
-    """Returns how much of the preview is refined, "" if nothing is left to refine."""
-    if not wanted:
+def preview_status(previews: list[RefinedBlock]) -> str:
+    """Returns the progress of previews: how many queries share a row, and the share that is refined; "" for none."""
+    if not previews:
         return ""
-    share = sum(block.share for block in wanted) / len(wanted)
-    return f" preview: 1 query in {max(block.queries_a_row for block in wanted)}, {share:.0%} refined "
+    share = sum(block.share for block in previews) / len(previews)
+    return f" preview: 1 query in {max(block.queries_a_row for block in previews)}, {share:.0%} refined "

@@ -1,4 +1,4 @@
-"""Composes an open head: its map, the numbers of the cursor beside it, and the row as text below."""
+"""Composes an open head: its map, the side pane with the cursor's numbers, and the cursor's row as text below."""
 
 from dataclasses import replace
 
@@ -17,36 +17,36 @@ from attnviz.browse.moves.layout import (
 )
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import State
-from attnviz.browse.view.boxes import Below, Beside, Body, Box, Cells, PictureArea, Sized, Words
+from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, FixedBox, PictureArea, StyledText
 from attnviz.browse.view.head_layout import OpenHead, lay_out
-from attnviz.browse.view.legends import preview
+from attnviz.browse.view.legends import preview_status
 from attnviz.browse.view.side_pane import listed_heads, side_lines
 from attnviz.browse.view.text_pane import text_pane, token_at
 from attnviz.maps.heads import tokens_of
 from attnviz.report.picture.panels import Panel
 
-_GAP = Words(" ", style="dim")
+_GAP = StyledText(" ", style="dim")
 
 
 def head_body(screen: Screen, state: State) -> Body:
-    """Composes the map, the pane beside it, and the row as text."""
+    """Composes the screen of an open head: map, side pane and text; a wide screen has the side pane at the left."""
     head = lay_out(screen, state)
     size = screen.size
-    cells, title, status = Below(_map_lines(head)), _title(head), _status(head)
-    beside = Below(tuple(line.line for line in side_lines(head)))
+    map_box, title, status = BoxColumn(_map_lines(head)), _title(head), _status(head)
+    side = BoxColumn(tuple(line.line for line in side_lines(head)))
     widths = head.pane.width, head.side_width
-    first, second, width = (beside, cells, widths[1]) if two_panes(size) else (cells, beside, widths[0])
+    first, second, width = (side, map_box, widths[1]) if two_panes(size) else (map_box, side, widths[0])
     height = map_lines(size)
-    edge = Below((Words("│", style="dim"),) * height)
-    panes = Beside((Sized(first, width, height), edge, Sized(second, height=height)))
-    text = Sized(text_pane(head.text, size.width, text_lines(size)), height=text_lines(size))
-    return Body(title, Below((panes, text)), status)
+    edge = BoxColumn((StyledText("│", style="dim"),) * height)
+    panes = BoxRow((FixedBox(first, width, height), edge, FixedBox(second, height=height)))
+    text = FixedBox(text_pane(head.text, size.width, text_lines(size)), height=text_lines(size))
+    return Body(title, BoxColumn((panes, text)), status)
 
 
 def _title(head: OpenHead) -> str:
-    """Returns the names of the open heads, with the pattern of a single one."""
+    """Returns the names of the open heads; a single head is followed by its pattern."""
     session, state = head.screen.session, head.state
-    if state.beside:
+    if state.heads_beside:
         return "heads " + ", ".join(session.names[number] for number in head.heads)
     pattern = session.ranking.pattern(state.head)
     combined = state.head >= session.recorded
@@ -54,29 +54,29 @@ def _title(head: OpenHead) -> str:
 
 
 def _status(head: OpenHead) -> Box:
-    """Composes the status: the progress of a preview, the size of a cell, and the part of the map on the screen."""
+    """Composes the status: the progress of a preview, the part of the map on the screen, and the size of a cell."""
     spans = head.pane.queries.span, head.pane.keys.span
-    on_map = [block for block in head.screen.session.unfinished if (block.queries, block.keys) == spans]
-    place = Words(place_status(head))
-    return Beside((Words(preview(on_map), style="bold"), place))
+    previews = [block for block in head.screen.session.unfinished if (block.queries, block.keys) == spans]
+    part = StyledText(part_status(head))
+    return BoxRow((StyledText(preview_status(previews), style="bold"), part))
 
 
-def place_status(head: OpenHead) -> str:
-    """Returns the part of the map that is on the screen, and how many tokens a cell stands for."""
-    shown, parts = head.pane, list[str]()
-    blocks = tokens_of(head.screen.session.heads[head.state.head][0]).block
+def part_status(head: OpenHead) -> str:
+    """Returns a sentence on the part of the map that is on the screen, and on how many tokens a cell stands for."""
+    pane, parts = head.pane, list[str]()
+    block = tokens_of(head.screen.session.heads[head.state.head][0]).block
     if head.scrolled:
-        axes = ("queries", shown.queries, head.queries), ("keys", shown.keys, head.keys)
+        axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))
-    if shown.queries.pooled or shown.keys.pooled:
-        sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (shown.queries, shown.keys))
-        parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if blocks == (1, 1) else "blocks"))
-    if not parts and blocks != (1, 1):
-        parts.append("every cell is a block of {} x {} tokens, as captured".format(*blocks))
+    if pane.queries.pooled or pane.keys.pooled:
+        sides = (-(-(axis.stop - axis.start) // axis.cells) for axis in (pane.queries, pane.keys))
+        parts.append("a cell is {} x {} {} (+ zooms in)".format(*sides, "tokens" if block == (1, 1) else "blocks"))
+    if not parts and block != (1, 1):
+        parts.append("every cell is a block of {} x {} tokens, as captured".format(*block))
     return f" {'; '.join(parts) or 'every cell is one query (row) and one key (column)'}"
 
 
-def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
+def click_in_head(screen: Screen, state: State, x: int, y: int) -> State:
     """Returns the state after a click on a cell, a listed head or key, the minimap, or a token of the text.
 
     Args:
@@ -91,13 +91,13 @@ def clicked_in_head(screen: Screen, state: State, x: int, y: int) -> State:
         key = token_at(head.text, size.width, text_lines(size), x, y - map_lines(size))
         return state if key is None else replace(state, key=key)
     if side_column(size) <= x < side_column(size) + side_width(size):
-        return _clicked_beside(head, state, x - side_column(size), y)
+        return _click_in_side_pane(head, state, x - side_column(size), y)
     cell = head.pane.cell_at(x - map_column(size), y)
     return state if cell is None else replace(state, query=cell[0], key=cell[1])
 
 
-def cell_under(screen: Screen, state: State, x: int, y: int) -> tuple[int, int, int] | None:
-    """Returns the head, the query and the key of the cell under a position; ``None`` if there is none.
+def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int, int, int] | None:
+    """Returns the head, the query and the key of the cell under a position; ``None`` if no cell is there.
 
     Args:
         screen: the recording and the terminal.
@@ -106,17 +106,17 @@ def cell_under(screen: Screen, state: State, x: int, y: int) -> tuple[int, int, 
         y: the line below the title.
     """
     head = lay_out(screen, state)
-    across = x - map_column(screen.size)
-    cell = head.pane.cell_at(across, y) if across >= 0 and y < map_lines(screen.size) else None
-    which = head.pane.map_at(across)
-    return None if cell is None or which >= len(head.heads) else (head.heads[which], *cell)
+    pane_column = x - map_column(screen.size)
+    cell = head.pane.cell_at(pane_column, y) if pane_column >= 0 and y < map_lines(screen.size) else None
+    map_index = head.pane.map_at(pane_column)
+    return None if cell is None or map_index >= len(head.heads) else (head.heads[map_index], *cell)
 
 
-def _clicked_beside(head: OpenHead, state: State, x: int, y: int) -> State:
+def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
     lines = side_lines(head)
     if y < listed_lines(head.screen.size):
         listed = listed_heads(head)
-        return replace(state, head=listed[y], beside=()) if y < len(listed) else state
+        return replace(state, head=listed[y], heads_beside=()) if y < len(listed) else state
     if y >= len(lines):
         return state
     width = min(len(head.keys), head.side_width - 2)
@@ -127,105 +127,122 @@ def _clicked_beside(head: OpenHead, state: State, x: int, y: int) -> State:
 
 
 def _map_lines(head: OpenHead) -> tuple[Box, ...]:
-    """Composes the labels of the keys, and the rows of the map with their labels."""
+    """Composes the labels of the keys, then the rows of the maps with the labels of their queries."""
     shown, state = head.pane, head.state
-    at = shown.queries.cell_of(state.query), shown.keys.cell_of(state.key)
-    maps = [_cells(head, panel, at) for panel in head.panels]
+    cursor_cell = shown.queries.cell_of(state.query), shown.keys.cell_of(state.key)
+    maps = [_map_cells(head, panel, cursor_cell) for panel in head.panels]
     labels: list[Box] = []
     for cell in range(0, shown.queries.cells, shown.form.rows_a_line):
-        here = cell <= at[0] < cell + shown.form.rows_a_line
-        text = _row_label(head, state.query if here else shown.queries.unit_of(cell), here)
-        label = Words(text, shown.labels, "reverse" if here else "dim", right=True)
-        labels.append(Beside((label, Words("▸" if here else " "))))
-    gap = Below((Words("", 1),) * len(labels))
-    beside = [box for place, cells in enumerate(maps) for box in ((gap, cells) if place else (cells,))]
-    return *_header(head, at[1]), Beside((Below(tuple(labels)), *beside))
+        has_cursor = cell <= cursor_cell[0] < cell + shown.form.rows_a_line
+        text = _row_label(head, state.query if has_cursor else shown.queries.unit_of(cell), has_cursor)
+        label = StyledText(text, shown.labels, "reverse" if has_cursor else "dim", right=True)
+        labels.append(BoxRow((label, StyledText("▸" if has_cursor else " "))))
+    gap = BoxColumn((StyledText("", 1),) * len(labels))
+    boxes = [box for index, cells in enumerate(maps) for box in ((gap, cells) if index else (cells,))]
+    return *_header(head, cursor_cell[1]), BoxRow((BoxColumn(tuple(labels)), *boxes))
 
 
-def _row_label(head: OpenHead, query: int, here: bool) -> str:
-    """Returns the query's text, with its number if a row stands for several queries and the label has space."""
+def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
+    """Returns the label of a row: the query's text, with its number if rows are pooled and the label has space.
+
+    The cursor's row has no number.
+    """
     label, width = head.queries.labels[query], head.pane.labels
     numbered = f"{label} {head.queries.starts[query]}"
-    return numbered if head.pane.queries.pooled and not here and cell_len(numbered) <= width else label
+    return numbered if head.pane.queries.pooled and not has_cursor and cell_len(numbered) <= width else label
 
 
-def _cells(head: OpenHead, panel: Panel, at: tuple[int, int]) -> Cells:
-    """Composes the cells of one map: in pixels, as half blocks, or one row per line."""
+def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Cells:
+    """Composes the cells of one map, in the form of the zoom level; large cells contain their numbers."""
     form, character = head.pane.form, head.screen.size.character
     block = CellBlock(panel.values, panel.visible)
     if form.cell == 1 and character is not None:
         lines = -(-len(panel.values) // form.rows_a_line)
         area = PictureArea(lines, head.pane.map_width, character, (form.rows_a_line, form.cells_a_column))
-        return Cells(block, panel.scale, cursor=at, area=area)
-    texts = _numbers(panel) if form.cell >= NUMBER_CELL else None
-    return Cells(block, panel.scale, form.cell, form.rows_a_line, at, texts)
+        return Cells(block, panel.scale, cursor=cursor_cell, area=area)
+    texts = _cell_numbers(panel) if form.cell >= NUMBER_CELL else None
+    return Cells(block, panel.scale, form.cell, form.rows_a_line, cursor_cell, texts)
 
 
-def _numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
-    """Returns the number of every cell, and a dot in masked ones."""
+def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
+    """Returns the text of every cell: its number, or a dot if it is masked."""
     pairs = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
     return tuple(
-        tuple(_number(value, panel) if shown else "  · " for value, shown in zip(values, visible, strict=True))
+        tuple(
+            _number_in_four_columns(value, panel) if shown else "  · "
+            for value, shown in zip(values, visible, strict=True)
+        )
         for values, visible in pairs
     )
 
 
-def _number(value: float, panel: Panel) -> str:
-    """Returns a value in four columns; the last one stays blank if the number is short enough."""
+def _number_in_four_columns(value: float, panel: Panel) -> str:
+    """Returns a value as text of exactly four columns; the last one is blank if the number is short enough."""
     text = panel.cell(value)
-    short = text if len(text) <= 4 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
-    return f"{short:>3} "[:4] if len(short) <= 3 else short[:4]
+    shortened = text if len(text) <= 4 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+    return f"{shortened:>3} "[:4] if len(shortened) <= 3 else shortened[:4]
 
 
-def _header(head: OpenHead, at: int) -> list[Box]:
-    """Composes the lines above the map: the cursor's key, or the heads' names, then key labels if cells are wide."""
+def _header(head: OpenHead, cursor_column: int) -> list[Box]:
+    """Composes the lines above the map: the cursor's key, or the names of several heads; then any key labels."""
     shown = head.pane
-    margin = Words("", shown.labels + 1)
-    lines: list[Box] = [Beside((margin, *(_names(head, at) if head.state.beside else _pointer(head, at))))]
-    labels = [_labels(head, panel) for panel in head.panels]
-    for places in zip(*labels, strict=True):
-        beside = [box for place, line in enumerate(places) for box in ((_GAP, *line) if place else line)]
-        lines.append(Beside((margin, *beside)))
+    margin = StyledText("", shown.labels + 1)
+    lines: list[Box] = [
+        BoxRow(
+            (
+                margin,
+                *(
+                    _head_names(head, cursor_column)
+                    if head.state.heads_beside
+                    else _cursor_key_line(head, cursor_column)
+                ),
+            )
+        )
+    ]
+    labels = [_key_label_lines(head, panel) for panel in head.panels]
+    for label_lines in zip(*labels, strict=True):
+        boxes = [box for index, line in enumerate(label_lines) for box in ((_GAP, *line) if index else line)]
+        lines.append(BoxRow((margin, *boxes)))
     return lines
 
 
-def _pointer(head: OpenHead, at: int) -> tuple[Box, ...]:
-    """Composes a mark over the cursor's column, with the key's text to its right, or to its left near the edge."""
+def _cursor_key_line(head: OpenHead, cursor_column: int) -> tuple[Box, ...]:
+    """Composes a mark over the cursor's column, with the key's text to its right; near the edge, to its left."""
     width = head.pane.width - head.pane.labels - 1
-    key, before = head.keys.labels[head.state.key], head.pane.column_of(at)
+    key, left = head.keys.labels[head.state.key], head.pane.column_of(cursor_column)
     columns = min(cell_len(key), width - 2)
-    name = Words(key, columns, "bold")
-    if before + 2 + columns <= width:
-        return Words("", before), Words("▾ ", style="bold"), name
-    return Words("", before - columns - 1), name, Words(" ▾", style="bold")
+    name = StyledText(key, columns, "bold")
+    if left + 2 + columns <= width:
+        return StyledText("", left), StyledText("▾ ", style="bold"), name
+    return StyledText("", left - columns - 1), name, StyledText(" ▾", style="bold")
 
 
-def _names(head: OpenHead, at: int) -> list[Box]:
+def _head_names(head: OpenHead, cursor_column: int) -> list[Box]:
     """Composes the names of heads side by side, each with a mark over the cursor's column."""
-    width, before = head.pane.map_width, head.pane.column_of(at)
+    width, left = head.pane.map_width, head.pane.column_of(cursor_column)
     line: list[Box] = []
-    for place, number in enumerate(head.heads):
+    for index, number in enumerate(head.heads):
         name = head.screen.session.names[number]
-        text = f"{name}{' ' * (before - cell_len(name))}▾"
-        if cell_len(name) >= before:
-            text = " " * before + "▾" + (f" {name}" if before + 2 < width else "")
-        line.append(Words(text, width, "bold"))
-        if place + 1 < len(head.heads):
-            line.append(Words(" ", style="bold"))
+        text = f"{name}{' ' * (left - cell_len(name))}▾"
+        if cell_len(name) >= left:
+            text = " " * left + "▾" + (f" {name}" if left + 2 < width else "")
+        line.append(StyledText(text, width, "bold"))
+        if index + 1 < len(head.heads):
+            line.append(StyledText(" ", style="bold"))
     return line
 
 
-def _labels(head: OpenHead, panel: Panel) -> list[list[Words]]:
-    """Returns the lines of key labels over one map."""
+def _key_label_lines(head: OpenHead, panel: Panel) -> list[list[StyledText]]:
+    """Returns the lines of key labels over one map; none if cells are too narrow."""
     form, labels = head.pane.form, panel.columns.labels
     if form.cell >= NUMBER_CELL:
-        return [[box for label in labels for box in (Words(label, form.cell - 1, "dim", right=True), _GAP)]]
+        return [[box for label in labels for box in (StyledText(label, form.cell - 1, "dim", right=True), _GAP)]]
     depth = form.header - 1
-    stacks = [_stacked(label, depth) for label in labels] if depth else []
-    return [[Words(stack[line], 2, "dim") for stack in stacks] for line in range(depth)]
+    stacks = [_stacked_characters(label, depth) for label in labels] if depth else []
+    return [[StyledText(stack[line], 2, "dim") for stack in stacks] for line in range(depth)]
 
 
-def _stacked(label: str, depth: int) -> list[str]:
-    """Returns a label's characters from top to bottom, aligned to the last of ``depth`` lines."""
+def _stacked_characters(label: str, depth: int) -> list[str]:
+    """Returns a label's characters from top to bottom, one for each of ``depth`` lines, the last ones filled first."""
     characters = list(label[:depth]) if len(label) <= depth else [*label[: depth - 1], "…"]
     return [""] * (depth - len(characters)) + characters

@@ -1,6 +1,6 @@
 """Composes the inspector's screen: title, body, status and hints.
 
-Bodies that the first screen does not show are imported when they are shown.
+Modules that the first screen does not need are imported when their body is shown.
 """
 
 from rich.cells import cell_len
@@ -9,26 +9,26 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import BINDINGS
 from attnviz.browse.moves.layout import FIXED_LINES, help_columns, help_pages
 from attnviz.browse.session.state import MIN_SCREEN_SIZE, State
-from attnviz.browse.view.boxes import Below, Beside, Body, Box, ScreenView, Sized, Words, Wrapped
+from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, FixedBox, ScreenView, StyledText, WrappedText
 from attnviz.browse.view.hints import last_line
 from attnviz.browse.view.overview import overview_body
 from attnviz.report.words.captions import model_name, text_title
 
 
 def compose(screen: Screen, state: State) -> ScreenView:
-    """Composes the whole screen."""
-    if not screen.size.enough:
+    """Composes the whole screen: a head, the lens, the overview or the help; a refusal if the terminal is too small."""
+    if not screen.size.large_enough:
         refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits"
-        boxes: tuple[Box, ...] = (Words(refusal),)
+        boxes: tuple[Box, ...] = (StyledText(refusal),)
     elif state.help:
         boxes = _help_lines(screen, state.help)
     else:
-        boxes = _framed(screen, state, _body(screen, state))
+        boxes = _with_frame(screen, state, _body(screen, state))
     return ScreenView(boxes, screen.size, screen.colors, state.theme)
 
 
 def _body(screen: Screen, state: State) -> Body:
-    """Composes what is open: a head, one token in all heads, or the overview."""
+    """Composes the body of what is open: a head, the lens, or the overview."""
     if state.opened:
         from attnviz.browse.view.open_head import head_body
 
@@ -40,34 +40,34 @@ def _body(screen: Screen, state: State) -> Body:
     return overview_body(screen, state)
 
 
-def _framed(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
-    """Composes title, body, status and hints; a message replaces the status, and the hints too if it is long."""
+def _with_frame(screen: Screen, state: State, body: Body) -> tuple[Box, ...]:
+    """Composes title, body, status and hints; a message replaces the status, and a long one the hints as well."""
     size, message = screen.size, state.message
-    status: Box = Words(f" {message}", style="bold") if message else body.status
-    ends: tuple[Box, ...] = (status, last_line(screen, state))
+    status: Box = StyledText(f" {message}", style="bold") if message else body.status
+    last_lines: tuple[Box, ...] = (status, last_line(screen, state))
     if message and state.prompt is None and cell_len(message) > size.width - 1:
-        ends = (Sized(Wrapped(message, size.width - 2, "bold"), height=2),)
-    return _title(screen, state, body.title), Sized(body.box, height=size.height - FIXED_LINES), *ends
+        last_lines = (FixedBox(WrappedText(message, size.width - 2, "bold"), height=2),)
+    return _title(screen, state, body.title), FixedBox(body.box, height=size.height - FIXED_LINES), *last_lines
 
 
-def _title(screen: Screen, state: State, what: str) -> Box:
-    """Composes the title line: what is shown and its toggles, and at the right the model and the text."""
+def _title(screen: Screen, state: State, body_title: str) -> Box:
+    """Composes the title line: the body's title and the toggles, and at the right model and text if they fit."""
     recording = screen.session.recording
-    left = f" {what}  {described(screen, state)} "
+    left = f" {body_title}  {toggles_text(screen, state)} "
     right = f" {model_name(recording)}: {text_title(recording)} " if recording.text else f" {model_name(recording)} "
-    free = screen.size.width - cell_len(left)
-    width = min(free, cell_len(right)) if free > 12 else 0
-    gap = Words(" " * max(0, free - width), style="reverse")
-    return Beside((Words(left, style="reverse bold"), gap, Words(right if width else "", width, "reverse")))
+    free_columns = screen.size.width - cell_len(left)
+    width = min(free_columns, cell_len(right)) if free_columns > 12 else 0
+    gap = StyledText(" " * max(0, free_columns - width), style="reverse")
+    return BoxRow((StyledText(left, style="reverse bold"), gap, StyledText(right if width else "", width, "reverse")))
 
 
-def described(screen: Screen, state: State) -> str:
-    """Returns the toggles in words."""
+def toggles_text(screen: Screen, state: State) -> str:
+    """Returns the toggles of the view in words: the quantity, then each toggle that is not at its default."""
     view = state.view
-    named = "weights" if "weight" in screen.session.weights.name else "contributions"
+    weights_name = "weights" if "weight" in screen.session.weights.name else "contributions"
     if state.opened:
         view = screen.session.view_of(state.head, view)
-    parts = [f"change of {named}" if view.difference else "scores" if view.scores else named]
+    parts = [f"change of {weights_name}" if view.difference else "scores" if view.scores else weights_name]
     parts += [
         view.steps if view.steps != "sqrt" and not view.scores and not view.difference else "",
         "own scale" if view.own_scale else "",
@@ -75,28 +75,30 @@ def described(screen: Screen, state: State) -> str:
     ]
     parts += [screen.session.by if view.words else "", "" if view.special else "no special"]
     if view.filter and not state.opened:
-        parts.append(view.filter + ("" if screen.session.ranking.knows(view.filter) else " …"))
+        parts.append(view.filter + ("" if screen.session.ranking.can_filter(view.filter) else " …"))
     if view.order and not state.opened:
-        ready = screen.session.ranking.is_sorted(view)
-        parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if ready else " …"))
+        sorted_now = screen.session.ranking.is_sorted(view)
+        parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if sorted_now else " …"))
     return " · ".join(part for part in parts if part)
 
 
 def _help_lines(screen: Screen, page: int) -> tuple[Box, ...]:
-    """Composes one screen of the help, in as many columns as fit."""
-    lines, across = max(1, screen.size.height - 2), help_columns(screen.size)
+    """Composes one page of the help, from 1, in as many columns as fit the screen."""
+    lines, columns_across = max(1, screen.size.height - 2), help_columns(screen.size)
     pages = help_pages(screen.size, len(BINDINGS))
-    first = (min(page, pages) - 1) * lines * across
-    shown = BINDINGS[first : first + lines * across]
-    more = " keys; ? shows more, any other key returns" if page < pages else " keys; any key returns"
-    width = screen.size.width // across - 11
+    start_of_page = (min(page, pages) - 1) * lines * columns_across
+    bindings = BINDINGS[start_of_page : start_of_page + lines * columns_across]
+    title = " keys; ? shows more, any other key returns" if page < pages else " keys; any key returns"
+    width = screen.size.width // columns_across - 11
     columns = [
-        Below(
+        BoxColumn(
             tuple(
-                Beside((Words(f" {binding.shown:>9} ", style="bold"), Words(f" {binding.does}", width)))
-                for binding in shown[start : start + lines]
+                BoxRow(
+                    (StyledText(f" {binding.label:>9} ", style="bold"), StyledText(f" {binding.description}", width))
+                )
+                for binding in bindings[start : start + lines]
             )
         )
-        for start in range(0, len(shown), lines)
+        for start in range(0, len(bindings), lines)
     ]
-    return Words(more, style="dim"), Words(""), Beside((*columns,))
+    return StyledText(title, style="dim"), StyledText(""), BoxRow((*columns,))

@@ -1,4 +1,4 @@
-"""Composes the pane beside an open head: the list of heads, the cursor's numbers and strongest keys, the minimap."""
+"""Composes the side pane of an open head: the list of heads, the cursor's numbers and strongest keys, the minimap."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from attnviz.base.arrays import BoolArray
 from attnviz.browse.moves.layout import listed_lines, map_lines
 from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import QueryRow
-from attnviz.browse.session.session import means
-from attnviz.browse.view.boxes import Beside, Box, Cells, ShareBar, Words
+from attnviz.browse.session.session import pools_by_mean
+from attnviz.browse.view.boxes import Box, BoxRow, Cells, ShareBar, StyledText
 from attnviz.browse.view.head_layout import OpenHead
 from attnviz.browse.view.legends import legend, quantity_text
 from attnviz.browse.view.text_pane import unique_label
@@ -18,7 +18,7 @@ from attnviz.report.picture.panels import PERCENT
 
 BAR_WIDTH = 6  # columns of a bar beside a key
 MINIMAP_LINES = 8
-MIN_LISTED_KEYS = 4  # the minimap is left out rather than list fewer
+MIN_LISTED_KEYS = 4  # if a minimap leaves fewer lines for keys, it is left out
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class SideLine:
 
     Attributes:
         line: the box that draws it.
-        key: the key that it lists; ``None`` for none.
-        query: the query of the upper pixels of a line of the minimap; ``None`` elsewhere.
+        key: the key on the line, which a click chooses; ``None`` if the line has no key.
+        query: on a line of the minimap, the first query of its upper row of cells; ``None`` on other lines.
     """
 
     line: Box
@@ -36,59 +36,59 @@ class SideLine:
     query: int | None = None
 
 
-EMPTY = SideLine(Words(""))
+EMPTY = SideLine(StyledText(""))
 
 
 def side_lines(head: OpenHead) -> list[SideLine]:
-    """Returns the lines of the pane: heads on a wide screen, the cursor and its strongest keys, minimap, legend."""
-    above = _head_lines(head)
-    count = map_lines(head.screen.size) - 1 - len(above)
+    """Returns the lines of the side pane: the heads, the cursor's numbers or their explanation, and the legend."""
+    head_lines = _head_lines(head)
+    count = map_lines(head.screen.size) - 1 - len(head_lines)
     lines = _cursor_pane(head, count) if not head.state.why else [SideLine(line) for line in why_lines(head, count)]
     colors = legend(head.panel.quantity, head.scale, max(4, head.side_width - 16))
-    rest = [EMPTY] * (count - len(lines))
-    return [*above, *lines[:count], *rest, SideLine(Beside((Words("", 1), *colors)))]
+    padding = [EMPTY] * (count - len(lines))
+    return [*head_lines, *lines[:count], *padding, SideLine(BoxRow((StyledText("", 1), *colors)))]
 
 
 def listed_heads(head: OpenHead) -> list[int]:
-    """Returns the heads of the list, around the open one if not all fit."""
+    """Returns the heads that the list shows; those around the open head if not all fit."""
     listed = head.screen.session.ranking.order(head.state.view)
-    most = max(0, listed_lines(head.screen.size) - 1)
-    here = listed.index(head.state.head) if head.state.head in listed else 0
-    first = min(max(0, here - most // 2), max(0, len(listed) - most))
-    return listed[first : first + most]
+    count = max(0, listed_lines(head.screen.size) - 1)
+    chosen = listed.index(head.state.head) if head.state.head in listed else 0
+    first = min(max(0, chosen - count // 2), max(0, len(listed) - count))
+    return listed[first : first + count]
 
 
 def _head_lines(head: OpenHead) -> list[SideLine]:
-    """Returns the lines of the list of heads, each with its mark and its pattern."""
+    """Returns the lines of the list of heads and a rule below it; none on a narrow screen."""
     lines = listed_lines(head.screen.size)
     if not lines:
         return []
-    listed = [SideLine(_listed_line(head, number)) for number in listed_heads(head)]
-    rest = [EMPTY] * (lines - 1 - len(listed))
-    return [*listed, *rest, SideLine(Words("─" * head.side_width, style="dim"))]
+    listed = [SideLine(_listed_head_line(head, number)) for number in listed_heads(head)]
+    padding = [EMPTY] * (lines - 1 - len(listed))
+    return [*listed, *padding, SideLine(StyledText("─" * head.side_width, style="dim"))]
 
 
-def _listed_line(head: OpenHead, number: int) -> Words:
+def _listed_head_line(head: OpenHead, number: int) -> StyledText:
     session, state = head.screen.session, head.state
-    here = number in head.heads
-    mark = "▸" if here else "•" if number in state.marked else " "
-    measured = session.ranking.number(number, state.view.order)
-    order = "" if measured is None else f" {measured:.2f}"
+    is_open = number in head.heads
+    mark = "▸" if is_open else "•" if number in state.marked else " "
+    sort_number = session.ranking.number(number, state.view.order)
+    number_text = "" if sort_number is None else f" {sort_number:.2f}"
     pattern = session.ranking.pattern(number)
-    text = f"{mark}{session.names[number]}{order} {pattern}"
-    return Words(text, head.side_width, "reverse bold" if here else "")
+    text = f"{mark}{session.names[number]}{number_text} {pattern}"
+    return StyledText(text, head.side_width, "reverse bold" if is_open else "")
 
 
 def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
-    """Returns ``count`` lines: the cursor's numbers, its strongest keys, and a minimap if lines are left for it."""
+    """Returns at most ``count`` lines: the cursor's numbers, its strongest keys, and the minimap if it fits."""
     minimap = _minimap(head) if head.scrolled else []
-    above = _cursor_lines(head)
-    most = max(count - len(above) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, count))
-    shown = [*above, *_key_lines(head, most)]
-    free = count - len(shown)
-    if len(minimap) >= free:
-        return shown[:count]
-    return [*shown, *[EMPTY] * (free - len(minimap)), *minimap]
+    cursor_lines = _cursor_lines(head)
+    max_keys = max(count - len(cursor_lines) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, count))
+    lines = [*cursor_lines, *_key_lines(head, max_keys)]
+    free_lines = count - len(lines)
+    if len(minimap) >= free_lines:
+        return lines[:count]
+    return [*lines, *[EMPTY] * (free_lines - len(minimap)), *minimap]
 
 
 def _cursor_lines(head: OpenHead) -> list[SideLine]:
@@ -98,28 +98,31 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
         f" key {head.keys.starts[state.key]} {head.keys.labels[state.key]}",
     )
     lines = (
-        *(Words(name, width, "bold") for name in names),
-        *(Words(text) for text in (_cursor_numbers(head) if not state.beside else _side_by_side(head))),
-        Words(""),
-        Words(" strongest keys", width, "dim"),
+        *(StyledText(name, width, "bold") for name in names),
+        *(
+            StyledText(text)
+            for text in (_cursor_number_texts(head) if not state.heads_beside else _numbers_side_by_side(head))
+        ),
+        StyledText(""),
+        StyledText(" strongest keys", width, "dim"),
     )
     return [SideLine(line) for line in lines]
 
 
-def _side_by_side(head: OpenHead) -> list[str]:
-    """Returns the cursor's number in each of the heads side by side."""
+def _numbers_side_by_side(head: OpenHead) -> list[str]:
+    """Returns a line for each of the heads side by side: its name and its number at the cursor."""
     session, state = head.screen.session, head.state
     rows = [session.row(number, state.view, state.query) for number in head.heads]
-    shown = [
+    texts = [
         quantity_text(head.panel.quantity, float(row.shown(state.view)[state.key]))
         if row.visible[state.key]
         else "masked"
         for row in rows
     ]
-    return [f" {session.names[number]:>6} {text}" for number, text in zip(head.heads, shown, strict=True)]
+    return [f" {session.names[number]:>6} {text}" for number, text in zip(head.heads, texts, strict=True)]
 
 
-def _cursor_numbers(head: OpenHead) -> list[str]:
+def _cursor_number_texts(head: OpenHead) -> list[str]:
     row, key, view = head.row, head.state.key, head.state.view
     score = f" score  {row.scores[key]:.4f}"
     if np.isnan(row.scores[key]):
@@ -131,7 +134,7 @@ def _cursor_numbers(head: OpenHead) -> list[str]:
 
 
 def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
-    """Returns the weight or the contribution of a key, and its change.
+    """Returns the weight of a key with its change to the other recording, or the contribution of the key.
 
     Args:
         head: the open head.
@@ -146,54 +149,54 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
 
 
 def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
-    """Returns up to ``count`` lines of the strongest keys, each with its number and a bar."""
+    """Returns at most ``count`` lines of the strongest keys, each with its number and a bar."""
     if not head.strongest:
-        return [SideLine(Words(" every key is masked", style="dim"))]
+        return [SideLine(StyledText(" every key is masked", style="dim"))]
     listed = head.strongest[: max(0, count)]
-    shown = np.abs(head.row.shown(head.state.view)[listed])
-    most = 1.0 if head.panel.quantity is PERCENT else float(shown[np.isfinite(shown)].max(initial=0)) or 1.0
-    return [SideLine(_key_line(head, key, most), key=key) for key in listed]
+    lengths = np.abs(head.row.shown(head.state.view)[listed])
+    full_bar = 1.0 if head.panel.quantity is PERCENT else float(lengths[np.isfinite(lengths)].max(initial=0)) or 1.0
+    return [SideLine(_key_line(head, key, full_bar), key=key) for key in listed]
 
 
-def _key_line(head: OpenHead, key: int, most: float) -> Box:
-    """Composes the line of a key; its label comes last, since a terminal may draw it wider than it is counted."""
+def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
+    """Composes the line of a key: number, bar and label, in this order since terminals may draw a label wider."""
     value = float(head.row.shown(head.state.view)[key])
     number = f"{quantity_text(head.panel.quantity, value):>6}"
     width = head.side_width - BAR_WIDTH - len(number) - 3
-    here = key == head.state.key
-    return Beside(
+    has_cursor = key == head.state.key
+    return BoxRow(
         (
-            Words(f"{'▸' if here else ' '}{number} ", style="bold" if here else ""),
-            ShareBar(value, most, BAR_WIDTH, "" if here else "dim"),
-            Words(f" {unique_label(head.keys, key)}", 1 + width, "bold" if here else ""),
+            StyledText(f"{'▸' if has_cursor else ' '}{number} ", style="bold" if has_cursor else ""),
+            ShareBar(value, full_bar, BAR_WIDTH, "" if has_cursor else "dim"),
+            StyledText(f" {unique_label(head.keys, key)}", 1 + width, "bold" if has_cursor else ""),
         )
     )
 
 
 def _minimap(head: OpenHead) -> list[SideLine]:
-    """Returns the lines of the minimap: the whole head, with the part off the screen darkened."""
-    rows, columns = (slice(0, len(each)) for each in (head.queries, head.keys))
+    """Returns the lines of the minimap: the whole map in small, darkened where it is not on the screen."""
+    rows, columns = (slice(0, len(units)) for units in (head.queries, head.keys))
     size = MINIMAP_LINES * 2, head.side_width - 2
     # as many cells as the map has before it is zoomed, since these are often in the cache
-    finest = map(max, (head.whole.queries.cells, head.whole.keys.cells), size)
-    whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *finest)
-    block = pool(whole, *size, mean=means(head.state.view))
-    bright, height = _on_screen(head, block.values.shape), len(block.values)
+    cell_counts = map(max, (head.whole.queries.cells, head.whole.keys.cells), size)
+    whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *cell_counts)
+    block = pool(whole, *size, mean=pools_by_mean(head.state.view))
+    bright, height = _minimap_on_screen(head, block.values.shape), len(block.values)
     lines = []
     for first in range(0, height, 2):
-        pair = slice(first, first + 2)
-        part = CellBlock(block.values[pair], block.visible[pair])
-        cells = Cells(part, head.scale, rows_a_line=2, bright=bright[pair])
-        lines.append(SideLine(Beside((Words("", 1), cells)), query=first * len(head.queries) // height))
+        line_rows = slice(first, first + 2)
+        part = CellBlock(block.values[line_rows], block.visible[line_rows])
+        cells = Cells(part, head.scale, rows_a_line=2, bright=bright[line_rows])
+        lines.append(SideLine(BoxRow((StyledText("", 1), cells)), query=first * len(head.queries) // height))
     return lines
 
 
-def _on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
-    """Returns True for each pixel of the minimap that is on the screen, ``(rows, columns)``."""
-    marks = []
+def _minimap_on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
+    """Returns which cells of the minimap are on the screen, at least in part, ``(rows, columns)``."""
+    overlaps = []
     axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
     for axis, pixels, count in axes:
         starts = np.arange(pixels) * count // pixels
         stops = np.append(starts[1:], count)
-        marks.append((stops > axis.start) & (starts < axis.stop))
-    return np.asarray(marks[0][:, None] & marks[1][None, :])
+        overlaps.append((stops > axis.start) & (starts < axis.stop))
+    return np.asarray(overlaps[0][:, None] & overlaps[1][None, :])

@@ -1,4 +1,4 @@
-"""Composes a row of a map as running text with shaded tokens, around the cursor if not all fits."""
+"""Composes a row of a map as running text with shaded tokens; a long text is cut around the cursor."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -34,73 +34,73 @@ class ShadedTokens:
     cursor: int
 
 
-def text_pane(tokens: ShadedTokens, width: int, most: int) -> Paragraph:
-    """Composes the tokens as a paragraph.
+def text_pane(tokens: ShadedTokens, width: int, max_lines: int) -> Paragraph:
+    """Composes tokens as a paragraph of shaded text.
 
     Args:
         tokens: the tokens.
         width: columns of the pane.
-        most: the most lines.
+        max_lines: the most lines.
     """
     match tokens.units.tokens.canvas:
         case Text() | Image():  # an image by the labels of its patches
-            lines = tuple(map(tuple, wrapped(tokens, width, most)))
+            lines = tuple(map(tuple, wrapped_tokens(tokens, width, max_lines)))
             return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
         case unknown:
             assert_never(unknown)
 
 
-def token_at(tokens: ShadedTokens, width: int, most: int, x: int, y: int) -> int | None:
-    """Returns the token under a position of the pane; ``None`` if there is none.
+def token_at(tokens: ShadedTokens, width: int, max_lines: int, x: int, y: int) -> int | None:
+    """Returns the token under a position of the pane; ``None`` if no token is there.
 
     Args:
         tokens: the tokens.
         width: columns of the pane.
-        most: the most lines.
+        max_lines: the most lines.
         x: the column of the pane.
         y: the line of the pane.
     """
-    lines = wrapped(tokens, width, most)
-    places = [place for place, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
-    return places[x] if x < len(places) else None
+    lines = wrapped_tokens(tokens, width, max_lines)
+    token_at_column = [token for token, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
+    return token_at_column[x] if x < len(token_at_column) else None
 
 
-def wrapped(tokens: ShadedTokens, columns: int, most: int) -> list[list[Piece]]:
-    """Returns the tokens in lines, those around the cursor if not all fit.
+def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:
+    """Returns the tokens wrapped to lines; if there are too many lines, those around the cursor.
 
     Args:
         tokens: the tokens.
         columns: columns of the pane.
-        most: the most lines.
+        max_lines: the most lines.
     """
     units, cursor, width = tokens.units, tokens.cursor, columns - 2
-    start = max(0, cursor - width * most // 2) if len(units) > width * most else 0
+    start = max(0, cursor - width * max_lines // 2) if len(units) > width * max_lines else 0
     lines: list[list[Piece]] = [[(None, " ")]]
-    used = cursor_line = 0
-    for place in range(start, len(units)):
-        label = units.labels[place]
+    used_columns = cursor_line = 0
+    for token in range(start, len(units)):
+        label = units.labels[token]
         piece = label if cell_len(label) <= width else f"{set_cell_size(label, width - 1)}…"
         length = cell_len(piece)
-        if used and used + length > width:
-            if place > cursor and len(lines) >= cursor_line + most:
+        if used_columns and used_columns + length > width:
+            if token > cursor and len(lines) >= cursor_line + max_lines:
                 break
             lines.append([(None, " ")])
-            used = 0
-        if place == cursor:
+            used_columns = 0
+        if token == cursor:
             cursor_line = len(lines) - 1
-        gap = " " if units.is_spaced(place) else ""
-        lines[-1] += [(place, piece), *([(None, gap)] if gap else [])]
-        used += length + len(gap)
-    first = min(max(0, cursor_line - most // 2), max(0, len(lines) - most))
-    return lines[first : first + most]
+        gap = " " if units.is_spaced(token) else ""
+        lines[-1] += [(token, piece), *([(None, gap)] if gap else [])]
+        used_columns += length + len(gap)
+    first_line = min(max(0, cursor_line - max_lines // 2), max(0, len(lines) - max_lines))
+    return lines[first_line : first_line + max_lines]
 
 
-def unique_label(units: Units, place: int) -> str:
-    """Returns a token's text, with its number if another token has the same text."""
-    label = units.labels[place]
-    return f"{label} {units.starts[place]}" if label in _repeated(units) else label
+def unique_label(units: Units, unit: int) -> str:
+    """Returns the label of a unit, with the number of its first token if another unit has the same label."""
+    label = units.labels[unit]
+    return f"{label} {units.starts[unit]}" if label in _repeated_labels(units) else label
 
 
 @lru_cache(maxsize=64)
-def _repeated(units: Units) -> frozenset[str]:
+def _repeated_labels(units: Units) -> frozenset[str]:
     return frozenset(label for label, count in Counter(units.labels).items() if count > 1)

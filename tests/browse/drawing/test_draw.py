@@ -6,7 +6,17 @@ import pytest
 from attnviz.browse.drawing.draw import draw
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Size
-from attnviz.browse.view.boxes import Below, Beside, Box, Cells, Paragraph, ScreenView, ShareBar, Sized, Words
+from attnviz.browse.view.boxes import (
+    Box,
+    BoxColumn,
+    BoxRow,
+    Cells,
+    FixedBox,
+    Paragraph,
+    ScreenView,
+    ShareBar,
+    StyledText,
+)
 from attnviz.render.terminal.lines import Line
 from attnviz.report.picture.colors import ColorScale
 
@@ -22,8 +32,8 @@ def text_of(*boxes: Box, size: tuple[int, int] = (12, 4)) -> list[str]:
 
 
 def test_words_fill_their_columns_and_are_cut_where_they_are_longer() -> None:
-    left, right = Words("abc", 5), Words("abc", 5, right=True)
-    assert text_of(Beside((left, Words("|"))), Beside((right, Words("|"))), Words("abcdef", 4)) == [
+    left, right = StyledText("abc", 5), StyledText("abc", 5, right=True)
+    assert text_of(BoxRow((left, StyledText("|"))), BoxRow((right, StyledText("|"))), StyledText("abcdef", 4)) == [
         "abc  |      ",
         "  abc|      ",
         "abc…        ",
@@ -32,26 +42,30 @@ def test_words_fill_their_columns_and_are_cut_where_they_are_longer() -> None:
 
 
 def test_boxes_beside_each_other_are_as_tall_as_the_tallest() -> None:
-    tall = Sized(Below((Words("a"), Words("b"))), width=3)
-    assert text_of(Beside((tall, Words("|"))))[:2] == ["a  |        ", "b           "]
+    tall = FixedBox(BoxColumn((StyledText("a"), StyledText("b"))), width=3)
+    assert text_of(BoxRow((tall, StyledText("|"))))[:2] == ["a  |        ", "b           "]
 
 
 def test_box_is_cut_to_its_height_and_filled() -> None:
-    three = Below((Words("a"), Words("b"), Words("c")))
-    assert text_of(Sized(three, height=2), Words("end"))[:3] == ["a" + " " * 11, "b" + " " * 11, "end" + " " * 9]
-    assert text_of(Sized(Words("a"), height=2), Words("end"))[2].startswith("end")
+    three = BoxColumn((StyledText("a"), StyledText("b"), StyledText("c")))
+    assert text_of(FixedBox(three, height=2), StyledText("end"))[:3] == [
+        "a" + " " * 11,
+        "b" + " " * 11,
+        "end" + " " * 9,
+    ]
+    assert text_of(FixedBox(StyledText("a"), height=2), StyledText("end"))[2].startswith("end")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (5, 2), (40, 12)])
 def test_every_screen_has_the_size_of_the_terminal(size: tuple[int, int]) -> None:
-    drawn = text_of(Words("a long line of words"), Words("漢字"), Words("last"), size=size)
+    drawn = text_of(StyledText("a long line of words"), StyledText("漢字"), StyledText("last"), size=size)
     assert len(drawn) == size[1]
     if size[0] > 1:
         assert {len(line.replace("漢字", "wide")) for line in drawn} == {size[0]}
 
 
 def test_bar_and_hidden_cells_are_drawn_in_their_columns() -> None:
-    drawn = text_of(Beside((ShareBar(1, 2, 4), Words("|"))), Cells(ONE, ColorScale(0, 1), cell=2))
+    drawn = text_of(BoxRow((ShareBar(1, 2, 4), StyledText("|"))), Cells(ONE, ColorScale(0, 1), cell=2))
     assert drawn[0].startswith("██  |")
     assert drawn[1].startswith("██  ██")
 

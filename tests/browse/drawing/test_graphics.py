@@ -11,10 +11,10 @@ from textual.pilot import Pilot
 from attnviz.base.arrays import ByteArray
 from attnviz.browse.app import Browser
 from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.drawing.graphics import PixelSpan, clear_escape, escapes, known_protocol, picture_lines
+from attnviz.browse.drawing.graphics import PixelSpan, clear_escape, named_protocol, picture_escape, picture_lines
 from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import map_of
+from attnviz.browse.moves.layout import open_map_pane
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
@@ -107,7 +107,9 @@ def test_cursor_is_framed_and_its_cell_keeps_its_colour() -> None:
 def test_line_is_drawn_where_it_stands(protocol: str) -> None:
     span = picture_of(block(4, 20), PictureArea(1, 10, CHARACTER, (4, 2)))[0][0]
     assert isinstance(span, PixelSpan)
-    written = escapes([Span("日本 "), span, Span("end")], 6, CHARACTER, "kitty" if protocol == "kitty" else "sixel")
+    written = picture_escape(
+        [Span("日本 "), span, Span("end")], 6, CHARACTER, "kitty" if protocol == "kitty" else "sixel"
+    )
     assert written.startswith("\x1b[7;6H")
     expected = span.pixels(CHARACTER[0])
     if protocol == "kitty":
@@ -122,7 +124,7 @@ def test_line_is_drawn_where_it_stands(protocol: str) -> None:
 def test_pictures_of_one_line_are_sent_as_one_in_several_messages() -> None:
     random = np.random.default_rng(2).integers(0, 256, (2, 16, 80, 4)).astype(np.uint8)
     one, two = (PixelSpan(" " * 10, rgba=pixels.tobytes(), height=16) for pixels in random)
-    written = escapes([Span("ab"), one, Span("   "), two], 0, CHARACTER, "kitty")
+    written = picture_escape([Span("ab"), one, Span("   "), two], 0, CHARACTER, "kitty")
     assert written.startswith("\x1b[1;3H")
     assert written.count("\x1b_G") > 2
     assert written.count("a=T") == 1
@@ -134,16 +136,16 @@ def test_sixels_of_rows_without_any_pixel_are_left_out() -> None:
     pixels = np.zeros((16, 32, 4), np.uint8)
     pixels[:5, :8] = 255
     span = PixelSpan(" " * 4, rgba=pixels.tobytes(), height=16)
-    assert np.array_equal(unsixelled(escapes([span], 0, CHARACTER, "sixel"))[..., 3], pixels[..., 3])
+    assert np.array_equal(unsixelled(picture_escape([span], 0, CHARACTER, "sixel"))[..., 3], pixels[..., 3])
     nothing = PixelSpan(" " * 4, rgba=bytes(pixels.nbytes), height=16)
-    assert not unsixelled(escapes([nothing], 0, CHARACTER, "sixel")).any()
+    assert not unsixelled(picture_escape([nothing], 0, CHARACTER, "sixel")).any()
 
 
 def test_sixels_of_too_many_colours_are_a_little_coarser() -> None:
     random = np.random.default_rng(1).integers(0, 256, (16, 64, 4)).astype(np.uint8)
     random[..., 3] = 255
     span = PixelSpan(" " * 8, rgba=random.tobytes(), height=16)
-    found = unsixelled(escapes([span], 0, CHARACTER, "sixel"))
+    found = unsixelled(picture_escape([span], 0, CHARACTER, "sixel"))
     assert np.abs(found[..., :3] - random[..., :3] / 2.55).max() < 20
     assert len(np.unique(found[..., :3].reshape(-1, 3), axis=0)) <= 256
 
@@ -167,13 +169,13 @@ def test_pixels_end_where_their_line_is_cut() -> None:
 def test_kitty_is_known_by_its_name_unless_something_is_between(
     environment: dict[str, str], protocol: str | None
 ) -> None:
-    assert known_protocol(environment) == protocol
+    assert named_protocol(environment) == protocol
 
 
 def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
     recording = wide_recording(layers=1, heads=1, tokens=120)
     state = State(opened=True)
-    blocks, pixels = (map_of(Session(recording), state, size, 2**24) for size in (Size(120, 40), SCREEN))
+    blocks, pixels = (open_map_pane(Session(recording), state, size, 2**24) for size in (Size(120, 40), SCREEN))
     assert blocks.queries.pooled
     assert not pixels.queries.pooled
     assert not pixels.keys.pooled
@@ -191,7 +193,7 @@ def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
 def test_no_map_is_scrolled_that_smaller_pixels_show_whole(tokens: int) -> None:
     recording = wide_recording(layers=1, heads=2, tokens=tokens)
     for beside in ((), (1,)):
-        shown = map_of(Session(recording), State(opened=True, beside=beside), SCREEN, 2**24)
+        shown = open_map_pane(Session(recording), State(opened=True, heads_beside=beside), SCREEN, 2**24)
         assert (shown.queries.span, shown.keys.span) == (slice(0, tokens), slice(0, tokens))
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.moves.cursor import Screen, first_state, settle, strongest_keys
+from attnviz.browse.moves.cursor import Screen, first_state, ranked_keys, settle
 from attnviz.browse.moves.finding import filter_heads, find, matching_metrics
 from attnviz.browse.moves.keys import BINDINGS, press
-from attnviz.browse.moves.layout import levels, map_of, tiles
+from attnviz.browse.moves.layout import open_map_levels, open_map_pane, tiles
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
@@ -91,14 +91,14 @@ def test_strongest_key_is_the_largest_weight(recording: Recording) -> None:
     weights = dense_maps(0).weights[0, 0]
     state = after(screen, "enter", "end", "g")
     places = [int(place) for place in weights.argsort()[::-1]]
-    assert strongest_keys(screen, state) == places
+    assert ranked_keys(screen, state) == places
     assert state.key == (places[0] if places[0] != 6 else places[1])
 
 
 def test_strongest_key_comes_first_wherever_the_cursor_was_and_then_the_next(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "enter", "down", "right", "right")
-    order = strongest_keys(screen, state)
+    order = ranked_keys(screen, state)
     assert order[0] != state.key
     state = after(screen, "g", state=state)
     assert state.key == order[0]
@@ -108,7 +108,7 @@ def test_strongest_key_comes_first_wherever_the_cursor_was_and_then_the_next(rec
 
 def test_masked_keys_are_never_listed(causal_recording: Recording) -> None:
     screen = screen_of(causal_recording)
-    assert strongest_keys(screen, after(screen, "enter", "down")) in ([0, 1], [1, 0])
+    assert ranked_keys(screen, after(screen, "enter", "down")) in ([0, 1], [1, 0])
 
 
 def test_found_token_takes_the_cursor_and_n_goes_on(recording: Recording) -> None:
@@ -156,7 +156,7 @@ def long_recording(count: int = 300) -> Recording:
 
 def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
     screen = screen_of(long_recording())
-    every = levels(screen.session, State(opened=True), screen.size, TRUE_COLOR)
+    every = open_map_levels(screen.session, State(opened=True), screen.size, TRUE_COLOR)
     assert (every[0].rows, every[0].columns) == (300, 300)
     sizes = [(level.rows * level.columns, -level.form.cell) for level in every]
     assert sizes == sorted(sizes, reverse=True)
@@ -167,7 +167,7 @@ def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
 def test_cursor_stays_on_the_screen(keys: list[str]) -> None:
     screen = screen_of(long_recording())
     state = after(screen, "enter", "shift+down", "shift+right", *keys)
-    shown = map_of(screen.session, state, screen.size, TRUE_COLOR)
+    shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
     assert shown.queries.start <= state.query < shown.queries.stop <= 300
     assert shown.keys.start <= state.key < shown.keys.stop <= 300
 
@@ -177,7 +177,7 @@ def test_smaller_terminal_keeps_the_cursor_on_the_screen() -> None:
     state = after(screen, "enter", "plus", "plus", *["shift+down"] * 9)
     small = replace(screen, size=Size(60, 16))
     state = settle(small, state)
-    shown = map_of(screen.session, state, small.size, TRUE_COLOR)
+    shown = open_map_pane(screen.session, state, small.size, TRUE_COLOR)
     assert shown.queries.start <= state.query < shown.queries.stop
 
 
@@ -215,12 +215,12 @@ def test_help_says_every_key_whole(recording: Recording, width: int, height: int
     while state.help:
         shown += "".join(span.text for line in draw_screen(screen, state) for span in line)
         state = after(screen, "question_mark", state=state)
-    assert all(f"{binding.shown}  {binding.does} " in shown for binding in BINDINGS)
+    assert all(f"{binding.label}  {binding.description} " in shown for binding in BINDINGS)
 
 
 def test_documentation_lists_every_key_as_the_help_does() -> None:
     page = (Path(__file__).parents[3] / "docs" / "browse.md").read_text(encoding="utf-8")
-    assert [f"| {binding.shown} | {binding.does} |" for binding in BINDINGS] == [
+    assert [f"| {binding.label} | {binding.description} |" for binding in BINDINGS] == [
         line for line in page.split("\n") if line.startswith("| ") and line != "| key | does |"
     ]
 
@@ -230,7 +230,7 @@ def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
     selection = Selection(queries=(200, 210), keys=(100, 120))
     screen = replace(screen, session=Session(screen.session.recording, None, selection))
     state = after(screen, "enter")
-    shown = map_of(screen.session, state, screen.size, TRUE_COLOR)
+    shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
     assert (state.query, state.key) == (200, 100)
     assert shown.queries.start <= 200 < 210 <= shown.queries.stop
     assert shown.keys.start <= 100 < 120 <= shown.keys.stop
@@ -291,7 +291,7 @@ def test_layer_is_the_way_back_to_the_order_of_layers(recording: Recording) -> N
 def test_cells_scroll_before_they_pool(size: tuple[int, int], tokens: int, cell: tuple[int, int], pooled: bool) -> None:
     screen = screen_of(wide_recording(1, 2, tokens), width=size[0], height=size[1])
     state = after(screen, "enter", *["down"] * 35, "end")
-    shown = map_of(screen.session, state, screen.size, TRUE_COLOR)
+    shown = open_map_pane(screen.session, state, screen.size, TRUE_COLOR)
     assert (shown.form.cell, shown.form.rows_a_line) == cell
     assert shown.queries.pooled is shown.keys.pooled is pooled
     assert shown.queries.stop == shown.keys.stop == tokens
@@ -313,8 +313,8 @@ def test_filter_by_numbers_waits_until_they_are_measured(recording: Recording) -
     ranking = screen.session.ranking
     state = filter_heads(screen, State(), "entropy>2.4")
     assert ranking.order(state.view) == list(range(6))
-    while (group := ranking.unnamed(state.view)) is not None:
-        ranking.name(group)
+    while (group := ranking.next_unnamed_call(state.view)) is not None:
+        ranking.name_patterns(group)
     kept = [head for head in range(6) if ranking.frame.column("entropy")[head] > 2.4]
     assert 0 < len(kept) < 6
     assert ranking.order(state.view) == kept

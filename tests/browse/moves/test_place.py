@@ -6,7 +6,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import press
-from attnviz.browse.moves.place import read_place, start_state, written_place
+from attnviz.browse.moves.place import place_address, read_place, start_state
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
@@ -42,11 +42,11 @@ def after(screen: Screen, *keys: str) -> State:
 def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, keys: list[str], place: str) -> None:
     screen = screen_of(recording)
     state = after(screen, *keys)
-    assert written_place(screen, state) == place
+    assert place_address(screen, state) == place
     found = read_place(screen, State(), place)
-    assert written_place(screen, found) == place
+    assert place_address(screen, found) == place
     assert (found.opened, found.lens, found.direction) == (state.opened, state.lens, state.direction)
-    assert (found.head, found.beside) == (state.head, state.beside)
+    assert (found.head, found.heads_beside) == (state.head, state.heads_beside)
 
 
 @pytest.mark.parametrize("example", ADDRESSES["read"], ids=lambda example: str(example["written"]))
@@ -55,7 +55,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
     for address in (example["written"], *example["also"]):
         state = read_place(screen, State(), address)
         how, sources = screen.session.combination_of(state.head)
-        heads = [screen.session.names[head] for head in (*sources, *state.beside)] if state.opened else []
+        heads = [screen.session.names[head] for head in (*sources, *state.heads_beside)] if state.opened else []
         assert heads == shows["heads"]
         assert (how or "side") == shows.get("together", "side")
         for axis in {"query", "key"} & set(shows):
@@ -64,7 +64,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
         assert view.filter == shows.get("filter", "")
         assert f"{'-' if view.ascending else ''}{view.order or ''}" == shows.get("sort", "")
         assert (view.steps, view.own_scale) == (shows.get("scale", "sqrt"), shows.get("limits") == "head")
-        assert written_place(screen, state) == example["written"]
+        assert place_address(screen, state) == example["written"]
 
 
 def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> None:
@@ -73,7 +73,7 @@ def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> N
     maps = replace(recording.maps[0], query_tokens=tokens, key_tokens=tokens)
     screen = screen_of(Recording(maps=(maps,), model="a test"))
     state = replace(after(screen, "enter"), query=1, key=3)
-    assert written_place(screen, state) == "#head=0.0&query=1&key=a+b"
+    assert place_address(screen, state) == "#head=0.0&query=1&key=a+b"
     found = read_place(screen, State(), "file:///tmp/x.html#head=0.0&query=1&key=a+b")
     assert (found.query, found.key) == (1, 3)
 

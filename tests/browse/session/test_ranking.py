@@ -21,24 +21,24 @@ from tests.maps.examples import ComputedMaps
 def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
     maps = previous_maps(0), previous_maps(1)
     ranking = Ranking([(each, head) for each in maps for head in each.heads])
-    assert ranking.unnamed() == [0, 1]
-    ranking.name([0, 1])
+    assert ranking.next_unnamed_call() == [0, 1]
+    ranking.name_patterns([0, 1])
     assert ranking.pattern(0) == "previous token 1.00"
     assert ranking.pattern(1).startswith("sink")
-    assert ranking.unnamed() == [2, 3]
-    assert not ranking.ready
-    ranking.name([2, 3])
-    assert ranking.unnamed() is None
-    assert ranking.ready == set(METRICS)
+    assert ranking.next_unnamed_call() == [2, 3]
+    assert not ranking.measured_names
+    ranking.name_patterns([2, 3])
+    assert ranking.next_unnamed_call() is None
+    assert ranking.measured_names == set(METRICS)
     assert ranking.order(View(order="previous"))[:2] == [0, 2]
 
 
 def test_naming_measures_what_measuring_does(recording: Recording) -> None:
     heads = every_head(recording)
     named, measured = Ranking(heads), Ranking(heads)
-    while (group := named.unnamed()) is not None:
+    while (group := named.next_unnamed_call()) is not None:
         assert len(group) == HEADS
-        named.name(group)
+        named.name_patterns(group)
     measured.measure("entropy")
     np.testing.assert_allclose(named.frame.column("entropy"), measured.frame.column("entropy"))
 
@@ -46,7 +46,7 @@ def test_naming_measures_what_measuring_does(recording: Recording) -> None:
 def test_heads_of_long_maps_are_measured_only_when_asked() -> None:
     tokens = Tokens.numbered(32_000)
     maps = ComputedMaps(layer=0, module="", heads=(0,), query_tokens=tokens, key_tokens=tokens)
-    assert Ranking([(maps, 0)]).unnamed() is None
+    assert Ranking([(maps, 0)]).next_unnamed_call() is None
 
 
 def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: Recording) -> None:
@@ -57,7 +57,7 @@ def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: R
     session = Session(recording, added=(effects,), file="run.safetensors")
     assert session.ranking.names[0] == "effect"
     for group in session.ranking.layers:
-        session.ranking.name(group)
+        session.ranking.name_patterns(group)
     screen = Screen(session, Size(80, 24), 2**24)
     ranked = press(screen, State(), "o")
     assert ranked.view.order == "effect"

@@ -1,6 +1,6 @@
 import pytest
 
-from attnviz.browse.clicks import clicked, described_under
+from attnviz.browse.clicks import click_result, description_at
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.keys import ACTIONS, BINDINGS, Binding, press
@@ -21,10 +21,10 @@ def test_every_hint_is_a_button_where_it_stands(recording: Recording, width: int
         state = press(screen, state, key)
     line = "".join(span.text for span in draw_screen(screen, state)[-1])
     for hint in hints(state, width):
-        found = line.find(f" {hint.shown} {hint.does}")
+        found = line.find(f" {hint.label} {hint.description}")
         if found >= 0:
-            assert clicked(screen, state, found + 1, 23, again=False)[0] == hint.key
-    assert clicked(screen, state, 0, 22, again=False)[0] in ("", "enter")
+            assert click_result(screen, state, found + 1, 23, double=False)[0] == hint.key
+    assert click_result(screen, state, 0, 22, double=False)[0] in ("", "enter")
 
 
 def test_help_and_the_end_are_always_named() -> None:
@@ -39,19 +39,19 @@ def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
     for key in keys:
         state = press(screen, state, key)
     for x in (0, 3, 60, 119):
-        assert clicked(screen, state, x, 0, again=False) == ("", state)
-        assert described_under(screen, state, x, 0) == ""
+        assert click_result(screen, state, x, 0, double=False) == ("", state)
+        assert description_at(screen, state, x, 0) == ""
 
 
 def test_palette_has_every_key_that_acts() -> None:
     assert {key for _, key in ACTIONS} <= BOUND
     assert len({name for name, _ in ACTIONS}) == len(ACTIONS)
-    missing = [binding.shown for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
-    assert missing == [binding.shown for binding in BINDINGS if binding.actions == ()]
+    missing = [binding.label for binding in BINDINGS if not {key for _, key in ACTIONS} & set(binding.keys)]
+    assert missing == [binding.label for binding in BINDINGS if binding.actions == ()]
 
 
 def test_new_key_is_in_the_palette_without_another_word() -> None:
-    assert Binding(("z",), "z", "does a thing", lambda screen, state, key: state).named_actions == (
+    assert Binding(("z",), "z", "does a thing", lambda screen, state, key: state).palette_entries == (
         ("does a thing", "z"),
     )
 

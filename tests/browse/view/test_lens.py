@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.browse.clicks import clicked, described_under
+from attnviz.browse.clicks import click_result, description_at
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen, settle
 from attnviz.browse.moves.finding import find
@@ -74,7 +74,7 @@ def test_sorted_by_the_weight_on_a_second_token_the_first_head_is_chosen(recordi
 def test_found_key_is_the_second_token(recording: Recording) -> None:
     screen = screen_of(recording)
     state = press(screen, lens_of(screen), "backslash")
-    assert find(screen, state, "k5").second == 5
+    assert find(screen, state, "k5").sort_token == 5
 
 
 def test_token_typed_among_all_heads_is_shown_in_all_of_them(recording: Recording) -> None:
@@ -122,9 +122,9 @@ def test_cursors_are_on_the_screen_at_any_size(size: tuple[int, int], tokens: in
     for key in ("end", "shift+right", "shift+down", "pagedown", "shift+right", "shift+right", "shift+right"):
         state = press(screen, state, key)
         lens = lay_out_lens(screen, state)
-        assert state.head in lens.shown
+        assert state.head in lens.shown_heads
         assert lens.pane.axis.start <= state.other_token < lens.pane.axis.stop
-        assert len(lens.shown) <= lens.pane.lines <= size[1] - FIXED_LINES
+        assert len(lens.shown_heads) <= lens.pane.lines <= size[1] - FIXED_LINES
         drawn = draw_screen(screen, state)
         assert len(drawn) == size[1]
 
@@ -145,22 +145,22 @@ def test_click_on_a_cell_chooses_its_head_and_token_and_on_the_name_opens_it(rec
     screen = screen_of(recording)
     state = lens_of(screen)
     lens = lay_out_lens(screen, state)
-    x = lens.pane.columns.before + 3 * lens.pane.cell
-    key, moved = clicked(screen, state, x, 4, again=False)
+    x = lens.pane.columns.label_width + 3 * lens.pane.cell
+    key, moved = click_result(screen, state, x, 4, double=False)
     assert (key, moved.head, moved.key) == ("", 2, 3)
-    assert clicked(screen, moved, 1, 4, again=False)[0] == "enter"
-    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in described_under(screen, state, x, 4)
+    assert click_result(screen, moved, 1, 4, double=False)[0] == "enter"
+    assert f"{dense_maps(0).weights[2, 2, 3]:.1%}" in description_at(screen, state, x, 4)
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_second_token_stays_where_tokens_become_words(turned: bool) -> None:
     screen = screen_of(worded_recording())
-    state = replace(lens_of(screen, query=1, key=4), second=None)
+    state = replace(lens_of(screen, query=1, key=4), sort_token=None)
     state = press(screen, state, "r") if turned else state
     state = press(screen, replace(all_rows(screen, state), query=4 if turned else 1, key=1 if turned else 4), "o")
-    assert state.second == 4
+    assert state.sort_token == 4
     words = all_rows(screen, press(screen, state, "w"))
-    assert words.second == words.other_token == 3
+    assert words.sort_token == words.other_token == 3
     assert "[SEP]" in text(draw_screen(screen, words))
 
 

@@ -55,8 +55,8 @@ def screen() -> Screen:
     """Two calls of a head that looks at the previous token and one that looks at the first, measured and pooled."""
     session = Session(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
     screen = Screen(session, Size(60, 14), colors=0)
-    while (group := session.ranking.unnamed()) is not None:
-        session.ranking.name(group)
+    while (group := session.ranking.next_unnamed_call()) is not None:
+        session.ranking.name_patterns(group)
     state = first_state(screen)
     pixels = tiles(session, state, screen.size).pixels
     while session.thumbnails.compute(list(range(4)), state.view, pixels):
