@@ -46,7 +46,7 @@ EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name on first access, so that ``import attnviz`` imports nothing heavy."""
+    """Imports a public name when it is first used, so that ``import attnviz`` itself imports nothing heavy."""
     if name not in EXPORTS:
         raise AttributeError(f"module 'attnviz' has no attribute {name!r}")
     module, _, attribute = EXPORTS[name].partition(":")
@@ -54,4 +54,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Returns the names of the module, including public names that have not been imported yet."""
     return sorted([*globals(), *EXPORTS])

@@ -31,7 +31,9 @@ def run() -> NoReturn:
 
 def prepare_process() -> None:
     """Prepares environment, standard streams and exception hook; exits with 1 if the working folder is gone."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's tiles are small: more threads would only wait
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # numpy's tiles are small, so that more threads would slow it down
     os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
     open_closed_streams()
     sys.excepthook = show_bug
@@ -44,22 +46,22 @@ def prepare_process() -> None:
 
 def open_closed_streams() -> None:
     """Opens closed standard streams on the null device, so that no file gets descriptor 0, 1 or 2."""
-    for number in range(3):
+    for descriptor in range(3):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is `number`
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w"), "utf-8", "backslashreplace", line_buffering=True)
 
 
-def show_bug(kind: type[BaseException], bug: BaseException, trace: TracebackType | None) -> None:
-    """Prints the traceback of a bug, with control characters made visible: an error may quote untrusted input."""
+def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints the traceback of an unexpected error; escapes control characters, since it may quote untrusted input."""
     import traceback
 
     from attnviz.base.printable import printable
 
-    lines = "".join(traceback.format_exception(kind, bug, trace)).split("\n")
+    lines = "".join(traceback.format_exception(kind, error, trace)).split("\n")
     print("\n".join(map(printable, lines)), end="", file=sys.stderr)
 
 

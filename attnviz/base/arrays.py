@@ -1,4 +1,4 @@
-"""Defines the types of arrays by dtype, and arrays of bfloat16, which numpy lacks."""
+"""Defines a type for arrays of each dtype, and an array of bfloat16, which numpy lacks."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class HalfArray:
 
     @classmethod
     def rounded(cls, numbers: FloatArray) -> "HalfArray":
-        """Returns the nearest bfloat16 of finite numbers, with ties to even."""
+        """Returns finite numbers rounded to the nearest bfloat16, ties to even."""
         bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
         return cls(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16))
 
@@ -35,5 +35,5 @@ class HalfArray:
 
     def __getitem__(self, index: Any) -> FloatArray:
         """Returns the indexed part as float32."""
-        upper = np.asarray(self.bits[index]).astype(np.uint32)
-        return np.asarray((upper << np.uint32(16)).view(np.float32))
+        bits = np.asarray(self.bits[index]).astype(np.uint32)
+        return np.asarray((bits << np.uint32(16)).view(np.float32))

@@ -1,4 +1,4 @@
-"""Runs work on untrusted input in a separate process with limits of time and memory."""
+"""Runs work on untrusted input in a separate process that has limits of time and memory."""
 
 import os
 import select
@@ -18,32 +18,32 @@ DONE, FAILED = b"+", b"-"  # the first byte of the result
 
 
 def run_bounded(work: Callable[[], str], what: str) -> str:
-    """Returns the result of ``work``, run in a fork of this process, or in this process if the system cannot fork.
+    """Runs ``work`` in a fork of this process and returns its result; runs it here if the system cannot fork.
 
     Args:
-        work: a function of pure Python, since a fork does not copy the threads of libraries.
-        what: the subject of the refusal, as ``looking for years``.
+        work: returns the result; pure Python, since a fork does not copy the threads of libraries.
+        what: a noun phrase for the work, which begins the refusal, such as ``looking for years``.
 
     Raises:
         AttnvizError: if the work fails, or exceeds its time or memory.
     """
     if not hasattr(os, "fork"):
-        return _unbounded(work, what)
-    source, target = os.pipe()
+        return _run_here(work, what)
+    read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads; the fork uses none
-        child = os.fork()
-    if not child:
-        os.close(source)
-        _work(work, target)
-    os.close(target)
+        child_pid = os.fork()
+    if not child_pid:
+        os.close(read_end)
+        _run_in_fork(work, write_end)
+    os.close(write_end)
     try:
-        result = _read(source, time.monotonic() + MAX_SECONDS)
+        result = _read_result(read_end, time.monotonic() + MAX_SECONDS)
     finally:
-        os.close(source)
+        os.close(read_end)
         with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+            os.kill(child_pid, signal.SIGKILL)
+        os.waitpid(child_pid, 0)
     if result is None:
         raise AttnvizError(f"{what} does not end in {MAX_SECONDS:g} seconds")
     if not result.startswith(DONE):
@@ -53,55 +53,59 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
     return result[1:].decode(errors="surrogatepass")
 
 
-def _unbounded(work: Callable[[], str], what: str) -> str:
+def _run_here(work: Callable[[], str], what: str) -> str:
+    """Returns the result of ``work``, run in this process without limits; an error becomes a refusal."""
     try:
         return work()
     except Exception as error:
-        raise AttnvizError(f"{what} {_failure(error)}") from error
+        raise AttnvizError(f"{what} {_failure_reason(error)}") from error
 
 
-def _work(work: Callable[[], str], target: int) -> NoReturn:
-    """Does the work in the fork, writes the result, and ends the process without any clean-up of the parent's."""
+def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
+    """Runs ``work`` in the fork, writes its result to a pipe, and ends the fork without the parent's exit handlers."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _limit_memory()
+        _limit_own_memory()
         try:
             result = DONE + work().encode(errors="surrogatepass")
         except Exception as error:
-            result = FAILED + _failure(error).encode(errors="replace")
-        with open(target, "wb") as file:
+            result = FAILED + _failure_reason(error).encode(errors="replace")
+        with open(write_end, "wb") as file:
             file.write(result)
     finally:
         os._exit(0)
 
 
-def _failure(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
+    """Returns the words that follow the name of the work in a refusal."""
     if isinstance(error, MemoryError):
         return "takes more memory than is allowed"
     return f"fails: {str(error) or type(error).__name__}"
 
 
-def _limit_memory() -> None:
+def _limit_own_memory() -> None:
+    """Limits the memory of this process to `MAX_MEMORY` more than it uses now, if the system can."""
     import resource
 
     with suppress(OSError, ValueError):
         with open("/proc/self/statm", encoding="ascii") as file:
-            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        limit = used + MAX_MEMORY
-        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+            used_bytes = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        hard_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
+        limit = used_bytes + MAX_MEMORY
+        soft_limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
+        resource.setrlimit(resource.RLIMIT_AS, (soft_limit, hard_limit))
 
 
-def _read(source: int, deadline: float) -> bytes | None:
-    """Returns all bytes until the other end closes; b"" if they are too many, ``None`` if the time is over first."""
+def _read_result(read_end: int, deadline: float) -> bytes | None:
+    """Returns all bytes of the pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first."""
     content = bytearray()
     while len(content) <= MAX_RESULT_BYTES:
-        ready = select.select([source], [], [], max(0, deadline - time.monotonic()))[0]
+        ready = select.select([read_end], [], [], max(0, deadline - time.monotonic()))[0]
         if not ready:
             return None
-        part = os.read(source, 2**20)
-        if not part:
+        chunk = os.read(read_end, 2**20)
+        if not chunk:
             return bytes(content)
-        content += part
+        content += chunk
     return b""

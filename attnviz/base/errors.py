@@ -1,4 +1,4 @@
-"""The error that refuses what a user asked for in one line, and the phrases that such lines share.
+"""Defines the error that refuses a request in one line, and the phrases that such lines share.
 
 A message names an option as ``option("limits", "0:0.5")``. A caller of the Python API then reads ``limits='0:0.5'``,
 and a user of the command line ``--limits 0:0.5``.
@@ -8,15 +8,15 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable
 
-START, END = "\x0e", "\x0f"  # around an option in a message: control characters, which messages hold nowhere else
-OPPOSITES = {"dense": "factored"}  # flags that say False by a word of their own, not by --no-
+START, END = "\x0e", "\x0f"  # mark an option within a message: control characters that messages contain nowhere else
+OPPOSITES = {"dense": "factored"}  # flags whose opposite has another name than --no-FLAG
 Value = str | float | None
 
 
 class AttnvizError(ValueError):
     """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
-    ``str`` names options as Python does; `worded` names them as the command line does.
+    ``str`` names options as Python does; `worded` can name them as the command line does.
 
     Example:
         >>> import attnviz
@@ -29,22 +29,26 @@ class AttnvizError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message.replace(START, "").replace(END, ""))
-        self._marked = message
+        self._marked_message = message
 
     def worded(self, name_option: Callable[[str, Value], str]) -> str:
-        """Returns the message with each option as ``name_option`` writes it, given its name and value (or ``None``)."""
+        """Returns the message with each option as ``name_option`` writes it; see `format_options`."""
+        return format_options(self._marked_message, name_option)
 
-        return worded(self._marked, name_option)
 
+def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
+    """Returns a text with each marked option as ``name_option`` writes it.
 
-def worded(text: str, name_option: Callable[[str, Value], str]) -> str:
-    """Returns a text with each option as ``name_option`` writes it, given its name and value (or ``None``)."""
+    Args:
+        text: a text with options that `option` marked.
+        name_option: returns an option in words, given its name and value (``None`` for no value).
+    """
 
-    def written(match: re.Match[str]) -> str:
+    def formatted(match: re.Match[str]) -> str:
         name, _, value = match[1].partition("=")
         return name_option(name, ast.literal_eval(value) if value else None)
 
-    return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", written, text)
+    return re.sub(f"{START}([a-z_]+(?:=[^{END}]*)?){END}", formatted, text)
 
 
 def argument(name: str, value: Value = None) -> str:
@@ -56,12 +60,12 @@ def flag(name: str, value: Value = None) -> str:
     """Returns an option as the command line writes it, with its value if one is given: ``--num-heads 4``."""
     if value is False:
         return f"--{OPPOSITES.get(name, f'no-{name}')}".replace("_", "-")
-    written = f"--{name.replace('_', '-')}"
-    return written if value is None or value is True else f"{written} {value}"
+    text = f"--{name.replace('_', '-')}"
+    return text if value is None or value is True else f"{text} {value}"
 
 
 def option(name: str, value: Value = None) -> str:
-    """Returns a marked option for a message, with its value if one is given; `worded` writes it out for its reader."""
+    """Returns an option marked for a message, with its value if one is given; `format_options` writes it in words."""
     return f"{START}{name}{END}" if value is None else f"{START}{name}={value!r}{END}"
 
 
@@ -74,19 +78,19 @@ def or_list(names: Iterable[object]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[object]) -> str:
-    """Returns the question ``did you mean dark? `` after the known name closest to ``name``, or "" if none is close."""
+    """Returns the question ``did you mean dark? `` with the known name closest to ``name``; "" if none is close."""
     from difflib import get_close_matches
 
-    by_lower_case = {str(known).lower(): str(known) for known in names}
-    close = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
-    return f"did you mean {by_lower_case[close[0]]}? " if close else ""
+    by_lower_case = {str(candidate).lower(): str(candidate) for candidate in names}
+    closest_names = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return f"did you mean {by_lower_case[closest_names[0]]}? " if closest_names else ""
 
 
 def choices(name: object, names: Collection[object]) -> str:
     """Returns the advice for an unknown name: ``did you mean dark? Choose light or dark``.
 
     Args:
-        name: the unknown name; where no other is close to it, the advice is ``choose light or dark``.
+        name: the unknown name; if no known name is close to it, the advice is ``choose light or dark`` alone.
         names: the known names.
     """
     question = did_you_mean(str(name), names)
@@ -94,7 +98,7 @@ def choices(name: object, names: Collection[object]) -> str:
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
-    """Returns the numbers with runs joined, as a selection writes them: ``0-3, 7``."""
+    """Returns the numbers as ranges: ``0-3, 7``; ``none`` if there are none."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -105,11 +109,11 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def overflow_error(what: str, dtype: str) -> AttnvizError:
-    """Returns the refusal of scores that are too large for a dtype.
+    """Returns the error for scores that are too large for a dtype.
 
     Args:
-        what: the subject of the sentence, in the plural, as ``scores of layer 3``.
-        dtype: the name of the type, as ``float16``.
+        what: the subject of the sentence, in the plural, such as ``scores of layer 3``.
+        dtype: the name of the dtype, such as ``float16``.
     """
     remedy = option("dtype", "float32") if dtype in ("float16", "bfloat16") else f"a smaller {option('scale')}"
     return AttnvizError(f"{what} overflow in {dtype}; use {remedy}")

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Writes files atomically: a file appears when it is complete, or not at all."""
 
 import os
 import stat
@@ -11,15 +11,15 @@ from typing import IO
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.signals import cleanup_on_signals
 
-TEMPORARY_PREFIX = ".attnviz-"  # of an unfinished file, in the folder of its target
+TEMPORARY_PREFIX = ".attnviz-"  # of the name of an unfinished file, which lies in the folder of its target
 
 
 @contextmanager
 def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
-    """Opens a file with `atomic_file`, or standard output for ``None``; every result is written here.
+    """Opens the place of a result for writing: a file with `atomic_file`, or standard output if the path is ``None``.
 
     Raises:
-        AttnvizError: if it cannot be written.
+        AttnvizError: if the file or standard output cannot be written.
         BrokenPipeError: if the reader of standard output is gone.
     """
     with standard_output() if path is None else atomic_file(path, force) as file:
@@ -28,15 +28,15 @@ def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
-    """Opens a temporary file for writing, and gives it its name when it is complete and on disk.
+    """Opens a temporary file for writing, and renames it to ``path`` when it is complete and on disk.
 
-    An error, or a signal that ends the process, removes it. ``force`` replaces the target of a link, and keeps its mode
-    and, if permitted, its owner.
+    An error, or a signal that ends the process, removes the temporary file. ``force`` replaces an existing file (if the
+    path is a link, the file that it leads to), and keeps its mode and, if permitted, its owner.
 
     Raises:
         AttnvizError: if the target exists and ``force`` is False, or cannot be written.
     """
-    target, replaced = _target(path, force)
+    target, replaced = _checked_target(path, force)
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
 
     def discard() -> None:
@@ -50,15 +50,15 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
         try:
             with open(temporary, "xb", opener=create) as file:
                 if replaced is not None:
-                    _keep_access(temporary, replaced)
+                    _copy_access(temporary, replaced)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _take_name(temporary, target, force)
+            _rename_to_target(temporary, target, force)
         except FileExistsError as error:
-            raise _existing(path) from error
+            raise _exists_error(path) from error
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _write_error(path, error) from error
         finally:
             discard()
 
@@ -89,12 +89,12 @@ def refuse_closed() -> None:
 
 
 def refuse_target(path: Path, force: bool = False) -> None:
-    """Raises AttnvizError if a file cannot be written, or if it exists, even as a link, and ``force`` is False."""
-    _target(path, force)
+    """Raises AttnvizError if a file cannot be written, or if it (or a link) exists and ``force`` is False."""
+    _checked_target(path, force)
 
 
-def _target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
-    """Returns the path with its links resolved, and the status of the file there, or ``None`` if there is none.
+def _checked_target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
+    """Returns the path with links resolved, and the status of the file there; ``None`` for the status if none exists.
 
     Raises:
         AttnvizError: as `refuse_target` does.
@@ -102,42 +102,42 @@ def _target(path: Path, force: bool) -> tuple[Path, os.stat_result | None]:
     try:
         is_link = path.is_symlink()
         target = Path(os.path.realpath(path)) if is_link else path
-        found = os.stat(target)
+        status = os.stat(target)
     except (FileNotFoundError, NotADirectoryError):
-        found = None
+        status = None
     except (OSError, ValueError) as error:  # ValueError: the path has a null character
-        raise _unwritable(path, error) from error
-    if found is not None and stat.S_ISDIR(found.st_mode):
+        raise _write_error(path, error) from error
+    if status is not None and stat.S_ISDIR(status.st_mode):
         raise AttnvizError(f"{str(path)!r} is a folder; give the name of a file in it")
-    if found is not None and not stat.S_ISREG(found.st_mode):
+    if status is not None and not stat.S_ISREG(status.st_mode):
         raise AttnvizError(f"{str(path)!r} is a pipe or a device; give the name of a file")
     if not target.parent.is_dir():
         raise AttnvizError(f"no folder {str(target.parent)!r}; create it, or choose a folder that exists")
-    if (found is not None or is_link) and not force:
-        raise _existing(path)
+    if (status is not None or is_link) and not force:
+        raise _exists_error(path)
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise AttnvizError(f"cannot write to the folder {str(target.parent)!r}; choose one where you may write")
-    return target, found
+    return target, status
 
 
-def _existing(path: Path) -> AttnvizError:
+def _exists_error(path: Path) -> AttnvizError:
     return AttnvizError(f"{str(path)!r} exists; {option('force', True)} replaces it")
 
 
-def _unwritable(path: Path, error: OSError | ValueError) -> AttnvizError:
+def _write_error(path: Path, error: OSError | ValueError) -> AttnvizError:
     return AttnvizError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}")
 
 
-def _keep_access(path: Path, replaced: os.stat_result) -> None:
-    """Gives the file the mode, and if permitted the owner, of the file that it replaces."""
+def _copy_access(path: Path, replaced: os.stat_result) -> None:
+    """Gives the file at ``path`` the mode, and if permitted the owner, of the file that it replaces."""
     if hasattr(os, "chown"):
         with suppress(OSError):
             os.chown(path, replaced.st_uid, replaced.st_gid)
     os.chmod(path, stat.S_IMODE(replaced.st_mode) & 0o777)
 
 
-def _take_name(temporary: Path, target: Path, force: bool) -> None:
-    """Renames a complete file to its target; only ``force`` replaces an existing one.
+def _rename_to_target(temporary: Path, target: Path, force: bool) -> None:
+    """Renames a complete file to its target; replaces an existing file only if ``force`` is True.
 
     Raises:
         FileExistsError: if the target exists and ``force`` is False, even if it was created a moment ago.
@@ -150,12 +150,12 @@ def _take_name(temporary: Path, target: Path, force: bool) -> None:
         except FileExistsError:
             raise
         except OSError:  # the file system has no hard links
-            _claim_name(temporary, target)
+            _replace_placeholder(temporary, target)
     _sync_folder(target.parent)
 
 
-def _claim_name(temporary: Path, target: Path) -> None:
-    """Creates an empty file of a free name, and replaces it, where hard links are not available."""
+def _replace_placeholder(temporary: Path, target: Path) -> None:
+    """Creates an empty file as the target, which fails if one exists, and renames the temporary file over it."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     try:
         os.replace(temporary, target)

@@ -16,36 +16,36 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 def refuse_unknown_device(name: str) -> None:
-    """Raises AttnvizError if no machine has a device of this name; does not import torch."""
+    """Raises AttnvizError if the name is not one of `DEVICES`; does not import torch."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
         raise AttnvizError(f"unknown device {name!r}; choose {or_list(DEVICES)}")
 
 
 def refuse_unknown_dtype(name: str) -> None:
-    """Raises AttnvizError if attention cannot be computed in this dtype."""
+    """Raises AttnvizError if the name is not one of `DTYPES`, in which attention can be computed."""
     if name not in DTYPES:
         raise AttnvizError(f"unknown dtype {name!r}; {choices(name, DTYPES)}")
 
 
 def find_device(name: str) -> "torch.device":
-    """Returns the device of a name; ``auto`` prefers CUDA, then MPS, then the CPU.
+    """Returns the torch device of this name; ``auto`` is CUDA if there is any, else MPS, else the CPU.
 
     Raises:
-        AttnvizError: if this machine lacks it; the message lists the devices that it has.
+        AttnvizError: if this machine has no such device; the message lists its devices.
     """
     import torch
 
     refuse_unknown_device(name)
-    present = device_names()
+    names_here = device_names()
     if name == "auto":
-        return torch.device(present[0])
-    if (f"{name}:0" if name == "cuda" else name) not in present:
-        raise AttnvizError(f"no device {name!r} on this machine; it has {or_list(present)}")
+        return torch.device(names_here[0])
+    if (f"{name}:0" if name == "cuda" else name) not in names_here:
+        raise AttnvizError(f"no device {name!r} on this machine; it has {or_list(names_here)}")
     return torch.device(name)
 
 
 def device_names() -> list[str]:
-    """Returns the names of this machine's devices, beginning with the one that ``auto`` means."""
+    """Returns the names of this machine's devices, first the one that ``auto`` stands for."""
     import torch
 
     names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -55,7 +55,7 @@ def device_names() -> list[str]:
 
 
 def pooling_device(name: str) -> str:
-    """Returns the name if it is a CUDA device with `MIN_FREE_MEMORY` free, else ``cpu``."""
+    """Returns the device on which maps are pooled: ``name`` if it is CUDA with `MIN_FREE_MEMORY` free, else ``cpu``."""
     if not name.startswith("cuda"):
         return "cpu"
     import torch
@@ -70,15 +70,15 @@ def describe_devices() -> list[tuple[str, str]]:
 
     import torch
 
-    described = []
+    descriptions = []
     for name in device_names():
         if name.startswith("cuda"):
             properties = torch.cuda.get_device_properties(name)
-            described.append((name, f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"))
+            descriptions.append((name, f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"))
         else:
-            what = "Apple GPU" if name == "mps" else f"{torch.get_num_threads()} threads"
-            described.append((name, f"{platform.machine()}, {what}"))
-    return described
+            details = "Apple GPU" if name == "mps" else f"{torch.get_num_threads()} threads"
+            descriptions.append((name, f"{platform.machine()}, {details}"))
+    return descriptions
 
 
 def refuse_little_memory() -> None:
@@ -108,8 +108,9 @@ def available_memory() -> int | None:
     It is the minimum of the machine's free memory, of the free memory of its control groups (a container's limits), and
     of what the limits of the process (``ulimit -v``, ``ulimit -d``) leave.
     """
-    known = [free for free in (_machine_memory(), *_group_memory(), *_process_memory()) if free is not None]
-    return max(min(known), 0) if known else None
+    limits = (_machine_memory(), *_group_memory(), *_process_memory())
+    known_limits = [free for free in limits if free is not None]
+    return max(min(known_limits), 0) if known_limits else None
 
 
 def refuse_without_memory(needed: int, what: str, advice: str) -> None:
@@ -117,8 +118,8 @@ def refuse_without_memory(needed: int, what: str, advice: str) -> None:
 
     Args:
         needed: the bytes that are needed.
-        what: the subject of the message, as ``a text of 9 tokens``.
-        advice: the end of the message, as ``use a shorter text``.
+        what: the subject of the message, such as ``a text of 9 tokens``.
+        advice: the end of the message, such as ``use a shorter text``.
     """
     free = available_memory()
     if free is not None and needed > free:
@@ -128,6 +129,7 @@ def refuse_without_memory(needed: int, what: str, advice: str) -> None:
 
 
 def _machine_memory() -> int | None:
+    """Returns the free bytes of the machine's main memory, or all of it if only that is known; else ``None``."""
     import os
 
     free = _fields("/proc/meminfo").get("MemAvailable")
@@ -151,15 +153,15 @@ def _group_memory(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup
         parts = [part for part in path.split("/") if part and part != ".."]
         for count in range(len(parts) + 1):
             group = "/".join([folder, *parts[:count]])
-            most, current = _number(f"{group}/memory.{limit}"), _number(f"{group}/memory.{used}")
-            if most is not None and current is not None:
-                cached = _fields(f"{group}/memory.stat").get("inactive_file", 0)  # the kernel frees it on demand
-                free.append(most - current + cached)
+            maximum, current = _number(f"{group}/memory.{limit}"), _number(f"{group}/memory.{used}")
+            if maximum is not None and current is not None:
+                reclaimable = _fields(f"{group}/memory.stat").get("inactive_file", 0)  # the kernel frees it on demand
+                free.append(maximum - current + reclaimable)
     return free
 
 
 def _process_memory() -> list[int]:
-    """Returns the bytes that the limits of this process's address space and data leave."""
+    """Returns the free bytes under each limit of this process (address space, data); empty if it has none."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
@@ -167,13 +169,14 @@ def _process_memory() -> list[int]:
     status = _fields("/proc/self/status")
     free = []
     for limit, used in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        most = resource.getrlimit(limit)[0]
-        if most != resource.RLIM_INFINITY:
-            free.append(most - status.get(used, 0) * 1024)
+        maximum = resource.getrlimit(limit)[0]
+        if maximum != resource.RLIM_INFINITY:
+            free.append(maximum - status.get(used, 0) * 1024)
     return free
 
 
 def _lines(path: str) -> list[str]:
+    """Returns the lines of a file of the system; none if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.readlines()
@@ -182,12 +185,12 @@ def _lines(path: str) -> list[str]:
 
 
 def _number(path: str) -> int | None:
-    """Returns the number in a file; ``None`` if there is none, as in ``max``."""
+    """Returns the number in a file; ``None`` if its content is no number, such as ``max``."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 
 
 def _fields(path: str) -> dict[str, int]:
-    """Returns the numbers by name in a file of lines such as ``VmSize:  123 kB``."""
+    """Returns the numbers of a file by name; its lines are such as ``VmSize:  123 kB``."""
     fields = (line.replace(":", " ").split() for line in _lines(path))
     return {field[0]: int(field[1]) for field in fields if len(field) > 1 and field[1].isdecimal()}

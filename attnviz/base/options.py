@@ -20,11 +20,11 @@ class Option:
         check: raises for an invalid value, given the option's name and the value; never called with ``None``.
         panel: the panel of ``--help`` that lists it, if not the panel of the options declared with it.
         inspector: True if the full-screen inspector uses it.
-        media: the kinds of media that show its effect; empty for all.
-        needs: another option that it has no effect without, and an example of that option's value.
+        media: the media (text, image) that show its effect; empty for all.
+        needs: another option without which it has no effect, and an example of that option's value.
         brief: the sentence of ``-h``; empty for options that ``-h`` does not list.
-        names: returns the names that it takes, each with its meaning, where the check does not list them. It is called
-            only for help and completion, so that their modules are imported late.
+        names: returns the names that it takes, each with its meaning, if the check does not list them. It is called
+            only for help and completion, so that the modules of these names are imported late.
     """
 
     help: str
@@ -38,7 +38,7 @@ class Option:
 
     @property
     def takes_names(self) -> bool:
-        """True if its values are names that can be listed."""
+        """True if the names that the option takes can be listed."""
         return self.names is not None or isinstance(self.check, OneOf)
 
     def known_names(self) -> Mapping[str, str]:
@@ -49,7 +49,13 @@ class Option:
 
 
 class DeclaredOption(NamedTuple):
-    """The option of a parameter, the type of its values as a user writes them, and its default."""
+    """An option as a parameter declares it.
+
+    Attributes:
+        option: the option.
+        type: the type of the value that a user gives.
+        default: the default of the parameter.
+    """
 
     option: Option
     type: Any
@@ -58,7 +64,7 @@ class DeclaredOption(NamedTuple):
 
 @cache
 def declared_options(group: Callable[..., object]) -> dict[str, DeclaredOption]:
-    """Returns the options among the parameters of a class or function by name, in their order."""
+    """Returns the options that the parameters of a class or function declare, by name, in their order."""
     return {
         name: DeclaredOption(option, parameter.annotation.__origin__, parameter.default)
         for name, parameter in inspect.signature(group).parameters.items()
@@ -73,7 +79,7 @@ def refuse_unmet_needs(names: Iterable[str], declared: Mapping[str, DeclaredOpti
     Args:
         names: the options that the user gave.
         declared: all options by name.
-        present: the options that have a value, from the user or by default.
+        present: the names of the options that have a value, from the user or by default.
     """
     for name in names:
         needs = declared[name].option.needs if name in declared else None
@@ -82,7 +88,7 @@ def refuse_unmet_needs(names: Iterable[str], declared: Mapping[str, DeclaredOpti
 
 
 def check_options(values: object) -> None:
-    """Raises AttnvizError if the option of a field refuses the value that ``values`` has there."""
+    """Raises AttnvizError if a field of ``values`` has a value that the field's option refuses."""
     for name, declared in declared_options(type(values)).items():  # type: ignore[arg-type]
         value = getattr(values, name)
         if declared.option.check is not None and value is not None:
@@ -91,34 +97,34 @@ def check_options(values: object) -> None:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A check that refuses every name but the known ones.
+    """A check that accepts only listed names.
 
     Attributes:
         known: the names that the option takes.
-        named: returns the noun for the option in the message, given its name.
+        noun_of: returns the noun for the option in the message, given the option's name.
     """
 
     known: Sequence[str]
-    named: Callable[[str], str] = lambda name: name.replace("_", "-")
+    noun_of: Callable[[str], str] = lambda name: name.replace("_", "-")
 
     def __call__(self, name: str, value: object) -> None:
         """Raises AttnvizError if the value is not a known name."""
         if value not in self.known:
-            raise AttnvizError(f"unknown {self.named(name)} {value!r}; {choices(value, self.known)}")
+            raise AttnvizError(f"unknown {self.noun_of(name)} {value!r}; {choices(value, self.known)}")
 
 
 def name_lister(names: Sequence[str]) -> Callable[[], Mapping[str, str]]:
-    """Returns a function for `Option.names` that lists these names, without meanings."""
+    """Returns a function that returns these names, each with the meaning ""; for `Option.names`."""
     return lambda: dict.fromkeys(names, "")
 
 
 def in_range(low: float, high: float, unit: str = "") -> Check:
-    """Returns a check that refuses numbers outside a range.
+    """Returns a check that raises AttnvizError for numbers outside a range.
 
     Args:
-        low: the least number that it accepts.
+        low: the smallest number that it accepts.
         high: the largest number that it accepts.
-        unit: the plural noun after the range in the message, as ``points``.
+        unit: the plural noun after the range in the message, such as ``points``.
     """
 
     def check(name: str, value: float) -> None:

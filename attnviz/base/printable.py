@@ -7,11 +7,11 @@ characters that a terminal would interpret.
 import unicodedata
 
 JOINERS = ("\u200c", "\u200d")  # invisible, but needed to show some words and emoji, and harmless
-MAX_LINE_CHARACTERS = 1000  # of a line on standard error; the middle of a longer one is cut
+MAX_LINE_CHARACTERS = 1000  # of a line on standard error; a longer line loses its middle
 
 
 def is_printable(text: str) -> bool:
-    """True if the text has only visible characters, plain spaces and joiners, so that printing it is harmless."""
+    """True if all characters of the text are visible, plain spaces or joiners, so that printing it is harmless."""
     return text.isprintable() or all(map(_is_harmless, text))
 
 
@@ -21,16 +21,16 @@ def printable(text: str) -> str:
     Escaped are control characters (C0, C1), line ends, marks of writing direction, invisible and unassigned characters,
     and lone surrogates: ``\\x1b``, ``\\n``, ``\\u202e``, ``\\ud800``.
     """
-    return text if text.isprintable() else "".join(map(_shown, text))
+    return text if text.isprintable() else "".join(map(_visible_form, text))
 
 
 def printable_line(text: str) -> str:
-    """Like `printable`, with single spaces between words, so that line ends become spaces too."""
+    """Returns the text as `printable` does, on one line: all white space between words becomes one space."""
     return printable(" ".join(text.split()))
 
 
 def message_line(text: str) -> str:
-    """Returns the text as one line of a message; a long one loses its middle, since its end is the advice."""
+    """Returns the text as one line of a message; cuts the middle of a long line, since its end is the advice."""
     line = printable_line(text)
     if len(line) <= MAX_LINE_CHARACTERS:
         return line
@@ -50,15 +50,17 @@ def printable_json(text: str) -> str:
 
 
 def escape_sequence(character: str) -> str:
-    """Returns the escape of a character in an ASCII string of Python."""
+    """Returns a character as an ASCII string of Python escapes it, such as ``\\x1b``."""
     return character.encode("unicode_escape").decode("ascii")
 
 
 def _is_harmless(character: str) -> bool:
+    """True if the character is visible, a plain space or a joiner."""
     return character.isprintable() or character in JOINERS
 
 
-def _shown(character: str) -> str:
+def _visible_form(character: str) -> str:
+    """Returns a harmless character unchanged, a plain space for any other space, else the escape."""
     if _is_harmless(character):
         return character
     return " " if unicodedata.category(character) == "Zs" else escape_sequence(character)

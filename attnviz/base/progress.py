@@ -13,35 +13,35 @@ Item = TypeVar("Item")
 
 SECONDS_BEFORE_BAR = 1.0
 SHOW_CURSOR = b"\x1b[?25h\n"
-running: list[str] = []  # the name of the bar on the screen; at most one, since bars are not nested
+active_bars: list[str] = []  # the label of the bar on the screen; at most one, since bars are not nested
 
 
 def track(items: Sequence[Item], what: str) -> Generator[Item]:
-    """Yields the items, and counts them in a bar on stderr if that is a terminal and they take longer than a second.
+    """Yields the items; shows a progress bar on stderr if that is a terminal and the loop takes longer than a second.
 
-    The bar disappears after the last item. A loop within a loop that has a bar gets none.
+    The bar disappears after the last item. A loop inside a loop that has a bar shows no bar.
 
     Args:
         items: the items of the loop.
-        what: the text beside the bar, as ``surveying``.
+        what: the label of the bar, such as ``surveying``.
     """
-    if len(items) < 2 or running or not sys.stderr.isatty():
+    if len(items) < 2 or active_bars or not sys.stderr.isatty():
         yield from items
         return
     start, bar, task = time.monotonic(), None, None
-    running.append(what)
+    active_bars.append(what)
     try:
         with cleanup_on_signals(lambda: bar and _show_cursor()):
-            for done, item in enumerate(items):
+            for count, item in enumerate(items):
                 if bar is None and time.monotonic() - start > SECONDS_BEFORE_BAR:
-                    bar = _bar()
+                    bar = _item_bar()
                     bar.start()
                     task = bar.add_task(what, total=len(items))
                 if bar is not None:
-                    bar.update(task, completed=done)
+                    bar.update(task, completed=count)
                 yield item
     finally:
-        running.clear()
+        active_bars.clear()
         if bar is not None:
             bar.stop()
 
@@ -65,35 +65,36 @@ def track_texts(what: str, shown: bool = True) -> Iterator[Callable[[TextProgres
     """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
     Args:
-        what: the text beside the bar.
-        shown: False for no bar.
+        what: the label of the bar.
+        shown: False to show no bar.
     """
-    start, bars = time.monotonic(), list[Any]()  # a list of one bar, or of none before it starts
+    start, bars = time.monotonic(), list[Any]()  # holds one bar, or none before it starts
 
-    def say(reached: TextProgress) -> None:
+    def update(progress: TextProgress) -> None:
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
-            bars.append(_bar_of_texts(what))
+            bars.append(_text_bar(what))
             bars[0].start()
         if bars:
-            remaining = "" if not reached.share else f", {seconds / min(reached.share, 1) - seconds:.0f} s left"
-            status = f"{reached.texts} texts, {reached.tokens / seconds:.0f} tokens/s{remaining}"
-            bars[0].update(bars[0].task_ids[0], completed=reached.share or 0, status=status)
+            remaining = "" if not progress.share else f", {seconds / min(progress.share, 1) - seconds:.0f} s left"
+            status = f"{progress.texts} texts, {progress.tokens / seconds:.0f} tokens/s{remaining}"
+            bars[0].update(bars[0].task_ids[0], completed=progress.share or 0, status=status)
 
-    if not shown or running or not sys.stderr.isatty():
+    if not shown or active_bars or not sys.stderr.isatty():
         yield lambda _: None
         return
-    running.append(what)
+    active_bars.append(what)
     try:
         with cleanup_on_signals(lambda: _show_cursor() if bars else None):
-            yield say
+            yield update
     finally:
-        running.clear()
+        active_bars.clear()
         if bars:
             bars[0].stop()
 
 
-def _bar_of_texts(what: str) -> Any:
+def _text_bar(what: str) -> Any:
+    """Returns a bar with one task, whose ``status`` is shown after the bar."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
@@ -104,12 +105,13 @@ def _bar_of_texts(what: str) -> Any:
 
 
 def _show_cursor() -> None:
-    """Shows the cursor that a bar hides; bypasses ``sys.stderr``, which a signal may have interrupted in a write."""
+    """Shows the cursor that a bar hides; bypasses ``sys.stderr``, since a signal may interrupt its writing."""
     with suppress(OSError):
         os.write(2, SHOW_CURSOR)
 
 
-def _bar() -> Any:
+def _item_bar() -> Any:
+    """Returns a bar that counts items and shows the remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from attnviz.base.errors import AttnvizError
 
-MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of the texts of a batch
+MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of all texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
 MAX_TOML_BYTES = 256_000
 MAX_JSON_LEVELS = 100
@@ -28,34 +28,34 @@ MEDIA = {  # kinds of files that are not texts, by their first bytes
     b"%PDF-": "PDF",
     b"PK\x03\x04": "archive",
 }
-MAX_KEY_PARTS = 32  # of a dotted key of TOML: the standard library needs time quadratic in them
-DOTTED = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
+MAX_KEY_PARTS = 32  # of a dotted key of TOML; the standard library's time is quadratic in their number
+LONG_DOTTED_KEY = re.compile(rb"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){%d}" % MAX_KEY_PARTS)
 
 
 class NotJsonError(AttnvizError):
     """The refusal of a text that is not valid JSON, or is nested too deeply."""
 
 
-def open_file(path: Path, wanted: str = "a file") -> IO[bytes]:
+def open_file(path: Path, expected_kind: str = "a file") -> IO[bytes]:
     """Opens a regular file for reading; the caller bounds how much it reads.
 
     Args:
         path: the path of the file; links are followed.
-        wanted: the kind of file that a refusal asks for, as ``a JSON file``.
+        expected_kind: the kind of file that a refusal asks for, as ``a JSON file``.
 
     Raises:
         AttnvizError: if it is missing, a folder, a pipe or a device, or cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():  # opening a pipe blocks until a writer opens it
-            raise AttnvizError(f"{str(path)!r} is a pipe or a device; give {wanted}")
+            raise AttnvizError(f"{str(path)!r} is a pipe or a device; give {expected_kind}")
         return path.open("rb")
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error, wanted) from error
+        raise _read_error(path, error, expected_kind) from error
 
 
 def read_start(path: Path, count: int) -> bytes:
-    """Returns at most ``count`` bytes of the start of a regular file; b"" if it cannot be read."""
+    """Returns the first ``count`` bytes of a regular file, or all if there are fewer; b"" if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read(count)
@@ -73,32 +73,32 @@ def read_text(path: Path, limit: int | None = None) -> str:
     Raises:
         AttnvizError: if it is missing, a folder, longer than ``limit``, binary, or not UTF-8.
     """
-    content = _content(path, MAX_TEXT_BYTES if limit is None else limit, "a text file")
+    content = _read_whole_path(path, MAX_TEXT_BYTES if limit is None else limit, "a text file")
     return decode_text(content, repr(str(path)))
 
 
-def read_lines(path: Path, limit: int, wanted: str) -> list[str]:
+def read_lines(path: Path, limit: int, expected_kind: str) -> list[str]:
     """Returns the lines of a regular UTF-8 file.
 
     Args:
         path: the path of the file.
         limit: the most bytes that are accepted.
-        wanted: the kind of file that a refusal asks for.
+        expected_kind: the kind of file that a refusal asks for.
 
     Raises:
         AttnvizError: as `open_file` and `read_text` do.
     """
-    with open_file(path, wanted) as file:
-        return decode_text(_all_of(file, path, limit, wanted), repr(str(path))).splitlines()
+    with open_file(path, expected_kind) as file:
+        return decode_text(_read_all(file, path, limit, expected_kind), repr(str(path))).splitlines()
 
 
 def read_stream(file: IO[bytes], what: str) -> str:
-    """Returns the text of an open file, up to its end.
+    """Returns the text of an open file from its position to its end.
 
     Raises:
         AttnvizError: if it is longer than `MAX_TEXT_BYTES`, binary, or not UTF-8.
     """
-    return decode_text(_bounded(file, MAX_TEXT_BYTES, what), what)
+    return decode_text(_read_bounded(file, MAX_TEXT_BYTES, what), what)
 
 
 def decode_text(content: bytes, what: str) -> str:
@@ -108,14 +108,14 @@ def decode_text(content: bytes, what: str) -> str:
         AttnvizError: if they are binary or not UTF-8.
     """
     medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
-    other = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
+    medium_refusal = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        raise AttnvizError(line if medium is None else other) from error
+        refusal = f"{what} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        raise AttnvizError(refusal if medium is None else medium_refusal) from error
     if content.count(0) > len(content) // 10:
-        raise AttnvizError(f"{what} is binary; give a UTF-8 text" if medium is None else other)
+        raise AttnvizError(f"{what} is binary; give a UTF-8 text" if medium is None else medium_refusal)
     return text
 
 
@@ -130,16 +130,16 @@ def read_json(path: Path, limit: int | None = None) -> Any:
         AttnvizError: if it cannot be read, is too long, is not JSON, or is nested too deeply.
     """
     with open_file(path, "a JSON file") as file:
-        content = _all_of(file, path, MAX_JSON_BYTES if limit is None else limit, "a JSON file")
+        content = _read_all(file, path, MAX_JSON_BYTES if limit is None else limit, "a JSON file")
     return parse_json(content, repr(str(path)))
 
 
 def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -> Any:
-    """Returns the value of a text in JSON.
+    """Returns the value of a JSON text.
 
     Args:
         content: the text.
-        what: its name in refusals.
+        what: the name of the text in refusals.
         levels: the most levels of nested lists and objects.
 
     Raises:
@@ -165,7 +165,7 @@ def refuse_deep(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
 
 
 def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
-    """Returns the value of a TOML file; {} if there is no file, or if its content lacks ``mark``.
+    """Returns the value of a TOML file; {} if the file cannot be read, or if its content lacks ``mark``.
 
     Raises:
         AttnvizError: if it is too long, is not TOML, or is nested too deeply.
@@ -177,7 +177,7 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
         raise AttnvizError(
             f"{str(path)!r} is longer than {MAX_TOML_BYTES // 1000} kB, the most that is read; shorten it"
         )
-    if DOTTED.search(content):
+    if LONG_DOTTED_KEY.search(content):
         raise AttnvizError(f"{str(path)!r} has a key of more than {MAX_KEY_PARTS} parts; give tables of few levels")
     import tomllib
 
@@ -190,32 +190,35 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
     return value
 
 
-def _content(path: Path, limit: int, wanted: str) -> bytes:
+def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
+    """Returns the whole content of a file, pipe or device, of at most ``limit`` bytes."""
     try:
         with path.open("rb") as file:
-            return _all_of(file, path, limit, wanted)
+            return _read_all(file, path, limit, expected_kind)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error, wanted) from error
+        raise _read_error(path, error, expected_kind) from error
 
 
-def _all_of(file: IO[bytes], path: Path, limit: int, wanted: str) -> bytes:
-    """Returns the whole content of an open file; a refusal names its path."""
+def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> bytes:
+    """Returns the whole content of an open file, of at most ``limit`` bytes; a refusal names its path."""
     try:
-        return _bounded(file, limit, repr(str(path)))
+        return _read_bounded(file, limit, repr(str(path)))
     except OSError as error:
-        raise _unreadable(path, error, wanted) from error
+        raise _read_error(path, error, expected_kind) from error
 
 
-def _unreadable(path: Path, error: OSError | ValueError, wanted: str) -> AttnvizError:
+def _read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> AttnvizError:
+    """Returns the refusal for an error that opening or reading a file raised."""
     if isinstance(error, AttnvizError):
         return error
     if isinstance(error, IsADirectoryError):
-        return AttnvizError(f"{str(path)!r} is a folder; give {wanted}")
+        return AttnvizError(f"{str(path)!r} is a folder; give {expected_kind}")
     reason = error.strerror if isinstance(error, OSError) else error
     return AttnvizError(f"cannot read {str(path)!r}: {reason}")
 
 
-def _bounded(file: IO[bytes], limit: int, what: str) -> bytes:
+def _read_bounded(file: IO[bytes], limit: int, what: str) -> bytes:
+    """Returns the content of a file; raises AttnvizError if it is longer than ``limit`` bytes."""
     content = file.read(limit + 1)
     if len(content) > limit:
         raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; give a part of it")

@@ -15,46 +15,49 @@ SIGNAL_EXIT_BASE = 128  # plus the signal's number: the exit code that shells re
 
 
 class CleanupHandler:
-    """A signal handler that cleans up and then passes the signal to the handler before it.
+    """A signal handler that cleans up and then passes the signal to the handler that it replaced.
 
     Args:
         undo: the clean-up function; called at most once for each signal, between any two steps of the program.
+
+    Attributes:
+        previous: the replaced handlers, by the number of their signal.
     """
 
     def __init__(self, undo: Callable[[], object]) -> None:
         self.undo = undo
-        self.before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self.previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Cleans up, restores the handler before this one, and passes the signal to it."""
+        """Cleans up, restores the replaced handler, and passes the signal to it."""
         self.undo()
-        before = self.before.pop(number)
-        signal.signal(number, before)
-        if callable(before):
-            before(number, frame)
+        previous = self.previous.pop(number)
+        signal.signal(number, previous)
+        if callable(previous):
+            previous(number, frame)
         else:
             signal.raise_signal(number)
 
     def install(self) -> None:
-        """Handles the signals that would end the process, but none that the program handles itself."""
+        """Handles each signal that would end the process, except those that the program handles itself."""
         for number in ENDING_SIGNALS:
-            before = signal.getsignal(number)
-            if before in (signal.SIG_DFL, signal.default_int_handler) or isinstance(before, CleanupHandler):
-                self.before[number] = before
+            current = signal.getsignal(number)
+            if current in (signal.SIG_DFL, signal.default_int_handler) or isinstance(current, CleanupHandler):
+                self.previous[number] = current
                 signal.signal(number, self)
 
     def remove(self) -> None:
-        """Restores the handlers of the signals that it still handles."""
-        for number, before in self.before.items():
+        """Restores the replaced handler of each signal that this one still handles."""
+        for number, previous in self.previous.items():
             if signal.getsignal(number) is self:
-                signal.signal(number, before)
+                signal.signal(number, previous)
 
 
 @contextmanager
 def cleanup_on_signals(undo: Callable[[], object]) -> Iterator[None]:
-    """Calls ``undo`` first if a signal would end the process within the ``with`` block.
+    """Calls ``undo`` before a signal ends the process within the ``with`` block.
 
-    It does nothing outside the main thread, where Python handles no signals.
+    Does nothing outside the main thread, where Python handles no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Writes safetensors files with a JSON header without a copy, and reads them lazily with a check of every value."""
+"""Writes safetensors files that have a JSON header, and reads them lazily, with a check of every value."""
 
 import json
 import zlib
@@ -17,11 +17,11 @@ from attnviz.base.reading import refuse_deep
 METADATA_KEY = "attnviz"  # the header's key in the metadata of safetensors
 DTYPE_CODES = {"int64": "I64", "float32": "F32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
 MAX_COUNT = 1_000_000_000  # limit of every count in a header
-MAX_SHOWN_CHARACTERS = 100_000  # of a name, or of all remarks together, which are shown in full
+MAX_SHOWN_CHARACTERS = 100_000  # of one text, or of all remarks together, since these are shown in full
 MAX_DEPTH = 20  # nesting levels of JSON within a value
 MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
 MAX_CHECKED_BYTES = 256_000_000  # bytes of arrays up to which checksums are compared
-CHECKSUMS = "crc32"  # the header's key of the CRC-32 of each array, which detects damage, not forgery
+CHECKSUMS = "crc32"  # the header's key for the CRC-32 of each array, which detects damage but no forgery
 T = TypeVar("T")
 
 
@@ -50,44 +50,47 @@ class Tensors(ABC):
         """
 
     def stored_entries(self, name: str) -> "list[StoredEntry]":
-        """Returns the objects of a list in the header with their arrays; ``maps.0.weights`` is of the first map."""
+        """Returns the objects of a list in the header, each with its arrays.
+
+        The arrays of object 0 of the list ``maps`` have names such as ``maps.0.weights``.
+        """
         entries = self.header.entries(name)
         return [StoredEntry(self, f"{name}.{number}.", entry.value) for number, entry in enumerate(entries)]
 
-    def refuse_mismatch(self, name: str, found: tuple[str, tuple[int, ...]] | None, wanted: tuple[str, Any]) -> None:
+    def refuse_mismatch(self, name: str, actual: tuple[str, tuple[int, ...]] | None, expected: tuple[str, Any]) -> None:
         """Raises AttnvizError if an array is missing, or of another dtype or shape.
 
         Args:
             name: the name of the array.
-            found: its dtype code and shape; ``None`` if it is missing.
-            wanted: the dtype code and shape that it must have.
+            actual: its dtype code and shape; ``None`` if it is missing.
+            expected: the dtype code and shape that it must have.
         """
-        if found != wanted:
-            described = "missing" if found is None else f"{found[0]} of shape {found[1]}"
-            raise AttnvizError(f"{self.what!r}: {name} is {described}, expected {wanted[0]} of shape {wanted[1]}")
+        if actual != expected:
+            description = "missing" if actual is None else f"{actual[0]} of shape {actual[1]}"
+            raise AttnvizError(f"{self.what!r}: {name} is {description}, expected {expected[0]} of shape {expected[1]}")
 
 
 class MemoryTensors(Tensors):
-    """Arrays in memory with a header that went through JSON, as if they were read from a file.
+    """Arrays in memory, whose header is converted to JSON and back, as if they were read from a file.
 
     Args:
         header: JSON values about the arrays.
         arrays: the arrays by name.
-        what: their name in refusals.
+        what: the name of the arrays in refusals.
 
     Raises:
-        AttnvizError: if the header could not be read from a file.
+        AttnvizError: if a file with this header could not be read.
     """
 
     def __init__(self, header: dict[str, Any], arrays: Mapping[str, NDArray[Any]], what: str) -> None:
         self.what, self.arrays = what, arrays
-        self.header = Entry(_parsed(json.dumps(header), what), what)
+        self.header = Entry(_parsed_header(json.dumps(header), what), what)
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array; see `Tensors.array`."""
         array = self.arrays.get(name)
-        found = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
-        self.refuse_mismatch(name, found, (DTYPE_CODES[dtype], shape))
+        actual = None if array is None else (DTYPE_CODES.get(array.dtype.name, array.dtype.name), array.shape)
+        self.refuse_mismatch(name, actual, (DTYPE_CODES[dtype], shape))
         return self.arrays[name]
 
 
@@ -98,7 +101,7 @@ class TensorFile(Tensors):
 
     Args:
         path: the path of the file.
-        whole: True to compare checksums whatever the size of the file.
+        whole: True to compare checksums in larger files too.
 
     Raises:
         AttnvizError: if it is not a complete safetensors file with a header of attnviz.
@@ -124,15 +127,15 @@ class TensorFile(Tensors):
             raise AttnvizError(f"cannot read {str(path)!r}: {reason}") from error
         if METADATA_KEY not in metadata:
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz record wrote")
-        self.header = Entry(_parsed(metadata[METADATA_KEY], self.what), self.what)
+        self.header = Entry(_parsed_header(metadata[METADATA_KEY], self.what), self.what)
         self.checksums = self.header.optional_value(CHECKSUMS, dict) or {}
         self.checks = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array as a read-only view of the file; see `Tensors.array`."""
         entry = self.entries.get(name)
-        found = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
-        self.refuse_mismatch(name, found, (DTYPE_CODES[dtype], shape))
+        actual = None if entry is None else (entry.get("dtype"), tuple(entry.get("shape", ())))
+        self.refuse_mismatch(name, actual, (DTYPE_CODES[dtype], shape))
         start, stop = (self.start + offset for offset in entry["data_offsets"])
         content = self.content[start:stop]
         if dtype == "bool" and content.max(initial=0) > 1:
@@ -158,36 +161,36 @@ class Entry:
         self.value: dict[str, Any] = value
 
     def refusal(self, reason: str) -> AttnvizError:
-        """Returns the error for a header that has this fault."""
+        """Returns the error that refuses the header; ``reason`` is a verb phrase, such as ``is not a JSON object``."""
         return AttnvizError(f"{self.what!r} is not a recording that attnviz can read: the header {reason}")
 
     def required_value(self, name: str, kind: type[T]) -> T:
-        """Returns the value of a key, which must be of exactly this type."""
+        """Returns the value of a key; raises AttnvizError if it is missing or not of exactly this type."""
         value = self.value.get(name)
         if type(value) is not kind:
             raise self.refusal(f"has no {kind.__name__} {name!r}")
         return value
 
     def optional_value(self, name: str, kind: type[T]) -> T | None:
-        """Returns what `required_value` returns, or ``None`` if the key is missing or null."""
+        """Returns the value of a key as `required_value` does; ``None`` if the key is missing or null."""
         return None if self.value.get(name) is None else self.required_value(name, kind)
 
     def count(self, name: str, below: int = MAX_COUNT) -> int:
-        """Returns a whole number from 0 to ``below - 1``."""
+        """Returns the value of a key, a whole number from 0 to ``below - 1``."""
         value = self.required_value(name, int)
         if not 0 <= value < below:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def integer(self, name: str) -> int:
-        """Returns a whole number, which may be negative."""
+        """Returns the value of a key, a whole number that may be negative."""
         value = self.required_value(name, int)
         if not -MAX_COUNT < value < MAX_COUNT:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
-        """Returns one or more different whole numbers from 0."""
+        """Returns the value of a key, a list of one or more different whole numbers from 0 on."""
         numbers = self.required_value(name, list)
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
             raise self.refusal(f"has {name!r} that are not whole numbers")
@@ -196,14 +199,14 @@ class Entry:
         return tuple(numbers)
 
     def number(self, name: str) -> float | None:
-        """Returns a number, or ``None`` if the key is missing or null."""
+        """Returns the value of a key, a number; ``None`` if the key is missing or null."""
         value = self.value.get(name)
         if value is not None and type(value) is not float:
             return self.count(name)
         return value
 
     def line(self, name: str) -> str:
-        """Returns a text that can be printed as it is."""
+        """Returns the value of a key, a text of printable characters."""
         value = self.required_value(name, str)
         self._refuse_long(name, value)
         if not is_printable(value):
@@ -211,14 +214,14 @@ class Entry:
         return value
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Returns texts that can be printed as they are."""
+        """Returns the value of a key, a list of texts of printable characters."""
         texts = self.required_value(name, list)
         if not all(type(text) is str and is_printable(text) for text in texts):
             raise self.refusal(f"has {name!r} that are not texts, or hold control characters")
         return tuple(texts)
 
     def sentences(self, name: str) -> tuple[str, ...]:
-        """Returns what `lines` returns, of at most `MAX_SHOWN_CHARACTERS` in all."""
+        """Returns a list of texts as `lines` does; all together have at most `MAX_SHOWN_CHARACTERS`."""
         texts = self.lines(name)
         self._refuse_long(name, "".join(texts) + " " * len(texts))
         return texts
@@ -230,11 +233,11 @@ class Entry:
             )
 
     def entry(self, name: str) -> "Entry":
-        """Returns an object within this one."""
+        """Returns the value of a key, an object, as an entry."""
         return Entry(self.required_value(name, dict), self.what)
 
     def entries(self, name: str) -> list["Entry"]:
-        """Returns the objects of a list within this one."""
+        """Returns the value of a key, a list of objects, as entries."""
         return [Entry(value, self.what) for value in self.required_value(name, list)]
 
 
@@ -242,8 +245,8 @@ class StoredEntry(Entry):
     """The entry of one item of a file, such as an attention call: a JSON object and the arrays that belong to it.
 
     Args:
-        file: the file, or arrays in memory.
-        prefix: the prefix of the names of its arrays, such as ``maps.0.``.
+        file: the file, or the arrays in memory.
+        prefix: begins the names of the entry's arrays, such as ``maps.0.``.
         value: a JSON value, which should be an object.
     """
 
@@ -266,7 +269,7 @@ class StoredEntry(Entry):
 
 
 def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Writes arrays as safetensors, one after another without a copy; the library's writer would first join copies.
+    """Writes arrays as safetensors, one after another, without the copy of all arrays that the library's writer makes.
 
     Args:
         file: the file, open for writing.
@@ -276,10 +279,9 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
     Raises:
         AttnvizError: if the header exceeds `MAX_HEADER_BYTES`.
     """
-    ordered = sorted(
-        arrays.items(), key=lambda item: -item[1].itemsize
-    )  # the widest first, so that every array is aligned
-    header = header | {CHECKSUMS: {name: zlib.crc32(_bytes(array)) for name, array in ordered}}
+    # The widest items first, so that every array is aligned.
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)
+    header = header | {CHECKSUMS: {name: zlib.crc32(_raw_bytes(array)) for name, array in ordered}}
     entries: dict[str, Any] = {"__metadata__": {METADATA_KEY: json.dumps(header)}}
     stop = 0
     for name, array in ordered:
@@ -294,14 +296,16 @@ def write_tensors(file: IO[bytes], header: dict[str, Any], arrays: Mapping[str, 
         )
     file.write(len(text).to_bytes(8, "little") + text)
     for _, array in ordered:
-        file.write(_bytes(array))
+        file.write(_raw_bytes(array))
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
+def _raw_bytes(array: NDArray[Any]) -> memoryview:
+    """Returns the memory of an array; copies it only if the array is not contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _parsed(text: str, what: str) -> Any:
+def _parsed_header(text: str, what: str) -> Any:
+    """Returns the JSON value of a header; raises AttnvizError if it is not valid or nested too deeply."""
     try:
         value = json.loads(text)
         refuse_deep(value, MAX_DEPTH)

@@ -38,7 +38,7 @@ def test_bar_ends_with_work_that_is_interrupted(monkeypatch: pytest.MonkeyPatch)
     assert next(counted) == 1
     with pytest.raises(KeyboardInterrupt):
         counted.throw(KeyboardInterrupt)
-    assert not progress.running
+    assert not progress.active_bars
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")

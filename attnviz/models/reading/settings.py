@@ -44,7 +44,7 @@ class ModelSettings:
     attention: Annotated[
         str | None,
         Option(
-            "Choose encoder, decoder or cross attention of an encoder-decoder.", OneOf(ATTENTION_PARTS, named=option)
+            "Choose encoder, decoder or cross attention of an encoder-decoder.", OneOf(ATTENTION_PARTS, noun_of=option)
         ),
     ] = None
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None
@@ -96,7 +96,7 @@ class ModelSettings:
         str,
         Option(
             "Draw weights as nn.Linear does (linear), or from 0 to 1 (uniform).",
-            OneOf(INITS, named=option),
+            OneOf(INITS, noun_of=option),
             panel=UNTRAINED,
         ),
     ] = "linear"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
-from attnviz.base.errors import AttnvizError, argument, flag, option, worded
+from attnviz.base.errors import AttnvizError, argument, flag, format_options, option
 from attnviz.base.options import OneOf, Option, check_options, declared_options, in_range
 from attnviz.report.picture.sizes import parse_bytes, parse_size, parse_width
 
@@ -184,7 +184,7 @@ class Look:
 
     def worded(self, text: str) -> str:
         """Returns a text with its options named as its reader writes them."""
-        return worded(text, flag if self.for_command_line else argument)
+        return format_options(text, flag if self.for_command_line else argument)
 
     @property
     def drawn_style(self) -> str:
