@@ -1,4 +1,4 @@
-"""from_arrays(...): a recording that draws itself, made of what any library computed."""
+"""Defines the public ``from_arrays``, which returns a recording with methods that draw it."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -11,14 +11,14 @@ from attnviz.maps.recording import Recording
 P = ParamSpec("P")
 
 
-def _drawing(make: Callable[P, Recording]) -> Callable[P, DrawableRecording]:
-    """Returns a function that gives its recordings the methods that draw them."""
+def _returning_drawable(make_recording: Callable[P, Recording]) -> Callable[P, DrawableRecording]:
+    """Returns ``make_recording`` with its result made drawable; signature and docstring stay."""
 
-    @wraps(make)
-    def made(*args: P.args, **kwargs: P.kwargs) -> DrawableRecording:
-        return drawable(make(*args, **kwargs))
+    @wraps(make_recording)
+    def make_drawable(*args: P.args, **kwargs: P.kwargs) -> DrawableRecording:
+        return drawable(make_recording(*args, **kwargs))
 
-    return made
+    return make_drawable
 
 
-from_arrays = _drawing(build.from_arrays)
+from_arrays = _returning_drawable(build.from_arrays)

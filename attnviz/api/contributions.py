@@ -1,4 +1,4 @@
-"""Computes contributions from a module or a recording: the norm of what each weight adds to a query."""
+"""Computes contributions: the norm of the vector that each key adds to a query, from a module or a recording."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,14 @@ def contributions(
     Args:
         source: any torch module, or a recording that was made with ``values=True``.
         inputs: the module's arguments: a tensor, a tuple, or a mapping of names.
-        layers: numbers of the layers, for a module; it stops after the last of them. ``None`` for all.
-        heads: numbers of the heads, for a module; ``None`` for all.
-        dense: true for whole maps, false for factors, for a module; ``None`` for factors of long maps only.
+        layers: numbers of the layers; the module stops after the last of them. ``None`` for all. Only for a module.
+        heads: numbers of the heads; ``None`` for all. Only for a module.
+        dense: true for whole maps, false for factors; ``None`` for factors of long maps only. Only for a module.
 
     Returns:
-        A recording. In its maps ``weights``, also those of ``window``, are contributions ``(heads, queries, keys)`` in
-        the units of the output projection's result; ``moved_fidelity`` is the largest difference of their vectors' sum
-        from that result.
+        A recording whose ``weights`` (and those of ``window``) are contributions, ``(heads, queries, keys)``, in the
+        units of the output projection's result. ``moved_fidelity`` is the largest difference between that result and
+        the sum of the vectors.
 
     Raises:
         AttnvizError: if no linear map directly follows the attention, or the module has no attention.

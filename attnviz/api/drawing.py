@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
-NOTEBOOK_SIZE = "10MB"  # a notebook keeps every page that it has shown
+NOTEBOOK_SIZE = "10MB"  # limit of a page, since a notebook keeps every page that it has shown
 TYPES: dict[type, tuple[type, str]] = {str: (str, "text"), int: (Real, "a number"), float: (Real, "a number")}
-FILES = ("notes", "effects")  # options that name a file, by text or a path
+FILES = ("notes", "effects")  # options that name a file, by a string or a path
 
 
 class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):
@@ -51,7 +51,7 @@ def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> b
         >>> draw(recording, ".svg", heads="0.1", theme="dark")[:5]
         b'<?xml'
     """
-    return draw_report(_report(recording, suffix, options), suffix)
+    return draw_report(_build(recording, suffix, options), suffix)
 
 
 def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
@@ -66,10 +66,10 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
     """
     from attnviz.report.build import build_report
 
-    chosen = report_options(options)
-    _refuse_ignored(options, TERMINAL)
-    fitted = options_for_medium(replace(chosen, look=on_terminal(chosen.look)), TERMINAL)
-    print(draw_report(build_report(recording, fitted), TERMINAL).decode(), end="")
+    parsed = report_options(options)
+    _refuse_ineffective_options(options, TERMINAL)
+    fitted_options = options_for_medium(replace(parsed, look=on_terminal(parsed.look)), TERMINAL)
+    print(draw_report(build_report(recording, fitted_options), TERMINAL).decode(), end="")
 
 
 def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
@@ -84,14 +84,14 @@ def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
     """
     from attnviz.render.figure.draw import figure as draw_figure
 
-    return draw_figure(_report(recording, ".png", options))
+    return draw_figure(_build(recording, ".png", options))
 
 
 def page_frame(recording: Recording) -> str | None:
-    """Returns the page of the recording in a frame, as HTML for a notebook; ``None`` if pages are not installed."""
+    """Returns the recording's page in an ``<iframe>``, as HTML for a notebook; ``None`` if pages are not installed."""
     if PAGE not in FORMATS:
         return None
-    report = _report(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
+    report = _build(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
     page = html.escape(draw_report(report, PAGE).decode(), quote=True)
     return (
         f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '
@@ -112,45 +112,47 @@ def report_options(options: DrawOptions) -> ReportOptions:
         raise AttnvizError(f"unknown option {unknown[0]!r}; {choices(unknown[0], known)}")
     _refuse_types(arguments)
 
-    def take(names: Iterable[str]) -> dict[str, Any]:
+    def given_options(names: Iterable[str]) -> dict[str, Any]:
         return {name: arguments[name] for name in names if name in arguments}
 
     return ReportOptions(
-        selection=Selection.parse(**take(SelectionOptions.__annotations__)),
-        grouping=Grouping(**take(GroupingOptions.__annotations__)),
-        look=Look(**take(LookOptions.__annotations__)),
-        **take(TableOptions.__annotations__),
+        selection=Selection.parse(**given_options(SelectionOptions.__annotations__)),
+        grouping=Grouping(**given_options(GroupingOptions.__annotations__)),
+        look=Look(**given_options(LookOptions.__annotations__)),
+        **given_options(TableOptions.__annotations__),
     )
 
 
-def _refuse_types(given: dict[str, Any]) -> None:
-    """Raises AttnvizError for a value of another type than its option has; any value is true or false."""
+def _refuse_types(options: dict[str, Any]) -> None:
+    """Raises AttnvizError if a value is not of the type of its option; a flag takes any value, as true or false."""
     declared = get_type_hints(DrawOptions)
-    for name, value in given.items():
+    for name, value in options.items():
         types = get_args(declared[name]) or (declared[name],)
-        known, what = TYPES.get(types[0], (object, ""))
-        if not isinstance(value, (known, *types[1:], *([PurePath] if name in FILES else []))):
-            raise AttnvizError(f"{name} needs {what}, and a value of type {type(value).__name__} was given")
+        accepted, kind = TYPES.get(types[0], (object, ""))
+        paths = (PurePath,) if name in FILES else ()
+        if not isinstance(value, (accepted, *types[1:], *paths)):
+            raise AttnvizError(f"{name} needs {kind}, not a value of type {type(value).__name__}")
 
 
 def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
-    """Returns the options with the medium of this suffix, for which the report is laid out.
+    """Returns the options with the medium that files of this suffix have; a report is laid out for its medium.
 
     Raises:
-        AttnvizError: for an unknown suffix, or a style or mark that such files do not have.
+        AttnvizError: for an unknown suffix, or a style or mark that such files cannot show.
     """
     return replace(options, medium=medium_of(suffix, options.look))
 
 
-def _report(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
+def _build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
+    """Returns the report of a recording for a file of this suffix."""
     from attnviz.report.build import build_report
 
-    _refuse_ignored(options, suffix)
+    _refuse_ineffective_options(options, suffix)
     return build_report(recording, options_for_medium(report_options(options), suffix))
 
 
-def _refuse_ignored(options: DrawOptions, suffix: str) -> None:
-    """Raises AttnvizError if an option has no effect beside the other options, or in files of this suffix."""
+def _refuse_ineffective_options(options: DrawOptions, suffix: str) -> None:
+    """Raises AttnvizError if an option has no effect with the other options, or in files of this suffix."""
     declared = declared_options(Rank) | declared_options(Reduction)
     refuse_unmet_needs(options, declared, {name for name, value in options.items() if value is not None})
     refuse_ineffective(options, suffix)

@@ -15,13 +15,13 @@ from attnviz.text.selection import AttentionPart, Selection
 
 
 class LiveRecording(DrawableRecording):
-    """The recording while its ``with`` block runs: it has no maps yet, and becomes a ``Recording`` at the end."""
+    """A recording whose ``with`` block still runs: it has no maps, and becomes a `DrawableRecording` at the end."""
 
     def __init__(self, model: nn.Module) -> None:
         vars(self).update(model=type(model).__name__, failed=False)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raises AttnvizError for attributes that exist only after the block."""
+        """Raises AttnvizError for an attribute that exists only after the block, AttributeError for any other."""
         if name not in self.__dataclass_fields__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if vars(self).get("failed"):
@@ -34,14 +34,14 @@ class LiveRecording(DrawableRecording):
         return f"Recording of {self.model}, still running: it has its maps after the with block"
 
     def _repr_html_(self) -> None:
-        """Returns None, so that a notebook shows the text."""
+        """Returns ``None``, so that a notebook shows ``repr`` instead of a page."""
 
     def fail(self) -> None:
-        """Marks the recording as empty for good."""
+        """Marks the recording as failed: it stays empty."""
         vars(self)["failed"] = True
 
     def finish(self, recording: Recording) -> None:
-        """Turns this object into the recording, validated and frozen as any other."""
+        """Turns this object into the given recording, frozen as any other."""
         vars(self).clear()
         vars(self).update(vars(recording))
         object.__setattr__(self, "__class__", DrawableRecording)
@@ -63,8 +63,8 @@ def record(
 
     The block yields a recording, which has its maps once the block has ended. Passes that continue a text, as the steps
     of ``generate()`` do, are joined to one map per head; other passes count as further texts. The model's results stay
-    the same to the bit, and nothing is left in the model. Layers are numbered by the number in the path of their
-    module. Only chosen layers and heads are computed and kept.
+    the same to the bit, and the model is unchanged afterwards. A layer has the number in the path of its module. Only
+    chosen layers and heads are computed and kept.
 
     Blocks may be nested and run in several threads. Each block records the thread that entered it; if the model did not
     run there, it records the one other thread in which the model ran.
@@ -77,7 +77,7 @@ def record(
         attention: ``encoder``, ``decoder`` or ``cross`` to record only that attention of an encoder-decoder.
         tokens: labels of the queries: strings or ``Tokens``, for all texts or one list per text; or a function that
             returns them at the end of the block, such as for a text that is generated in it.
-        context: labels of the keys of cross-attention, likewise.
+        context: labels of the keys of cross-attention, in the same forms.
         stop: if true, the forward pass ends after the last chosen layer, and the rest of the block does not run.
         dense: true for whole maps, false for factors where a call has them; ``None`` for factors of long maps only.
             Without factors, a map of more than 2,048 tokens is pooled unless this is true.
@@ -114,7 +114,7 @@ class RecordBlock(AbstractContextManager[DrawableRecording]):
     """The context manager that ``record`` returns: it enters its block once, and yields the recording.
 
     Args:
-        block: the capture session that observes the model.
+        block: the block that observes the model.
     """
 
     def __init__(self, block: CaptureBlock) -> None:
@@ -125,9 +125,9 @@ class RecordBlock(AbstractContextManager[DrawableRecording]):
         return self.recording
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        """Finishes the recording, or leaves it empty if the block or the capture failed."""
-        stopped = self.block.__exit__(kind, error, trace)
+        """Finishes the recording, or leaves it empty after an error; True if the capture itself ended the block."""
+        was_stopped = self.block.__exit__(kind, error, trace)
         self.recording.fail()
-        if error is None or stopped:
+        if error is None or was_stopped:
             self.recording.finish(self.block.recording())
-        return stopped
+        return was_stopped

@@ -63,16 +63,16 @@ class DrawableRecording(Recording):
 
 
 def drawable(recording: Recording) -> DrawableRecording:
-    """Returns the same recording with the methods that draw it."""
+    """Returns the recording as a `DrawableRecording`, which shares its maps."""
     return DrawableRecording(**{field.name: getattr(recording, field.name) for field in fields(Recording)})
 
 
 def load(path: str | Path, whole: bool = False) -> DrawableRecording:
-    """Opens a saved recording, equal to the one that was written; maps are read from the file at access.
+    """Opens a saved recording, which equals the one that was written; arrays are read from the file when they are used.
 
     Args:
         path: path of the file.
-        whole: if true, all arrays are compared with their checksums, as in small files: for callers that read all.
+        whole: if true, the arrays of a large file are compared with their checksums too, as those of small files are.
 
     Raises:
         AttnvizError: if the file is not a complete recording of a version that this attnviz reads.

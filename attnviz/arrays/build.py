@@ -9,7 +9,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.version import __version__
 
-UNCHECKED = "These numbers were given as arrays: how close they are to a model's own is not known."
+UNCHECKED = "These numbers come from arrays; they were not compared with a model's output."
 
 
 def from_arrays(
@@ -24,30 +24,30 @@ def from_arrays(
     query_tokens: Labels | None = None,
     model: str = "arrays",
 ) -> Recording:
-    """Makes a recording from weights, from scores, from both, or from queries and keys.
+    """Returns a recording of weights, of scores, of both, or of queries and keys.
 
-    An array is of numpy, torch, JAX, MLX, CuPy or any library with DLPack or ``__array__``, of shape
-    ``(heads, queries, keys)``; ``(queries, keys)`` is one head, ``(layers, heads, queries, keys)`` several layers. A
-    list, tuple or mapping has an array for each layer, each with its own number of heads; an array of four axes in it
-    is a batch of texts.
+    An array may be of numpy, torch, JAX, MLX, CuPy or any library with DLPack or ``__array__``. Its shape is
+    ``(heads, queries, keys)``, ``(queries, keys)`` for one head, or ``(layers, heads, queries, keys)``. A list, tuple
+    or mapping holds one array for each layer; these may differ in their number of heads, and one with four axes is
+    ``(texts, heads, queries, keys)``.
 
     Args:
         weights: after the softmax; each row sums to 1 over the keys, or to 0 where a query sees no key.
         scores: before the softmax; −inf, or −1e9 and less, where a cell is masked.
-        queries: ``(heads, queries, features)``, likewise in layers.
-        keys: ``(key heads, keys, features)``; fewer key heads than heads are shared by runs of heads.
+        queries: ``(heads, queries, features)``, with layers and texts as above.
+        keys: ``(key heads, keys, features)``; in grouped-query attention a run of heads shares a key head.
         mask: ``"causal"``, or true where a query may see a key: ``(queries, keys)`` or anything that broadcasts to the
-            maps of a layer. Without one, weights that are 0 above the diagonal are taken as causal.
-        scale: what q·k is multiplied by; 1/√features where it is not given.
-        tokens: a label for each key; for each query too, where there are as many.
-        query_tokens: a label for each query, where those are others.
-        model: what captions call the model.
+            maps of a layer. Without a mask, weights that are all 0 above the diagonal count as causal.
+        scale: the factor of q·k; ``None`` for 1/√features.
+        tokens: a label for each key, and for each query if there are as many queries.
+        query_tokens: a label for each query, if queries and keys are different tokens.
+        model: the name of the model in captions.
 
     Returns:
-        A recording whose maps are as exact as what was given; that they are what a model computed is not known.
+        A recording of the given numbers; a remark says that they were not compared with a model's output.
 
     Raises:
-        AttnvizError: for a shape that is none of these, NaN, rows that do not sum to 1, or labels of another number.
+        AttnvizError: if a shape is another, a number is NaN, a row does not sum to 1, or the number of labels differs.
 
     Example:
         >>> import attnviz, numpy
@@ -61,10 +61,10 @@ def from_arrays(
         raise AttnvizError("weights follow from queries and keys; give either queries and keys, or weights and scores")
     if queries is None and weights is None and scores is None:
         raise AttnvizError("no arrays were given; give weights, scores, or queries and keys")
-    named = AxisLabels(tokens, query_tokens)
+    axis_labels = AxisLabels(tokens, query_tokens)
     remarks: list[str] = []
     if queries is not None:
-        maps = list(maps_of_factors(queries, keys, mask, scale, named))
+        maps = list(maps_of_factors(queries, keys, mask, scale, axis_labels))
     else:
-        maps, remarks = maps_of_cells(weights, scores, mask, named)
+        maps, remarks = maps_of_cells(weights, scores, mask, axis_labels)
     return Recording(maps=tuple(maps), model=model, version=__version__, remarks=(*remarks, UNCHECKED))

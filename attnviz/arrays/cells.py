@@ -1,4 +1,4 @@
-"""Maps from weights or scores: each row is checked, and what was not given is computed."""
+"""Makes maps from weights or scores: checks each row, and computes the one that is missing from the other."""
 
 from typing import Any
 
@@ -12,31 +12,39 @@ from attnviz.base.machine import refuse_without_memory
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LayerMaps
 
-ROW_TOLERANCE = 1e-2  # the largest error of the sum of a row: bfloat16 keeps 3 digits of each weight
-MASKED_SCORE = -1e9  # scores from here down are what libraries write into masked cells
-SMALLEST_WEIGHT = float(np.finfo(np.float32).tiny)  # whose logarithm stands for that of 0
-TAKEN_AS_CAUSAL = "Every weight above the diagonal is 0: the mask is taken to be causal; give a mask if it is not."
-LOG_WEIGHTS = "Scores were not given: they are the logarithms of the weights, which leaves out a constant of each row."
+ROW_TOLERANCE = 1e-2  # the largest error of a row's sum; bfloat16 keeps 3 digits of each weight
+MASKED_SCORE = -1e9  # scores up to this are masked: libraries write -1e9 and less into masked cells
+SMALLEST_WEIGHT = float(np.finfo(np.float32).tiny)  # replaces a weight of 0, whose logarithm would be −inf
+ASSUMED_CAUSAL = "Every weight above the diagonal is 0, so a causal mask is assumed; give a mask if there is another."
+LOG_WEIGHTS = "The scores are logarithms of the weights: they differ from the model's scores by a constant in each row."
 
 
-def maps_of_cells(weights: Any, scores: Any, mask: Any, names: AxisLabels) -> tuple[list[LayerMaps], list[str]]:
-    """Returns maps that hold each weight and score, and remarks about them."""
-    of_weights = None if weights is None else layers_of(weights, "weights")
-    of_scores = None if scores is None else layers_of(scores, "scores")
-    if (
-        of_weights
-        and of_scores
-        and [each.array.shape for each in of_weights] != [each.array.shape for each in of_scores]
-    ):
+def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels) -> tuple[list[LayerMaps], list[str]]:
+    """Returns maps of every cell, and remarks about them.
+
+    Args:
+        weights: weights in a form that `from_arrays` takes; ``None`` to compute them from the scores.
+        scores: scores in such a form; ``None`` for the logarithms of the weights.
+        mask: the mask of `from_arrays`.
+        axis_labels: the labels of both axes.
+    """
+    weight_layers = None if weights is None else layers_of(weights, "weights")
+    score_layers = None if scores is None else layers_of(scores, "scores")
+    weight_shapes, score_shapes = (
+        [layer.array.shape for layer in layers or []] for layers in (weight_layers, score_layers)
+    )
+    if weight_layers and score_layers and weight_shapes != score_shapes:
         raise AttnvizError("weights and scores are of different shapes; give both of the same heads, queries and keys")
-    causal = of_weights is not None and mask is None and all(map(_is_causal, of_weights))
+    is_causal = weight_layers is not None and mask is None and all(map(_is_causal, weight_layers))
     maps: list[LayerMaps] = []
-    for place, layer in enumerate(of_weights or of_scores or []):
-        visible = visible_cells(CAUSAL if causal else mask, layer.array.shape[1:], place)
+    for index, layer in enumerate(weight_layers or score_layers or []):
+        visible = visible_cells(CAUSAL if is_causal else mask, layer.array.shape[1:], index)
         for item in range(len(layer.array)):
-            cells = [None if each is None else each[place].array[item] for each in (of_weights, of_scores)]
-            maps.append(_dense_maps(layer, item, *cells, visible=visible, names=names))
-    return maps, [TAKEN_AS_CAUSAL] * causal + [LOG_WEIGHTS] * (scores is None)
+            text_weights, text_scores = (
+                None if layers is None else layers[index].array[item] for layers in (weight_layers, score_layers)
+            )
+            maps.append(_dense_maps(layer, item, text_weights, text_scores, visible=visible, axis_labels=axis_labels))
+    return maps, [ASSUMED_CAUSAL] * is_causal + [LOG_WEIGHTS] * (scores is None)
 
 
 def _dense_maps(
@@ -46,15 +54,18 @@ def _dense_maps(
     scores: NDArray[Any] | None,
     *,
     visible: BoolArray | None,
-    names: AxisLabels,
+    axis_labels: AxisLabels,
 ) -> DenseMaps:
-    """Returns the maps of one text in one layer; its arrays are ``(heads, queries, keys)``."""
+    """Returns the maps of one text in one layer; weights and scores are ``(heads, queries, keys)``."""
     heads, queries, keys = layer.array.shape[1:]
-    needed = 3 * heads * queries * keys * np.dtype(np.float32).itemsize
-    refuse_without_memory(needed, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
-    query_tokens, key_tokens = names.of_axes(queries, keys)
-    where = f"layer {layer.number}" + (f", text {item}" if len(layer.array) > 1 else "")
-    cells = _of_scores(scores, visible, where) if weights is None else _of_weights(weights, scores, visible, where)
+    needed_bytes = 3 * heads * queries * keys * np.dtype(np.float32).itemsize
+    refuse_without_memory(needed_bytes, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
+    query_tokens, key_tokens = axis_labels.of_axes(queries, keys)
+    location = f"layer {layer.number}" + (f", text {item}" if len(layer.array) > 1 else "")
+    if weights is None:
+        arrays = _arrays_of_scores(scores, visible, location)
+    else:
+        arrays = _arrays_of_weights(weights, scores, visible, location)
     return DenseMaps(
         layer=layer.number,
         module=layer.name,
@@ -63,69 +74,78 @@ def _dense_maps(
         key_tokens=key_tokens,
         kind="self" if query_tokens is key_tokens else "cross",
         item=item,
-        **cells,
+        **arrays,
     )
 
 
 def _is_causal(layer: ArrayLayer) -> bool:
+    """True if the maps are square, larger than one token, and 0 above the diagonal."""
     queries, keys = layer.array.shape[2:]
-    if queries != keys or keys == 1 or layer.array[..., 0, 1:].any():  # one row tells most others apart
+    if queries != keys or keys == 1 or layer.array[..., 0, 1:].any():  # the first row decides most cases
         return False
     return not any(np.triu(head, 1).any() for text in layer.array for head in text)
 
 
-def _of_weights(
-    given: NDArray[Any], scores: NDArray[Any] | None, visible: BoolArray | None, where: str
+def _arrays_of_weights(
+    raw_weights: NDArray[Any], scores: NDArray[Any] | None, visible: BoolArray | None, location: str
 ) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for weights ``(heads, queries, keys)``; scores not given are logarithms."""
-    weights = np.array(given, dtype=np.float32)
+    """Returns the arrays of ``DenseMaps`` for weights ``(heads, queries, keys)``; missing scores are logarithms."""
+    weights = np.array(raw_weights, dtype=np.float32)
     sums = weights.sum(axis=-1, dtype=np.float64)
     if np.isnan(sums).any():
-        refuse_nan(weights, "weights", where)
-    seeing = sums != 0  # a query that sees no key, as one of padding, has no weights
-    of_seeing = sums[seeing] if seeing.any() else np.ones(1)
-    least, most = float(of_seeing.min()), float(of_seeing.max())
-    if weights.min() < -ROW_TOLERANCE or least < 1 - ROW_TOLERANCE or most > 1 + ROW_TOLERANCE:
+        refuse_nan(weights, "weights", location)
+    sees_key = sums != 0  # a query that sees no key, such as padding, has a row of 0
+    checked_sums = sums[sees_key] if sees_key.any() else np.ones(1)
+    smallest, largest = float(checked_sums.min()), float(checked_sums.max())
+    if weights.min() < -ROW_TOLERANCE or smallest < 1 - ROW_TOLERANCE or largest > 1 + ROW_TOLERANCE:
         raise AttnvizError(
-            f"{where}: rows of weights sum to {least:.3g} to {most:.3g}, not to 1; give them as scores "
-            "if the softmax comes after them"
+            f"{location}: rows of weights sum to {smallest:.3g} to {largest:.3g}, not to 1; give them as scores "
+            "if no softmax was applied yet"
         )
-    cells = _seen(seeing, visible, weights.shape)
-    hidden = 0.0 if cells.all() else float(np.abs(np.where(cells, 0, weights)).max())
-    if hidden > ROW_TOLERANCE:
-        raise AttnvizError(f"{where}: cells that the mask hides have weights up to {hidden:.3g}; give another mask")
+    cells = _visible_to_seeing(sees_key, visible, weights.shape)
+    hidden_weight = 0.0 if cells.all() else float(np.abs(np.where(cells, 0, weights)).max())
+    if hidden_weight > ROW_TOLERANCE:
+        raise AttnvizError(
+            f"{location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the mask that they had"
+        )
     if scores is None:
-        known = np.maximum(weights, np.float32(SMALLEST_WEIGHT))
-        np.log(known, out=known)
+        full_scores = np.maximum(weights, np.float32(SMALLEST_WEIGHT))
+        np.log(full_scores, out=full_scores)
     else:
-        known = np.array(scores, dtype=np.float32)
-    return {"weights": weights, "scores": known, "visible": cells}
+        full_scores = np.array(scores, dtype=np.float32)
+    return {"weights": weights, "scores": full_scores, "visible": cells}
 
 
-def _seen(seeing: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
-    """Returns the cells that a mask shows to queries ``(heads, queries)`` that see any key."""
-    if seeing.all():
+def _visible_to_seeing(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
+    """Returns the visible cells: those that the mask shows, without queries whose row of weights is 0.
+
+    Args:
+        sees_key: ``(heads, queries)``, true if the query has any weight.
+        visible: the mask of the layer; ``None`` if there is none.
+        shape: heads, queries and keys.
+    """
+    if sees_key.all():
         return np.ones(shape[1:], dtype=bool) if visible is None else visible
-    cells = np.broadcast_to(seeing[..., None], shape)
-    return _one_mask(cells if visible is None else cells & visible)
+    cells = np.broadcast_to(sees_key[..., None], shape)
+    return _without_equal_heads(cells if visible is None else cells & visible)
 
 
-def _of_scores(given: NDArray[Any] | None, visible: BoolArray | None, where: str) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for scores ``(heads, queries, keys)``: their softmax over visible cells."""
-    scores = np.array(given, dtype=np.float32)
-    refuse_nan(scores, "scores", where)
+def _arrays_of_scores(raw_scores: NDArray[Any] | None, visible: BoolArray | None, location: str) -> dict[str, Any]:
+    """Returns the arrays of ``DenseMaps`` for scores ``(heads, queries, keys)``: weights are their softmax."""
+    scores = np.array(raw_scores, dtype=np.float32)
+    refuse_nan(scores, "scores", location)
     if np.isposinf(scores).any():
-        raise AttnvizError(f"{where}: scores hold +inf, of which a softmax makes no weights; give finite numbers")
+        raise AttnvizError(f"{location}: scores hold +inf, whose softmax is undefined; give finite numbers")
     cells = scores > MASKED_SCORE if visible is None else (scores > MASKED_SCORE) & visible
     weights = np.zeros_like(scores)
-    for head, allowed, out in zip(scores, cells, weights, strict=True):
-        exact = np.where(allowed, head, -np.inf).astype(np.float64)
+    for head_scores, head_visible, out in zip(scores, cells, weights, strict=True):
+        exact = np.where(head_visible, head_scores, -np.inf).astype(np.float64)
         peaks = np.maximum(exact.max(axis=1, keepdims=True), MASKED_SCORE)  # finite where a query sees no key
         powers = np.exp(exact - peaks)
         out[...] = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
-    return {"weights": weights, "scores": scores, "visible": _one_mask(cells)}
+    return {"weights": weights, "scores": scores, "visible": _without_equal_heads(cells)}
 
 
-def _one_mask(cells: BoolArray) -> BoolArray:
-    """Returns the mask ``(queries, keys)`` if all heads have the same, else ``(heads, queries, keys)``."""
+def _without_equal_heads(cells: BoolArray) -> BoolArray:
+    """Returns the visible cells as ``(queries, keys)`` if all heads see the same, else ``(heads, queries, keys)``."""
     return np.array(cells if (cells != cells[:1]).any() else cells[0])

@@ -1,4 +1,4 @@
-"""Maps from queries and keys: short ones whole, long ones as factors of which any window is exact."""
+"""Makes maps from queries and keys: whole maps of short texts; factors of long ones, which give any window exactly."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,65 +19,100 @@ BLOCK_CELLS = 2**22  # cells whose scores are in memory at once while a log-sum-
 LOWEST_PEAK = -1e30  # finite, in place of the −inf that is the largest score of a query that sees no key
 
 
-def maps_of_factors(queries: Any, keys: Any, mask: Any, scale: float | None, names: AxisLabels) -> Iterator[LayerMaps]:
-    """Yields maps computed from queries and keys: every cell of short ones, and of long ones what is asked for."""
-    both = layers_of(queries, "queries"), layers_of(keys, "keys")
-    if len(both[0]) != len(both[1]):
-        raise AttnvizError(f"queries of {len(both[0])} layers and keys of {len(both[1])}; give as many of both")
-    for place, (layer, other) in enumerate(zip(*both, strict=True)):
-        heads, key_heads = layer.array.shape[1], other.array.shape[1]
-        if heads % key_heads or layer.array.shape[-1] != other.array.shape[-1] or len(layer.array) != len(other.array):
+def maps_of_factors(
+    queries: Any, keys: Any, mask: Any, scale: float | None, axis_labels: AxisLabels
+) -> Iterator[LayerMaps]:
+    """Yields the maps of each layer and text: whole maps if the text is short, else factors.
+
+    Args:
+        queries: queries in a form that `from_arrays` takes.
+        keys: keys in such a form.
+        mask: the mask of `from_arrays`.
+        scale: the factor of q·k; ``None`` for 1/√features.
+        axis_labels: the labels of both axes.
+    """
+    query_layers, key_layers = layers_of(queries, "queries"), layers_of(keys, "keys")
+    if len(query_layers) != len(key_layers):
+        raise AttnvizError(
+            f"queries have {len(query_layers)} layers and keys {len(key_layers)}; give the same number of layers"
+        )
+    for index, (query_layer, key_layer) in enumerate(zip(query_layers, key_layers, strict=True)):
+        heads, key_heads = query_layer.array.shape[1], key_layer.array.shape[1]
+        if (
+            heads % key_heads
+            or query_layer.array.shape[-1] != key_layer.array.shape[-1]
+            or len(query_layer.array) != len(key_layer.array)
+        ):
             raise AttnvizError(
-                f"queries of shape {layer.array.shape[1:]} do not fit keys of shape {other.array.shape[1:]}; give as "
-                "many features, and a number of key heads that divides that of the heads"
+                f"queries of shape {query_layer.array.shape[1:]} do not fit keys of shape {key_layer.array.shape[1:]}; "
+                "give the same features, and a number of key heads that divides the number of heads"
             )
-        for item, (rows, columns) in enumerate(zip(layer.array, other.array, strict=True)):
-            query_tokens, key_tokens = names.of_axes(rows.shape[1], columns.shape[1])
+        for item, (text_queries, text_keys) in enumerate(zip(query_layer.array, key_layer.array, strict=True)):
+            query_tokens, key_tokens = axis_labels.of_axes(text_queries.shape[1], text_keys.shape[1])
             maps = FactoredMaps(
-                layer=layer.number,
-                module=layer.name,
+                layer=query_layer.number,
+                module=query_layer.name,
                 heads=tuple(range(heads)),
                 query_tokens=query_tokens,
                 key_tokens=key_tokens,
                 kind="self" if query_tokens is key_tokens else "cross",
                 item=item,
-                factors=_factors(rows, columns, mask, scale, place),
+                factors=_factors(text_queries, text_keys, mask, scale, index),
             )
             yield maps if is_long(len(query_tokens), len(key_tokens)) else _whole(maps)
 
 
 def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float | None, layer: int) -> Factors:
-    """Returns the factors of one layer, ``(heads, tokens, features)``, with the log-sum-exp of each row."""
-    rows, columns = (np.array(array, dtype=np.float32) for array in (queries, keys))
-    refuse_nan(rows, "queries", f"layer {layer}")
-    refuse_nan(columns, "keys", f"layer {layer}")
-    heads, count, features = rows.shape
-    key_heads = tuple(head * len(columns) // heads for head in range(heads))
-    factor = features**-0.5 if scale is None else float(scale)
-    rule = _mask(mask, heads, count, columns.shape[1], layer)
-    sums = [_logsumexp(row, columns[place], factor, rule) for row, place in zip(rows, key_heads, strict=True)]
-    return Factors(queries=rows, keys=columns, key_heads=key_heads, scale=factor, logsumexp=np.array(sums), mask=rule)
+    """Returns the factors of one text, given ``(heads, queries, features)`` and ``(key heads, keys, features)``."""
+    query_numbers, key_numbers = (np.array(array, dtype=np.float32) for array in (queries, keys))
+    refuse_nan(query_numbers, "queries", f"layer {layer}")
+    refuse_nan(key_numbers, "keys", f"layer {layer}")
+    heads, query_count, features = query_numbers.shape
+    key_heads = tuple(head * len(key_numbers) // heads for head in range(heads))
+    effective_scale = features**-0.5 if scale is None else float(scale)
+    mask_rule = _mask(mask, heads, query_count, key_numbers.shape[1], layer)
+    logsumexp = [
+        _logsumexp(head_queries, key_numbers[key_head], effective_scale, mask_rule)
+        for head_queries, key_head in zip(query_numbers, key_heads, strict=True)
+    ]
+    return Factors(
+        queries=query_numbers,
+        keys=key_numbers,
+        key_heads=key_heads,
+        scale=effective_scale,
+        logsumexp=np.array(logsumexp),
+        mask=mask_rule,
+    )
 
 
 def _mask(mask: Any, heads: int, queries: int, keys: int, layer: int) -> Mask:
+    """Returns the mask of a layer as rules; raises AttnvizError if heads see different cells."""
     if mask is None or (isinstance(mask, str) and mask == CAUSAL):
-        return Mask(causal=mask is not None, offset=0 if mask is None else keys - queries)
+        is_causal = mask is not None
+        return Mask(causal=is_causal, offset=keys - queries if is_causal else 0)
     visible = visible_cells(mask, (heads, queries, keys), layer)
     if visible is not None and visible.ndim == 3:
         raise AttnvizError(
-            "a mask of each head its own needs the weights or scores; give them instead of queries and keys"
+            "a mask that differs by head needs weights or scores; give these instead of queries and keys"
         )
     return Mask(explicit=visible)
 
 
 def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) -> FloatArray:
-    """Returns the log-sum-exp of each row of one head, ``(queries,)``, computed in float64 block by block."""
-    rows = max(BLOCK_CELLS // len(keys), 1)
+    """Returns the log-sum-exp of each query of one head, ``(queries,)``, computed in float64 in blocks of queries.
+
+    Args:
+        queries: ``(queries, features)``.
+        keys: ``(keys, features)``.
+        scale: the factor of q·k.
+        mask: the visible cells.
+    """
+    block_queries = max(BLOCK_CELLS // len(keys), 1)
     sums = np.empty(len(queries), dtype=np.float32)
-    columns = keys.T.astype(np.float64)
-    for start in range(0, len(queries), rows):
-        stop = min(start + rows, len(queries))
-        scores = (queries[start:stop].astype(np.float64) * scale) @ columns
+    transposed_keys = keys.T.astype(np.float64)
+    for start in range(0, len(queries), block_queries):
+        stop = min(start + block_queries, len(queries))
+        scores = (queries[start:stop].astype(np.float64) * scale) @ transposed_keys
         scores[~mask.visible(slice(start, stop), slice(0, len(keys)))] = -np.inf
         peaks = np.maximum(scores.max(axis=1, keepdims=True), LOWEST_PEAK)
         with np.errstate(divide="ignore"):
@@ -86,7 +121,7 @@ def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) 
 
 
 def _whole(maps: FactoredMaps) -> DenseMaps:
-    """Returns the maps with every cell computed."""
+    """Returns factored maps as whole maps, with every cell computed."""
     queries, keys = len(maps.query_tokens), len(maps.key_tokens)
     window = maps.window(maps.heads, slice(0, queries), slice(0, keys))
     return DenseMaps(

@@ -1,4 +1,4 @@
-"""Reads arrays of any library as numbers: one array for each layer, its mask, and the labels of its tokens."""
+"""Converts what users pass as arrays, of any library, to numpy: an array for each layer, masks, labels of tokens."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ Labels = Sequence[str]
 
 @dataclass(frozen=True, eq=False)
 class ArrayLayer:
-    """One array of a layer.
+    """The array of one layer.
 
     Attributes:
-        number: of the layer, from 0.
-        name: what the array is called.
-        array: ``(texts, heads, ...)``, two more axes.
+        number: the number of the layer, from 0.
+        name: the name of the layer in the recording.
+        array: ``(texts, heads, queries, keys)``, or ``(texts, heads, tokens, features)``.
     """
 
     number: int
@@ -34,11 +34,14 @@ class ArrayLayer:
 
 
 class AxisLabels:
-    """The labels of both axes, as tokens of any number that is asked for.
+    """The labels of both axes, which become `Tokens` once the number of tokens is known.
 
     Args:
-        tokens: one a key.
-        query_tokens: one a query, where they are others.
+        tokens: a label for each key; ``None`` to number the keys.
+        query_tokens: a label for each query; ``None`` if the queries are the keys, or are numbered.
+
+    Raises:
+        AttnvizError: if labels are one string instead of a list.
     """
 
     def __init__(self, tokens: Labels | None, query_tokens: Labels | None) -> None:
@@ -49,82 +52,100 @@ class AxisLabels:
         self.cached: dict[tuple[str, int], Tokens] = {}
 
     def of_axes(self, queries: int, keys: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens of the queries and of the keys: one value where both are the same tokens."""
+        """Returns the tokens of the queries and of the keys; one object for both if they are the same tokens."""
         key_tokens = self._tokens("keys", self.tokens, keys)
         if self.query_tokens is None and queries == keys:
             return key_tokens, key_tokens
         return self._tokens("queries", self.query_tokens, queries), key_tokens
 
     def _tokens(self, axis: str, labels: Labels | None, count: int) -> Tokens:
+        """Returns the tokens of an axis, numbered if there are no labels; raises AttnvizError for too few or many."""
         if (axis, count) not in self.cached:
             if labels is not None and len(labels) != count:
                 raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each")
-            self.cached[axis, count] = Tokens.numbered(count) if labels is None else _labelled(labels)
+            self.cached[axis, count] = Tokens.numbered(count) if labels is None else _tokens_with_labels(labels)
         return self.cached[axis, count]
 
 
-def _labelled(labels: Labels) -> Tokens:
+def _tokens_with_labels(labels: Labels) -> Tokens:
     """Returns tokens with these labels; equal labels get one id, so that repeats are found."""
-    written = tuple(map(str, labels))
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(written))}
-    ids = np.array([numbers[label] for label in written], dtype=np.int64)
-    return replace(Tokens.numbered(len(written)), labels=written, ids=ids)
+    label_texts = tuple(map(str, labels))
+    id_of_label = {label: number for number, label in enumerate(dict.fromkeys(label_texts))}
+    ids = np.array([id_of_label[label] for label in label_texts], dtype=np.int64)
+    return replace(Tokens.numbered(len(label_texts)), labels=label_texts, ids=ids)
 
 
-def layers_of(given: Any, what: str) -> list[ArrayLayer]:
-    """Returns the array of each layer, ``(texts, heads, ...)``."""
-    if isinstance(given, Mapping):
-        numbers = _layer_numbers(list(map(str, given)))
+def layers_of(arrays: Any, what: str) -> list[ArrayLayer]:
+    """Returns the array of each layer.
+
+    Args:
+        arrays: an array, or a list, tuple or mapping of an array for each layer.
+        what: the name of the arrays in refusals.
+
+    Raises:
+        AttnvizError: if a value is not an array of numbers, or its shape is none that `from_arrays` takes.
+    """
+    if isinstance(arrays, Mapping):
+        numbers = _layer_numbers(list(map(str, arrays)))
         return [
-            _in_layer(number, str(name), array_of(array, what), what)
-            for number, (name, array) in zip(numbers, given.items(), strict=True)
+            _array_layer(number, str(name), array_of(array, what), what)
+            for number, (name, array) in zip(numbers, arrays.items(), strict=True)
         ]
-    if isinstance(given, list | tuple) and given and hasattr(given[0], "shape"):
-        return [_in_layer(number, f"layer {number}", array_of(each, what), what) for number, each in enumerate(given)]
-    array = array_of(given, what)
+    if isinstance(arrays, list | tuple) and arrays and hasattr(arrays[0], "shape"):
+        return [
+            _array_layer(number, f"layer {number}", array_of(layer_array, what), what)
+            for number, layer_array in enumerate(arrays)
+        ]
+    array = array_of(arrays, what)
     if array.ndim == 4:
-        return [_in_layer(number, f"layer {number}", each, what) for number, each in enumerate(array)]
-    return [_in_layer(0, "layer 0", array, what)]
+        return [_array_layer(number, f"layer {number}", layer_array, what) for number, layer_array in enumerate(array)]
+    return [_array_layer(0, "layer 0", array, what)]
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
-    """Returns the number in each name, as in ``blocks.3.attn``, if each has one and all differ; else their order."""
-    found = [re.findall(r"\d+", name) for name in names]
-    numbers = [int(each[0]) for each in found if len(each) == 1 and len(each[0]) < 7]
+    """Returns the number in each name, such as ``blocks.3.attn``; 0, 1, … if a name lacks one or two are equal."""
+    numbers_in_names = [re.findall(r"\d+", name) for name in names]
+    numbers = [
+        int(numbers_in_name[0])
+        for numbers_in_name in numbers_in_names
+        if len(numbers_in_name) == 1 and len(numbers_in_name[0]) < 7
+    ]
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 
-def _in_layer(number: int, name: str, array: NDArray[Any], what: str) -> ArrayLayer:
+def _array_layer(number: int, name: str, array: NDArray[Any], what: str) -> ArrayLayer:
+    """Returns a layer of an array of two to four axes, with axes of texts and heads added; refuses other arrays."""
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise AttnvizError(f"{what} have shape {array.shape}; give {FORMS}")
     return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape))
 
 
-def array_of(given: Any, what: str) -> NDArray[Any]:
+def array_of(values: Any, what: str) -> NDArray[Any]:
     """Returns the numbers of an array of any library, without importing it; bfloat16 and float16 become float32.
 
     Args:
-        given: an array, or nested lists of numbers.
-        what: how a refusal names it.
+        values: an array, or nested lists of numbers.
+        what: the name of the array in refusals.
 
     Raises:
-        AttnvizError: if it is no array of numbers.
+        AttnvizError: if it is not an array of numbers.
     """
-    if hasattr(given, "detach"):  # of torch: numpy takes no tensor that has a gradient or lies on another device
-        given = given.detach().cpu()
-        given = given.float() if given.is_floating_point() else given
-    array = _numpy_of(given)
+    if hasattr(values, "detach"):  # a torch tensor: numpy takes none that has a gradient or lies on another device
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values
+    array = _to_numpy(values)
     if array is None or array.dtype.kind not in "fiub":
-        raise AttnvizError(f"{what} are no array of numbers but {type(given).__name__}; give {FORMS}")
+        raise AttnvizError(f"{what} are not an array of numbers but of type {type(values).__name__}; give {FORMS}")
     return array.astype(np.float32) if array.dtype.itemsize == 2 and array.dtype.kind == "f" else array
 
 
-def _numpy_of(given: Any) -> NDArray[Any] | None:
-    if str(getattr(given, "dtype", "")) == "bfloat16":  # DLPack has it, and numpy does not
-        given = given.astype("float32")
+def _to_numpy(values: Any) -> NDArray[Any] | None:
+    """Returns the values as a numpy array, by DLPack or ``__array__``; ``None`` if they cannot be converted."""
+    if str(getattr(values, "dtype", "")) == "bfloat16":  # numpy has no bfloat16, though DLPack has
+        values = values.astype("float32")
     for convert in (np.from_dlpack, np.asarray):
         try:
-            array: NDArray[Any] = convert(given)
+            array: NDArray[Any] = convert(values)
         except (TypeError, BufferError, AttributeError, RuntimeError, ValueError):
             continue
         return array
@@ -132,17 +153,24 @@ def _numpy_of(given: Any) -> NDArray[Any] | None:
 
 
 def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | None:
-    """Returns the visible cells, ``(queries, keys)`` or ``(heads, queries, keys)``; ``None`` where all are.
+    """Returns the visible cells, ``(queries, keys)`` or ``(heads, queries, keys)``; ``None`` if there is no mask.
+
+    Args:
+        mask: the mask of `from_arrays`.
+        shape: heads, queries and keys of the layer.
+        layer: the index of the layer, for a mask with an axis of layers.
 
     Raises:
-        AttnvizError: if a mask is of another shape.
+        AttnvizError: if the mask is unknown, has numbers other than 0 and 1, or does not broadcast to the shape.
     """
     if mask is None:
         return None
     heads, queries, keys = shape
     if isinstance(mask, str):
         if mask != CAUSAL:
-            raise AttnvizError(f"unknown mask {mask!r}; give {CAUSAL!r}, or an array that is true where a key is seen")
+            raise AttnvizError(
+                f"unknown mask {mask!r}; give {CAUSAL!r}, or an array that is true where a query may see a key"
+            )
         return np.tri(queries, keys, keys - queries, dtype=bool)  # the last query sees every key, as with a cache
     allowed = array_of(mask, "mask")
     if allowed.dtype != bool and not np.isin(allowed, (0, 1)).all():
@@ -154,12 +182,12 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
     try:
         return np.broadcast_to(allowed, (heads, queries, keys)[-max(allowed.ndim, 2) :]).astype(bool)
     except ValueError:
-        raise AttnvizError(f"the mask of shape {allowed.shape} does not fit maps of {shape}") from None
+        raise AttnvizError(f"a mask of shape {allowed.shape} does not broadcast to maps of shape {shape}") from None
 
 
-def refuse_nan(array: FloatArray, what: str, where: str) -> None:
-    """Raises AttnvizError where a number is NaN, naming the first."""
-    unknown = np.isnan(array)
-    if unknown.any():
-        head, query, key = (int(place) for place in np.argwhere(unknown)[0])
-        raise AttnvizError(f"{where}: {what} of head {head} are NaN at query {query}, key {key}; give numbers")
+def refuse_nan(array: FloatArray, what: str, location: str) -> None:
+    """Raises AttnvizError, with the first position, if a number of an array ``(heads, queries, keys)`` is NaN."""
+    is_nan = np.isnan(array)
+    if is_nan.any():
+        head, query, key = (int(index) for index in np.argwhere(is_nan)[0])
+        raise AttnvizError(f"{location}: {what} of head {head} are NaN at query {query}, key {key}; give numbers")

@@ -11,48 +11,49 @@ from attnviz.base.tensor_file import Entry
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.recording import Recording
 
-Call = tuple[int, str, str, int]  # layer, module, kind and text: what heads of one attention call share
+Call = tuple[int, str, str, int]  # layer, module, kind and text, which the heads of one attention call share
 QUANTITIES = ("score", "weight", "visible")
-CUT_OUT = "Only some of the queries or keys are in this file: weights of the others are missing from the rows."
+CUT_OUT = "This file holds only some queries or keys: rows lack the weights of the other keys."
 
 
 def recording_of_numbers(
     about: dict[str, Any], arrays: dict[str, NDArray[Any]], what: str, labels: Labels | None = None
 ) -> Recording:
-    """Makes a recording from the numbers of heads.
+    """Returns a recording of the heads whose numbers a file holds.
 
     Args:
-        about: what the file says of them: ``heads``, each with its name, its numbers and its tokens, and ``recording``.
-        arrays: ``(queries, keys)`` each, by names as ``0.3.weight``.
-        what: how a refusal names the file.
-        labels: of the tokens, in place of those in the file.
+        about: the metadata of the file: ``heads``, each with its name, layer, module and tokens, and ``recording``.
+        arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
+        what: the name of the file in refusals.
+        labels: labels that replace those in the file; ``None`` to keep these.
 
     Raises:
-        AttnvizError: if they are of a comparison, or not as attnviz writes them.
+        AttnvizError: if the file holds a comparison, or lacks a value or an array.
     """
-    calls: dict[Call, list[Entry]] = {}
+    heads_of_call: dict[Call, list[Entry]] = {}
     for head in Entry(about, what).entries("heads"):
         if "module" not in head.value:
-            raise AttnvizError(f"{what!r} holds the numbers of a comparison; give those that attnviz show wrote")
+            raise AttnvizError(f"{what!r} holds the numbers of a comparison; give numbers that attnviz show wrote")
         key = (head.count("layer"), head.line("module"), head.line("kind"), head.count("item"))
-        calls.setdefault(key, []).append(head)
-    origin = Entry(about, what).entry("recording")
-    heads = [head for each in calls.values() for head in each]
+        heads_of_call.setdefault(key, []).append(head)
+    source = Entry(about, what).entry("recording")
+    heads = [head for call_heads in heads_of_call.values() for head in call_heads]
     is_part = any(head.entry(axis).count("first") for head in heads for axis in ("queries", "keys"))
     return Recording(
-        maps=tuple(_maps(call, heads, arrays, what, labels) for call, heads in calls.items()),
-        model=origin.line("model"),
-        untrained=origin.required_value("untrained", bool),
-        settings=origin.required_value("settings", dict),
-        seed=None if origin.value.get("seed") is None else origin.count("seed", 2**64),
-        version=origin.line("version"),
-        remarks=(*origin.sentences("remarks"), *([CUT_OUT] if is_part else [])),
+        maps=tuple(_maps(call, heads, arrays, what, labels) for call, heads in heads_of_call.items()),
+        model=source.line("model"),
+        untrained=source.required_value("untrained", bool),
+        settings=source.required_value("settings", dict),
+        seed=None if source.value.get("seed") is None else source.count("seed", 2**64),
+        version=source.line("version"),
+        remarks=(*source.sentences("remarks"), *([CUT_OUT] if is_part else [])),
     )
 
 
 def _maps(
     call: Call, heads: list[Entry], arrays: dict[str, NDArray[Any]], what: str, labels: Labels | None
 ) -> DenseMaps:
+    """Returns the maps of the heads of one attention call."""
     layer, module, kind, item = call
     scores, weights, visible = (_stacked(heads, arrays, name, what) for name in QUANTITIES)
     query_labels, key_labels = (_labels(heads[0].entry(axis), labels) for axis in ("queries", "keys"))
@@ -75,13 +76,15 @@ def _maps(
 
 
 def _stacked(heads: list[Entry], arrays: dict[str, NDArray[Any]], quantity: str, what: str) -> NDArray[Any]:
-    """Returns a quantity of all heads of a call, ``(heads, queries, keys)``."""
+    """Returns a quantity of all heads of a call, ``(heads, queries, keys)``; refuses missing arrays."""
     names = [f"{head.line('name')}.{quantity}" for head in heads]
-    missing = next((name for name in names if name not in arrays or arrays[name].ndim != 2), None)
-    if missing is not None or len({arrays[name].shape for name in names}) > 1:
-        raise AttnvizError(f"{what!r}: {missing or names[0]} is missing or of another shape; write the numbers again")
+    faulty_name = next((name for name in names if name not in arrays or arrays[name].ndim != 2), None)
+    if faulty_name is not None or len({arrays[name].shape for name in names}) > 1:
+        fault = f"{faulty_name or names[0]} is missing or of another shape"
+        raise AttnvizError(f"{what!r}: {fault}; write the numbers again with attnviz show")
     return np.stack([arrays[name] for name in names])
 
 
 def _labels(axis: Entry, labels: Labels | None) -> Labels:
+    """Returns the given labels, or the labels of the file if there are none."""
     return axis.lines("tokens") if labels is None else labels

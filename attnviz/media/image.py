@@ -12,23 +12,23 @@ from attnviz.base.errors import AttnvizError
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
 
-MAX_SIDE = 1024  # pixels of the longer side that are kept
+MAX_SIDE = 1024  # pixels of the longer side of a reduced image
 MAX_PIXELS = 100_000_000  # of an image that is opened
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Image:
-    """An image, kept in at most ``MAX_SIDE`` pixels a side.
+    """An image, reduced to at most ``MAX_SIDE`` pixels a side.
 
     Attributes:
-        pixels: ``(rows, columns, 3)``, red, green and blue of each pixel that is kept.
-        width: the width of the image as it was read; places count its pixels from the left.
-        height: its height; places count its pixels from the top.
+        pixels: ``(rows, columns, 3)``, red, green and blue of each pixel of the reduced image.
+        width: the width of the original image; places count its pixels from the left.
+        height: the height of the original image; places count its pixels from the top.
         title: its name in headings, such as the name of its file.
 
     Raises:
-        AttnvizError: if there are no pixels, too many, or not three colours of each.
+        AttnvizError: if there are no pixels or too many, or a pixel does not have three colours.
     """
 
     name: ClassVar = "image"  # its name in files and messages
@@ -45,17 +45,19 @@ class Image:
         if len(shape) != 3 or shape[2] != 3 or not 0 < min(shape[:2]) <= max(shape[:2]) <= MAX_SIDE:
             raise AttnvizError(f"an image needs (rows, columns, 3) pixels, at most {MAX_SIDE} a side, not {shape}")
         if not 0 < self.width * self.height <= MAX_PIXELS:
-            raise AttnvizError(f"an image of {self.width} x {self.height} pixels is empty, or too large")
+            size = f"{self.width} x {self.height} pixels"
+            raise AttnvizError(f"an image of {size} is empty or too large; give 1 to {MAX_PIXELS:,} pixels")
         self.pixels.setflags(write=False)
 
     def contains(self, places: IntArray) -> bool:
-        """True if all places, ``(tokens, 4)``, are within the image."""
+        """True if all places, ``(tokens, 4)``, are rectangles within the image."""
         left, top, right, bottom = places.T
-        across, down = (left >= 0) & (left <= right), (top >= 0) & (top <= bottom)
-        return bool((across & down & (right <= self.width) & (bottom <= self.height)).all())
+        fits_across = (left >= 0) & (left <= right) & (right <= self.width)
+        fits_down = (top >= 0) & (top <= bottom) & (bottom <= self.height)
+        return bool((fits_across & fits_down).all())
 
     def longer_of(self, other: object) -> "Image":
-        """Returns this image, which no other continues."""
+        """Returns this image: unlike a text, an image does not grow."""
         return self
 
     @property
@@ -65,20 +67,20 @@ class Image:
         return brightness
 
     def resized(self, rows: int, columns: int) -> ByteArray:
-        """Returns its brightness in another number of pixels, ``(rows, columns)``."""
+        """Returns the brightness of the image, resized to ``(rows, columns)`` pixels."""
         from PIL import Image as Pillow
 
         return np.asarray(Pillow.fromarray(self.grey).resize((columns, rows), Pillow.Resampling.BOX))
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Returns header values and arrays for a file."""
+        """Returns the values that a file stores in its header, and the arrays that it stores."""
         rows, columns, _ = self.pixels.shape
         sizes = {"width": self.width, "height": self.height, "rows": rows, "columns": columns}
         return {**sizes, "title": self.title}, {"pixels": self.pixels}
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry") -> Self:
-        """Returns the image of a file entry.
+        """Returns the image that a file entry stores.
 
         Raises:
             AttnvizError: if a value is missing or wrong.

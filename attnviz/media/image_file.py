@@ -1,4 +1,4 @@
-"""Opens image files of strangers: PNG, JPEG and WebP of bounded size, turned upright, without their metadata."""
+"""Opens untrusted image files (PNG, JPEG, WebP) of bounded size, turns them upright, and drops their metadata."""
 
 import warnings
 from pathlib import Path
@@ -14,13 +14,13 @@ from attnviz.media.image import MAX_PIXELS, MAX_SIDE, Image
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
-IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # no others: Pillow runs a program for EPS, and is rarely tested on most
+IMAGE_FORMATS = ("PNG", "JPEG", "WEBP")  # no others: Pillow runs a program for EPS, and most formats are rarely tested
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 MAX_TITLE_CHARACTERS = 200
 
 
 def open_image(path: Path) -> "PillowImage":
-    """Returns an image file in red, green and blue, turned as its EXIF orientation says, without any metadata.
+    """Opens an image file and returns it in RGB, turned upright by its EXIF orientation, without metadata.
 
     Raises:
         AttnvizError: if the file is missing, cut off, of another format, or has more than ``MAX_PIXELS`` pixels.
@@ -51,17 +51,18 @@ def open_image(path: Path) -> "PillowImage":
     return Pillow.fromarray(pixels)
 
 
-def image_of(opened: "PillowImage", title: str = "") -> Image:
-    """Returns an open image as a medium, reduced to at most ``MAX_SIDE`` pixels a side."""
-    kept = opened.convert("RGB")
-    kept.thumbnail((MAX_SIDE, MAX_SIDE))
-    shown = printable_line(title)[:MAX_TITLE_CHARACTERS]
-    return Image(np.array(kept, dtype=np.uint8), *opened.size, shown)
+def image_of(picture: "PillowImage", title: str = "") -> Image:
+    """Returns a Pillow image as a medium, reduced to at most ``MAX_SIDE`` pixels a side."""
+    reduced = picture.convert("RGB")
+    reduced.thumbnail((MAX_SIDE, MAX_SIDE))
+    printable_title = printable_line(title)[:MAX_TITLE_CHARACTERS]
+    return Image(np.array(reduced, dtype=np.uint8), *picture.size, printable_title)
 
 
 def _refuse_large(size: tuple[int, int], path: Path) -> None:
+    """Raises AttnvizError if the image has more than ``MAX_PIXELS`` pixels."""
     width, height = size
     if width * height > MAX_PIXELS:
         raise AttnvizError(
-            f"{str(path)!r} has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read; give a smaller image"
+            f"{str(path)!r} has {width} x {height} pixels, more than {MAX_PIXELS:,}; give a smaller image"
         )

@@ -1,4 +1,4 @@
-"""Lists all kinds of media in one type, on which renderers match, so that mypy reports a renderer that lacks one.
+"""Lists all media in one union type. Renderers match on it, so that mypy reports a renderer that lacks a medium.
 
 A medium is a class in a file of this room. It defines the order of its tokens (``order``), the number of integers in
 the place of a token (``place_size``), which places are inside it, and how a file stores it.
@@ -18,7 +18,7 @@ MEDIA: dict[str, type[Medium]] = {medium.name: medium for medium in (Text, Image
 
 
 def read_medium(stored: "StoredEntry") -> Medium:
-    """Returns the medium of a file entry.
+    """Returns the medium that a file entry stores.
 
     Raises:
         AttnvizError: if its kind is unknown, or a value is missing or wrong.

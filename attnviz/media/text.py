@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Text:
-    """A text.
+    """A text that a model reads.
 
     Attributes:
-        content: the text itself; empty if only the number of tokens is known.
+        content: the characters; empty if only the number of tokens is known.
     """
 
     name: ClassVar = "text"  # its name in files and messages
@@ -32,21 +32,21 @@ class Text:
         refuse_surrogates(self.content)
 
     def contains(self, places: IntArray) -> bool:
-        """True if all places, ``(tokens, 2)``, are within the text."""
+        """True if all places, ``(tokens, 2)``, are spans within the text."""
         starts, stops = places.T
         return bool(((starts >= 0) & (starts <= stops) & (stops <= len(self.content))).all())
 
     def longer_of(self, other: object) -> "Text":
-        """Returns the longer of this text and another that continues it."""
+        """Returns ``other`` if it is a text with more characters than this one, else this text."""
         return other if isinstance(other, Text) and len(other.content) > len(self.content) else self
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Returns header values and arrays for a file."""
+        """Returns the values that a file stores in its header, and the arrays that it stores."""
         return {"content": self.content}, {}
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry") -> Self:
-        """Returns the text of a file entry.
+        """Returns the text that a file entry stores.
 
         Raises:
             AttnvizError: if it is missing or not a string.

@@ -279,9 +279,9 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
         (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
         (".svg", {"size": "1x1"}, "choose 2 to 60 a side"),
         (".csv", {"table": "all"}, "unknown table 'all'"),
-        (".svg", {"by": 3}, "by needs text, and a value of type int was given"),
-        (".svg", {"by": ["words"]}, "by needs text, and a value of type list was given"),
-        (".svg", {"dpi": "100"}, "dpi needs a number, and a value of type str was given"),
+        (".svg", {"by": 3}, "by needs text, not a value of type int was given"),
+        (".svg", {"by": ["words"]}, "by needs text, not a value of type list was given"),
+        (".svg", {"dpi": "100"}, "dpi needs a number, not a value of type str was given"),
     ],
 )
 def test_what_the_command_line_refuses_the_library_refuses(

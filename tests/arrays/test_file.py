@@ -105,11 +105,15 @@ def test_arrays_become_a_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "written", "said"),
     [
-        ("a.npz", {"x": np.ones(3)}, "holds no attention under a known name: its arrays are x; call them weights"),
+        ("a.npz", {"x": np.ones(3)}, "holds no attention under a known name: its arrays are x; name them weights"),
         ("a.npz", {"x": np.array([object()])}, "numpy did not write it, or it holds Python objects"),
         ("a.npz", {"weights": np.eye(2), "tokens": np.ones(2)}, "give a list of strings"),
-        ("a.npz", {"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "scale": np.ones(2)}, "no single number"),
-        ("a.npz", {"weights": np.eye(2), "about": np.array("[]")}, "is no JSON object"),
+        (
+            "a.npz",
+            {"queries": np.ones((1, 2, 2)), "keys": np.ones((1, 2, 2)), "scale": np.ones(2)},
+            "not a single finite number",
+        ),
+        ("a.npz", {"weights": np.eye(2), "about": np.array("[]")}, "is not a JSON object"),
         ("a.npz", {"weights": np.eye(2), "about": np.array('{"heads": [{}]}')}, "numbers of a comparison"),
         ("a.npz", b"PK junk", "File is not a zip file"),
         ("a.npy", b"junk", "numpy did not write it"),
