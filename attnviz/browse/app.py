@@ -65,12 +65,10 @@ class Canvas(Widget):
     def current_screen(self) -> Screen:
         """The recording, the terminal and its colours."""
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
-        draws_pixels = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
-        return Screen(
-            self.session,
-            Size(self.size.width, self.size.height, self.character_size() if draws_pixels else None),
-            colors,
-        )
+        draws = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
+        wide, high = self.size.width, self.size.height
+        size = Size(wide, high, self.character_size() if draws else None, self.session.text_lines(wide))
+        return Screen(self.session, size, colors)
 
     def character_size(self) -> tuple[int, int] | None:
         """Returns the width and height of a character in pixels; ``None`` if unknown."""

@@ -4,7 +4,7 @@ Rollout follows Abnar and Zuidema 2020, "Quantifying Attention Flow in Transform
 layer's heads and models the residual connection as an identity matrix with a fixed share of every row.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -14,12 +14,28 @@ from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.base.errors import AttnvizError, choices, number_ranges, option
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
+from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, Window
 from attnviz.streaming.overview import bands
 
 REDUCTIONS = ("mean", "max", "rollout")
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB for a matrix in float64; three are in memory at once
+MAX_NAMED = 6  # heads in the name of a combination
+METHOD_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 Heads = list[tuple[CellMaps, int]]
+
+
+def combined_name(method: str, names: Sequence[str]) -> str:
+    """Returns the name of a combination: the method, and the heads or, if they are many, their number.
+
+    Args:
+        method: ``mean``, ``max`` or ``rollout``.
+        names: the names of the heads.
+    """
+    which = ", ".join(names) if len(names) <= MAX_NAMED else str(len(names))
+    return f"{METHOD_WORDS[method]} of " + (
+        f"{which} heads" if len(names) > MAX_NAMED else f"head{'s' * (len(names) > 1)} {which}"
+    )
 
 
 def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
@@ -47,7 +63,7 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
     maps = heads[0][0]
     return CombinedMaps(
         layer=heads[-1][0].layer,
-        module=f"{method} of {len(heads)} heads",
+        module=combined_name(method, [head_name(*each) for each in heads]),
         heads=(0,),
         query_tokens=maps.query_tokens,
         key_tokens=maps.key_tokens,
@@ -114,7 +130,7 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     window = _window_of(weights, visible, 1)
     return DenseMaps(
         layer=heads[-1][0].layer,
-        module=f"rollout of {len(heads)} heads",
+        module=combined_name("rollout", [head_name(*each) for each in heads]),
         heads=(0,),
         query_tokens=maps.query_tokens,
         key_tokens=maps.key_tokens,

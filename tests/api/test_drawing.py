@@ -151,7 +151,7 @@ def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
 def test_rollout_is_drawn_from_python_with_its_share_of_the_residual() -> None:
     recording = Recording(maps=tuple(random_maps(tokenize("a b c"), layer=layer) for layer in (0, 1)), model="a test")
     drawn = json.loads(attnviz.draw(recording, ".json", reduce="rollout", residual=0.25))
-    assert drawn["combined"] == "rollout of 6 heads"
+    assert drawn["combined"] == "rollout of heads 0.0, 0.1, 0.2, 1.0, 1.1, 1.2"
     assert drawn != json.loads(attnviz.draw(recording, ".json", reduce="rollout"))
     assert b"25% of each row" in attnviz.draw(recording, ".txt", reduce="rollout", residual=0.25)
 

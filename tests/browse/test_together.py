@@ -39,7 +39,12 @@ def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Reco
     assert np.allclose(head.panel.values, expected[: len(head.panel.values), : head.panel.values.shape[1]])
     assert np.allclose(head.row.shown(head.state.view), expected[0])
     assert head.scale.low == -head.scale.high
-    assert "change of weights" in drawn(screen, state)
+    shown = drawn(screen, state)
+    assert "change of weights" in shown
+    low, high = (
+        text for _, text in head.panel.quantity.ticks(head.scale)[:: len(head.panel.quantity.ticks(head.scale)) - 1]
+    )
+    assert f"shades: change of attention weight of {head.query} in 1.2 − 0.0, {low} to {high}" in shown
 
 
 @pytest.mark.parametrize(("key", "how"), [("m", "mean"), ("M", "max")])
@@ -55,7 +60,7 @@ def test_marked_heads_together_are_those_of_reduce(recording: Recording, key: st
 def test_rollout_without_marks_is_of_every_head_that_is_listed() -> None:
     screen = screen_of(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
     state = after(screen, "R")
-    assert screen.session.names[state.head] == "rollout of 0.4, 0.7, 1.4, 1.7"
+    assert screen.session.names[state.head] == "rollout of heads 0.4, 0.7, 1.4, 1.7"
     rows = [screen.session.row(state.head, state.view, query).weights.sum() for query in range(8)]
     assert np.allclose(rows, 1)
 
@@ -69,6 +74,7 @@ def test_heads_side_by_side_have_one_cursor_and_one_scale(recording: Recording) 
     assert len({panel.scale for panel in head.panels}) == 1
     shown = drawn(screen, press(screen, state, "down"))
     assert "heads 0.0, 0.1, 0.2" in shown
+    assert "strongest keys of head 0.0" in shown, "the list is of one head alone"
     for number in range(3):
         assert f"{dense_maps(0).weights[number, 1, 0]:.1%}" in shown
 

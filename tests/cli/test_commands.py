@@ -93,7 +93,7 @@ def test_an_existing_file_is_kept_unless_forced(attnviz: Streams, in_folder: Pat
 
 def test_compare_draws_both_and_the_change_and_a_table(attnviz: Streams) -> None:
     out = attnviz.run("compare", "--causal", "--heads", "2")
-    assert re.search(r"0\.2 without --causal +0\.2 with --causal +0\.2 change", out)
+    assert re.search(r"0\.2 without --causal +0\.2 with --causal +0\.2 with − without", out)
     assert "after (B) --causal" in out
     assert re.search(r"^ *0\.2( +\d\.\d{4}){6}$", out, re.MULTILINE)
 

@@ -6,7 +6,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.metrics.combine import CombinedMaps, reduce_heads
+from attnviz.metrics.combine import CombinedMaps, combined_name, reduce_heads
 from attnviz.text.tokens import tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
 from tests.maps.peak_memory import peak_memory
@@ -168,3 +168,9 @@ def test_rollout_refuses_more_tokens_than_matrices_of_them_fit(monkeypatch: pyte
 
 def test_the_mean_over_8_000_tokens_takes_less_memory_than_one_whole_map() -> None:
     assert peak_memory("mean") < 200  # one array of a head's weights has 244 MB
+
+
+def test_combination_is_named_by_its_heads_until_they_are_many() -> None:
+    assert combined_name("mean", ["0.2", "1.8"]) == "mean of heads 0.2, 1.8"
+    assert combined_name("max", ["0.2"]) == "maximum of head 0.2"
+    assert combined_name("rollout", [f"0.{head}" for head in range(72)]) == "rollout of 72 heads"

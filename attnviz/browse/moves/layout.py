@@ -381,8 +381,9 @@ def help_pages(size: Size, keys: int) -> int:
 
 
 def text_lines(size: Size) -> int:
-    """Returns the height in lines of the shaded text under the map."""
-    return 3 if size.height < 30 else 5
+    """Returns the lines of the shaded text under the map, with the line that says what shades it."""
+    most = 3 if size.height < 30 else 5
+    return most if size.text is None else min(most, size.text) + 1
 
 
 def map_lines(size: Size) -> int:

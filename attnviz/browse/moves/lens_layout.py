@@ -11,6 +11,7 @@ PATTERN_WIDTHS = ((100, 24), (66, 15), (0, 0))  # least columns of the screen, a
 NUMBER_WIDTH = 20  # columns of the strongest token and its number
 MAX_CELL_WIDTH = 4  # columns of a cell
 MIN_STRIP_WIDTH = 8  # columns
+MIN_HEADS_SHARE = 2  # all layers have their means if these leave the heads every second line or more
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,9 @@ def lens_pane_of(layers: list[list[int]], names: list[str], count: int, state: S
     axis = _axis(count, state.column, columns.strip)
     cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
     body = size.height - FIXED_LINES - text_lines(size)
-    shown_layers = _layers_around(state.head, layers, (body - 1) // 3)
-    return LensPane(
-        columns, axis, cell, shown_layers, max(1, body - 1 - (len(shown_layers) + 1 if shown_layers else 0))
-    )
+    most = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
+    means = _layers_around(state.head, layers, most)
+    return LensPane(columns, axis, cell, means, max(1, body - 1 - (len(means) + 1 if means else 0)))
 
 
 def lens_heads(session: Session, state: State) -> list[int]:

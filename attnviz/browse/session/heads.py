@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
+from rich.cells import cell_len
+
 from attnviz.browse.session.blocks import InspectedHead
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.state import MapShape, View
@@ -16,9 +18,9 @@ from attnviz.text.units import Units
 
 MAX_JOINED_CELLS = 4_000_000  # larger maps show single tokens only: joining reads every cell
 MAX_KEPT_UNITS = 1_024  # axes in the cache
-MAX_NAMED_HEADS = 6  # of a combination whose name lists its heads; a larger one has their number
 Combination = Literal["difference", "mean", "max", "rollout"]
-COMBINATION_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
+MAX_LINES = 5  # of text under a map
+MEAN_GAP = 4  # columns that stay free at the end of a line
 
 
 class InspectedHeads:
@@ -55,6 +57,7 @@ class InspectedHeads:
         self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
         self._same_tokens: dict[CellMaps, list[int]] = {}
         self._combined: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._text_lines: dict[int, int] = {}
         self._units, self._by = LruCache[Units](MAX_KEPT_UNITS), by
 
     def view_of(self, head: int, view: View) -> View:
@@ -119,6 +122,17 @@ class InspectedHeads:
         rows, columns = self.units(head, view)
         return MapShape(len(rows), len(columns), rows.widest, columns.widest)
 
+    def text_lines(self, columns: int) -> int:
+        """Returns the lines of so many columns that the longest text of a recorded head needs, at most `MAX_LINES`."""
+        if columns not in self._text_lines:
+            axes = {
+                id(each): each
+                for maps, _ in self.heads[: self.recorded]
+                for each in (maps.query_tokens, maps.key_tokens)
+            }
+            self._text_lines[columns] = max(_lines_of(each, columns) for each in axes.values())
+        return self._text_lines[columns]
+
     def partner(self, maps: CellMaps) -> CellMaps | None:
         """Returns the attention call from which ``maps`` is subtracted; ``None`` if it is compared with none."""
         return self._partners.get(maps)
@@ -135,8 +149,9 @@ class InspectedHeads:
         names = [self.names[head] for head in heads]
         if how == "difference":
             return f"{names[1]} − {names[0]}"
-        listed = ", ".join(names) if len(names) <= MAX_NAMED_HEADS else f"{len(names)} heads"
-        return f"{COMBINATION_WORDS[how]} of {listed}"
+        from attnviz.metrics.combine import combined_name
+
+        return combined_name(how, names)
 
     def _difference_maps(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
         before, after = (self._reduced_maps([pair], "mean") for pair in pairs)
@@ -152,6 +167,13 @@ class InspectedHeads:
         return self._units.get(
             (tokens, words, special), lambda: Units.of(tokens, self._by if words else "tokens", special)
         )
+
+
+def _lines_of(tokens: Tokens, columns: int) -> int:
+    """Returns the lines that tokens need, each with a space after it, if every line leaves half a token free."""
+    free = max(1, columns - 2 - MEAN_GAP)
+    labels = tokens.labels[: MAX_LINES * columns]
+    return min(MAX_LINES, -(-sum(1 + cell_len(label) for label in labels) // free))
 
 
 def _tokens_key(maps: CellMaps) -> tuple[object, ...]:

@@ -20,11 +20,13 @@ class Size:
         width: columns.
         height: lines.
         character: width and height of a character in pixels; ``None`` if the terminal draws no pixels.
+        text: the lines that the longest text needs; ``None`` for as many as the screen gives a text.
     """
 
     width: int
     height: int
     character: tuple[int, int] | None = None
+    text: int | None = None
 
     @property
     def large_enough(self) -> bool:

@@ -7,7 +7,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import MapPane, map_pane, side_width
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
-from attnviz.browse.view.text_pane import ShadedTokens
+from attnviz.browse.view.text_pane import ShadedTokens, shades
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Panel
 from attnviz.text.units import Units
@@ -75,8 +75,21 @@ class OpenHead:
 
     @property
     def text(self) -> ShadedTokens:
-        """The keys, shaded by the numbers of the cursor's query."""
-        return ShadedTokens(self.keys, self.row.shown(self.state.view), self.row.visible, self.scale, self.state.key)
+        """The keys, shaded by the cursor's row."""
+        row, quantity = self.row.shown(self.state.view), self.panel.quantity
+        caption = shades(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
+        return ShadedTokens(self.keys, row, self.row.visible, self.scale, self.state.key, caption)
+
+    @property
+    def query(self) -> str:
+        """The cursor's query in quotes, with its number."""
+        return f"“{self.queries.labels[self.state.query]}” ({self.queries.starts[self.state.query]})"
+
+    @property
+    def name(self) -> str:
+        """The name of the open head, or of the combination of heads."""
+        session, state = self.screen.session, self.state
+        return f"{'' if state.head >= session.recorded else 'head '}{session.names[state.head]}"
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:

@@ -14,7 +14,7 @@ from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, FixedBox, StyledText
 from attnviz.browse.view.legends import quantity_text
-from attnviz.browse.view.text_pane import ShadedTokens, text_pane, token_at, unique_label
+from attnviz.browse.view.text_pane import ShadedTokens, shades, text_pane, token_at, unique_label
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
@@ -82,7 +82,12 @@ class LaidOutLens:
         if row is None:
             nothing = np.zeros(len(units), dtype=np.float32)
             row = TokenRow(nothing, nothing > 0)
-        return ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token)
+        caption = shades(
+            f"{lens_title(self.state, self)} in head {self.screen.session.names[self.state.head]}",
+            self.quantity,
+            self.scale,
+        )
+        return ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token, caption)
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
@@ -113,7 +118,7 @@ def lens_body(screen: Screen, state: State) -> Body:
     heads = BoxColumn(tuple(_head_line(lens, head) for head in lens.shown_heads))
     lines: list[Box] = [_header(lens), FixedBox(heads, height=lens.pane.lines)]
     if lens.pane.layers:
-        lines.append(StyledText("─" * size.width, style="dim"))
+        lines.append(StyledText(_means_shown(lens), style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
     title, status = lens_title(state, lens), lens_status(lens)
     text = text_pane(lens.text, size.width, text_lines(size))
@@ -198,6 +203,14 @@ def _head_line(lens: LaidOutLens, head: int) -> Box:
         (StyledText(pattern, columns.pattern - 1, style), StyledText(" ", style=style)) if columns.pattern else ()
     )
     return BoxRow((name, *pattern_boxes, *_row_boxes(lens, lens.row(head), chosen)))
+
+
+def _means_shown(lens: LaidOutLens) -> str:
+    """Returns the line above the means of layers, which says how many layers there are if not all are shown."""
+    every = len(lens.screen.session.ranking.by_layer(sorted(lens.heads)))
+    shown = len(lens.pane.layers)
+    words = f"── means of {shown} of {every} layers " if shown < every else ""
+    return words + "─" * (lens.screen.size.width - len(words))
 
 
 def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:

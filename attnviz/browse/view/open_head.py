@@ -49,8 +49,7 @@ def _title(head: OpenHead) -> str:
     if state.heads_beside:
         return "heads " + ", ".join(session.names[number] for number in head.heads)
     pattern = session.ranking.pattern(state.head)
-    combined = state.head >= session.recorded
-    return f"{'' if combined else 'head '}{session.names[state.head]}{f': {pattern}' if pattern else ''}"
+    return f"{head.name}{f': {pattern}' if pattern else ''}"
 
 
 def _status(head: OpenHead) -> Box:

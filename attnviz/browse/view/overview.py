@@ -35,7 +35,15 @@ def _title(session: Session, state: State) -> str:
     listed = len(session.ranking.order(state.view))
     total = "" if listed == session.recorded else f" of {session.recorded}"
     marked = f", {len(state.marked)} marked" if state.marked else ""
-    return f"{listed}{total} head{'s' if session.recorded > 1 else ''}{marked}"
+    return f"{listed}{total} head{'s' if session.recorded > 1 else ''}{marked}{_signs(session)}"
+
+
+def _signs(session: Session) -> str:
+    """Returns the meaning of the signs before heads, "" if no file of effects is open."""
+    if not session.added:
+        return ""
+    measure = session.added[0].measures[0]
+    return f", + −: {measure.meaning}, up to {_largest_effect(session):.2g}"
 
 
 def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
@@ -82,13 +90,18 @@ def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
     """Composes a cell whose colour and sign show the head's effect; none if heads have no effects."""
     if not session.added or head >= session.recorded:
         return ()
-    numbers = session.ranking.frame.column(session.added[0].names[0])
-    largest = max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
+    numbers, largest = session.ranking.frame.column(session.added[0].names[0]), _largest_effect(session)
     value, measured = numbers[head], not np.isnan(numbers[head])
     mark = "  " if not measured else "+ " if value > 0 else "- "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[measured]]))
     scale = ColorScale(-largest, largest, colormap=DIVERGING)
     return (Cells(block, scale, cell=2, texts=((mark,),)),)
+
+
+def _largest_effect(session: Session) -> float:
+    """Returns the largest effect of a head of either sign, which has the darkest colour."""
+    numbers = session.ranking.frame.column(session.added[0].names[0])
+    return max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
 
 
 def _sort_number(session: Session, state: State, head: int) -> str:

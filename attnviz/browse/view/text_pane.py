@@ -8,10 +8,11 @@ from typing import assert_never
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import BoolArray, FloatArray
-from attnviz.browse.view.boxes import Paragraph, Piece
+from attnviz.browse.view.boxes import BoxColumn, Paragraph, Piece, StyledText
 from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
 
 
@@ -25,6 +26,7 @@ class ShadedTokens:
         visible: False for masked units, ``(units,)``.
         scale: the colour scale.
         cursor: the unit under the cursor.
+        caption: what the shades show, and their limits.
     """
 
     units: Units
@@ -32,20 +34,34 @@ class ShadedTokens:
     visible: BoolArray
     scale: ColorScale
     cursor: int
+    caption: str
 
 
-def text_pane(tokens: ShadedTokens, width: int, max_lines: int) -> Paragraph:
-    """Composes tokens as a paragraph of shaded text.
+def shades(what: str, quantity: Quantity, scale: ColorScale) -> str:
+    """Returns the caption of a shaded text: what the shades show, and their limits.
+
+    Args:
+        what: the row that shades the text.
+        quantity: the quantity of its values.
+        scale: the colour scale.
+    """
+    (_, low), *_, (_, high) = quantity.ticks(scale)
+    return f" shades: {what}, {low} to {high}"
+
+
+def text_pane(tokens: ShadedTokens, width: int, max_lines: int) -> BoxColumn:
+    """Composes the line that says what shades the text, and the tokens as a paragraph.
 
     Args:
         tokens: the tokens.
         width: columns of the pane.
         max_lines: the most lines.
     """
+    caption = StyledText(tokens.caption, width, "dim")
     match tokens.units.tokens.canvas:
         case Text() | Image():  # an image by the labels of its patches
-            lines = tuple(map(tuple, wrapped_tokens(tokens, width, max_lines)))
-            return Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)
+            lines = tuple(map(tuple, wrapped_tokens(tokens, width, max_lines - 1)))
+            return BoxColumn((caption, Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)))
         case unknown:
             assert_never(unknown)
 
@@ -60,9 +76,9 @@ def token_at(tokens: ShadedTokens, width: int, max_lines: int, x: int, y: int) -
         x: the column of the pane.
         y: the line of the pane.
     """
-    lines = wrapped_tokens(tokens, width, max_lines)
-    token_at_column = [token for token, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
-    return token_at_column[x] if x < len(token_at_column) else None
+    lines = [[], *wrapped_tokens(tokens, width, max_lines - 1)]
+    places = [place for place, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
+    return places[x] if x < len(places) else None
 
 
 def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:

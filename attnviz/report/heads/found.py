@@ -14,7 +14,7 @@ from attnviz.report.picture.scales import share_scales
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
 FoundReport = HeadList | Heatmaps | HeadAtlas
 OF_PICTURE = ("Rows are layers, columns are heads.",)
-OF_CHANGES = ("Rows are layers, columns are heads, colours are after minus before.",)
+OF_CHANGES = ("Rows are layers, columns are heads; colours are after minus before: red is more, blue is less.",)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -219,7 +219,7 @@ def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[s
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     difference = Panel(
-        title=f"{a.name} change",
+        title=f"{a.name} {' − '.join(side.split(' ')[0] for side in sides[::-1])}",
         values=panel_b.values - panel_a.values,
         visible=panel_a.visible | panel_b.visible,
         rows=panel_a.rows,

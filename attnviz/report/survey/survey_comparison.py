@@ -96,7 +96,7 @@ def _caption(changes: HeadChanges) -> str:
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:
-    """Returns a panel for each of the metrics that change most clearly."""
+    """Returns a panel for each of the metrics that change most clearly; its title has the limits of its colours."""
     by_name: dict[str, list[NumberChange]] = {}
     for each in changes.changes:
         by_name.setdefault(each.measure.name, []).append(each)
@@ -104,7 +104,7 @@ def _panels(changes: HeadChanges) -> list[Panel]:
         layers_by_heads(
             [each.row for each in of_name],
             [each.difference for each in of_name],
-            name,
+            f"{name}, up to ±{max(abs(each.difference) for each in of_name):.2g}",
             EFFECT.named(f"change of {name}"),
         )
         for name, of_name in list(by_name.items())[:MAX_PANELS]

@@ -168,3 +168,12 @@ def test_cross_attention_has_a_lens_of_its_own_heads(recording: Recording) -> No
     other = Recording(maps=(previous_maps(0), *recording.maps[1:]), model="a test")
     screen = screen_of(other)
     assert lens_heads(screen.session, lens_of(screen)) == [0, 1]
+
+
+@pytest.mark.parametrize(("layers", "said"), [(6, "──────"), (9, "── means of 5 of 9 layers ─")])
+def test_means_of_all_layers_are_shown_or_counted(layers: int, said: str) -> None:
+    screen = screen_of(wide_recording(layers, 3, 9))
+    shown = text(draw_screen(screen, lens_of(screen)))
+    assert shown.count("layer ") == (6 if layers == 6 else 5)
+    assert said in shown
+    assert f"shades: what “t2” (2) attends to in head {0}.{0}, 0% to " in shown

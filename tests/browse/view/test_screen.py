@@ -39,8 +39,8 @@ HEAD = """\
      4 ......@@..                | strongest keys
      5 ........@@..              | 100.0% @@@@@@ 1
      6 ..........@@..            | 0% ..--++##@@ 100%
+ shades: attention weight of "2" (2) in head 0.4, 0% to 100%
  0 1 2 3 4 5 6 7
-
 
  queries 0-6 of 8, keys 0-7 of 8
  + zoom  / find  a in all heads  Esc back  ? keys  q quit"""

@@ -193,7 +193,11 @@ def test_a_fixed_size_is_kept_and_its_content_is_in_the_middle() -> None:
 
 def test_triples_stay_whole_and_stand_side_by_side_where_that_makes_them_larger() -> None:
     report = compared(4, size="13.333x7.5")
-    assert [panel.title for panel in report.panels[:3]] == ["3.0 without --causal", "3.0 with --causal", "3.0 change"]
+    assert [panel.title for panel in report.panels[:3]] == [
+        "3.0 without --causal",
+        "3.0 with --causal",
+        "3.0 with − without",
+    ]
     boxes = [axes.get_window_extent() for axes in figure(report).axes[:12]]
     rows = sorted({round(box.y0) for box in boxes}, reverse=True)
     assert [rows.index(round(box.y0)) for box in boxes] == [0] * 6 + [1] * 6

@@ -152,7 +152,7 @@ def test_comparison_keeps_a_b_and_their_difference_on_one_slide(
     report = comparison_report(recording, causal_recording, "--causal", options)
     [_, *heads, last] = slides(draw(report, ".pptx"))
     assert [slide.shapes.title.text for slide in heads] == [
-        f"Head 0.{head}: without --causal, with --causal, change" for head in (0, 1)
+        f"Head 0.{head}: without --causal, with --causal, with − without" for head in (0, 1)
     ]
     [table] = [shape.table for shape in last.shapes if shape.has_table]
     assert report.summary is not None

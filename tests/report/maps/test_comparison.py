@@ -116,7 +116,11 @@ def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Re
     options = ReportOptions(selection=Selection.parse(heads="1.2"))
     report = drawn(comparison_report(recording, other, "--causal", options))
     a, b, difference = report.panels
-    assert [panel.title for panel in report.panels] == ["1.2 without --causal", "1.2 with --causal", "1.2 change"]
+    assert [panel.title for panel in report.panels] == [
+        "1.2 without --causal",
+        "1.2 with --causal",
+        "1.2 with − without",
+    ]
     assert np.array_equal(a.values, dense(recording, 1).weights[2])
     assert np.array_equal(b.values, dense(other, 1).weights[2])
     assert np.array_equal(difference.values, b.values - a.values)
