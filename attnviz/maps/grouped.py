@@ -13,7 +13,7 @@ from attnviz.maps.group_sums import GroupSums, sums_of
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MARKS, NAMES, PASSAGES, TOKENS, TURNS, named_groups, singular
+from attnviz.text.named_groups import NAMES, PASSAGES, REMAINDER_LABELS, TOKENS, TURNS, named_groups, singular
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import WORDS, Tokens
 from attnviz.text.units import Units
@@ -101,7 +101,7 @@ def join(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = F
         columns: the groups of its keys.
         renormalize: if true, each row is divided by its sum.
     """
-    if rows.single and columns.single and not renormalize:
+    if rows.has_only_single_tokens and columns.has_only_single_tokens and not renormalize:
         return window
     joined = _mean_of_queries(sums_of(window.weights, window.visible, rows, columns), rows, renormalize)
     scores = window.scores[:, rows.starts - rows.token_span.start][:, :, columns.starts - columns.token_span.start]
@@ -185,7 +185,7 @@ def _marks_remark(tokens: Tokens, grouping: Grouping, rest: str) -> Iterable[str
     marks = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
     if marks:
         first = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in marks[:MAX_NAMED_MARKS]))
-        drawn = f"hidden: {rest}" if grouping.no_special else f"drawn as “{MARKS[grouping.units]}”."
+        drawn = f"hidden: {rest}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
         where = " of the chat template" if grouping.units == TURNS else ""
         counted = f"{len(marks)} token{'s' * (len(marks) > 1)}{where}"
         yield f"Outside every {singular(grouping.units)}: {counted} ({first}{' …' * (len(marks) > 1)}), {drawn}"
@@ -203,9 +203,9 @@ def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
         named = grouping.units.capitalize() if known else f"Parts that begin at {grouping.units!r}"
         yield f"{named}: weights are summed over the tokens of a {one} as keys and averaged over them as queries."
     rest = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
-    if grouping.units in MARKS:
+    if grouping.units in REMAINDER_LABELS:
         yield from _marks_remark(maps[0].key_tokens, grouping, rest)
-    if grouping.units in MARKS and grouping.no_special:
+    if grouping.units in REMAINDER_LABELS and grouping.no_special:
         return
     hidden = dict.fromkeys(
         label

@@ -16,7 +16,7 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MARKS, named_groups
+from attnviz.text.named_groups import REMAINDER_LABELS, named_groups
 from attnviz.text.units import Units
 
 MAX_BAND_CELLS = 2**20  # weights of a head that are read at once
@@ -175,7 +175,7 @@ def _columns_of(shares: tuple[UnitShares, ...]) -> tuple[str, ...]:
 
 def _last_unit(rows: Units, by: str) -> int | None:
     """Returns the number of the unit that ends last and is neither marks nor a special token; ``None`` for none."""
-    tokens, marks = rows.tokens, MARKS.get(by)
+    tokens, marks = rows.tokens, REMAINDER_LABELS.get(by)
     units = [
         unit
         for unit, start in enumerate(rows.starts.tolist())
@@ -188,8 +188,8 @@ def _sink_of(keys: Units, by: str) -> BoolArray:
     """Returns, per token, whether it belongs to the sink: the first token, a special one, or one of no turn."""
     sink = keys.tokens.special.copy()
     sink[keys.tokens.unpadded.start] = True
-    if by in MARKS and MARKS[by] in keys.labels:
-        sink |= keys.numbers == keys.labels.index(MARKS[by])
+    if by in REMAINDER_LABELS and REMAINDER_LABELS[by] in keys.labels:
+        sink |= keys.numbers == keys.labels.index(REMAINDER_LABELS[by])
     return sink
 
 

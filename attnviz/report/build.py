@@ -8,7 +8,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.report import ExactNumbers, Report
-from attnviz.text.named_groups import MARKS
+from attnviz.text.named_groups import REMAINDER_LABELS
 from attnviz.text.selection import Grouping
 
 ALL = (None, None)  # queries or keys
@@ -56,7 +56,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
 def _answer_line(recording: Recording, options: ReportOptions) -> str:
     """Returns a sentence on the turn or passage that the last one looked at most; "" for any other units."""
-    if options.grouping.units not in MARKS or options.of == CONTRIBUTIONS:
+    if options.grouping.units not in REMAINDER_LABELS or options.of == CONTRIBUTIONS:
         return ""
     from attnviz.metrics.unit_shares import unit_frame
     from attnviz.report.words.looked_at import looked_at_most

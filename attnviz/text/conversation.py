@@ -1,4 +1,4 @@
-"""Reads conversations: messages as OpenAI-compatible servers take them, with the turns that their texts belong to."""
+"""Reads conversations, in the messages of OpenAI-compatible servers, and finds the turn of each text."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from attnviz.base.printable import printable
 from attnviz.base.reading import parse_json, read_json, read_start
 from attnviz.media.text import refuse_surrogates
 
-KINDS = {  # the kind of turn that the content of each role is
+TURN_KINDS = {  # the kind of turn of the content of a message, by its role
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -19,12 +19,12 @@ KINDS = {  # the kind of turn that the content of each role is
     "tool": "tool result",
 }
 THINKING, TOOL_CALL, TOOLS, ANSWER = "thinking", "tool call", "tools", "answer"
-THOUGHT = re.compile(r"(<think>)(.*?)(</think>)", re.DOTALL)
+THOUGHT_IN_TEXT = re.compile(r"(<think>)(.*?)(</think>)", re.DOTALL)
 THINKING_FIELDS = ("reasoning_content", "reasoning", "thinking")
-TOOL_TEXTS = ("name", "description")  # the values of a tool's definition that are texts
+TOOL_TEXT_FIELDS = ("name", "description")  # of a tool's definition: values that a template writes as text
 MAX_MESSAGES = 10_000
 MAX_ROLE_CHARACTERS = 40
-ROLE = re.compile(rb'"role"\s*:')  # in the first bytes of a file of messages
+ROLE = re.compile(rb'"role"\s*:')  # in the first bytes of a file, tells that it has messages
 MAX_SEARCHED_BYTES = 2**16
 
 Change = Callable[[str, str], str]  # returns the new text, given the label of its turn and the text
@@ -36,10 +36,11 @@ class Conversation:
 
     Attributes:
         messages: the messages as JSON objects: ``role`` with ``content``, ``reasoning_content`` or ``tool_calls``.
-        tools: the definitions as JSON objects; empty for none.
+        tools: the definitions of tools as JSON objects; empty if there are none.
 
     Raises:
-        AttnvizError: if there are no messages, or one has an unknown role, no text, or something else than text.
+        AttnvizError: if there are no messages or too many, or if one has an unknown role, no text, or content that is
+            not text.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -50,18 +51,18 @@ class Conversation:
             raise AttnvizError('the chat has no messages; give {"messages": [{"role": "user", "content": "…"}]}')
         if len(self.messages) > MAX_MESSAGES:
             raise AttnvizError(f"the chat has {len(self.messages)} messages; give at most {MAX_MESSAGES}")
-        checked = (_checked(message, number) for number, message in enumerate(self.messages, 1))
+        checked = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
         object.__setattr__(self, "messages", tuple(checked))
         self.changed(_refuse_surrogates)
 
     @classmethod
-    def of_question(cls, text: str) -> Self:
-        """Returns a chat that consists of one message of the user.
+    def from_question(cls, text: str) -> Self:
+        """Returns a conversation of one message, in which the user asks ``text``.
 
         Raises:
             AttnvizError: if the text is itself a list of messages in JSON.
         """
-        if _is_dialogue(text):
+        if _is_chat_json(text):
             raise AttnvizError(
                 "the text is a list of messages in JSON; write it to a file, and give its name: chat.json"
             )
@@ -69,32 +70,34 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        """The last message of the user, else the last message with a text."""
+        """The text of the user's last message; if the user wrote none, the last text of any message, or ""."""
         texts = [(message["role"], message["content"]) for message in self.messages if message.get("content")]
-        asked = [text for role, text in texts if role == "user"]
-        return str((asked or [text for _, text in texts] or [""])[-1])
+        questions = [text for role, text in texts if role == "user"]
+        return str((questions or [text for _, text in texts] or [""])[-1])
 
     @property
     def is_answered(self) -> bool:
-        """True if the last message is the model's."""
+        """True if the last message is one of the model."""
         return bool(self.messages[-1]["role"] == "assistant")
 
     @property
     def answer(self) -> str:
-        """The label of the turn that the model would write next."""
+        """The label of the turn that a model writes after these messages, such as ``3 answer``."""
         return f"{len(self.messages) + 1} {ANSWER}"
 
     def changed(self, change: Change) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Returns messages and tools with each text of a turn replaced by ``change(label, text)``.
+        """Returns the messages, and the tools, with each text of a turn replaced by ``change(label, text)``.
 
-        A label is the message's number, from 1, and the kind of its turn: ``2 user``, ``3 thinking``. Texts are changed
-        in the order of the messages; those of tools come first.
+        A label is the number of the message, from 1, and the kind of the turn: ``2 user``, ``3 thinking``; texts of
+        tools have the label ``tools``. ``change`` is called in the order of the texts, first those of tools.
         """
         tools = [_changed_tool(tool, change) for tool in self.tools]
-        return [_changed(dict(one), number, change) for number, one in enumerate(self.messages, 1)], tools
+        return [
+            _changed_message(dict(message), number, change) for number, message in enumerate(self.messages, 1)
+        ], tools
 
     def turns(self) -> dict[str, str]:
-        """Returns the text of each turn that has one, by its label, in the order of the messages."""
+        """Returns a dictionary from the label of each turn to its text, without turns that are empty."""
         texts: dict[str, list[str]] = {}
 
         def collect(label: str, text: str) -> str:
@@ -103,11 +106,11 @@ class Conversation:
             return text
 
         self.changed(collect)
-        return {label: " ".join(each) for label, each in texts.items()}
+        return {label: " ".join(parts) for label, parts in texts.items()}
 
 
-def _is_dialogue(text: str) -> bool:
-    """True if a text is JSON as programs pass a chat on: messages with a role each, or an object of these."""
+def _is_chat_json(text: str) -> bool:
+    """True if a text is a chat in JSON: a list of messages, one message, or an object with ``messages``."""
     if not text.lstrip().startswith(("[", "{")):
         return False
     try:
@@ -115,53 +118,61 @@ def _is_dialogue(text: str) -> bool:
     except AttnvizError:
         return False
     messages = value.get("messages", [value]) if isinstance(value, dict) else value
-    return isinstance(messages, list) and any(isinstance(each, dict) and "role" in each for each in messages)
+    return isinstance(messages, list) and any(isinstance(message, dict) and "role" in message for message in messages)
 
 
 def is_conversation(path: Path) -> bool:
-    """True if a file is JSON with messages, as far as its first bytes say."""
+    """True if a file looks like JSON with messages; only its first ``MAX_SEARCHED_BYTES`` are read."""
     start = read_start(path, MAX_SEARCHED_BYTES)
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and ROLE.search(start) is not None
 
 
 def read_conversation(path: Path) -> Conversation:
-    """Returns the conversation of a JSON file: a list of messages, or an object with ``messages`` and ``tools``.
+    """Reads a conversation from a JSON file: a list of messages, or an object with ``messages`` and ``tools``.
 
     Raises:
-        AttnvizError: if the file cannot be read, or holds no messages of text.
+        AttnvizError: if the file cannot be read, or is not a conversation.
     """
     value = read_json(path)
-    found = value if isinstance(value, dict) else {"messages": value}
-    messages, tools = found.get("messages"), found.get("tools") or []
-    for name, each in (("messages", messages), ("tools", tools)):
-        if not isinstance(each, list) or not all(isinstance(one, dict) for one in each):
+    chat = value if isinstance(value, dict) else {"messages": value}
+    messages, tools = chat.get("messages"), chat.get("tools") or []
+    for name, entries in (("messages", messages), ("tools", tools)):
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise AttnvizError(f'{str(path)!r} has no list of {name}; write {{"{name}": [{{…}}, …]}}')
     assert isinstance(messages, list)
     return Conversation(tuple(messages), tuple(tools))
 
 
-def _checked(message: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Returns a message whose content is one string, and whose calls of tools have their arguments as objects."""
+def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Returns a message with its content as one string, and with the arguments of tool calls as objects.
+
+    Raises:
+        AttnvizError: if the role is unknown, a part is not text, or the message is empty.
+    """
     role = message.get("role")
-    if role not in KINDS:
+    if role not in TURN_KINDS:
         shown = printable(str(role))[:MAX_ROLE_CHARACTERS]
-        raise AttnvizError(f"message {number} has the unknown role {shown!r}; {choices(shown, tuple(KINDS))}")
+        raise AttnvizError(f"message {number} has the unknown role {shown!r}; {choices(shown, tuple(TURN_KINDS))}")
     checked = dict(message)
-    checked["content"] = _content(message.get("content"), number)
+    checked["content"] = _joined_content(message.get("content"), number)
     if "tool_calls" in message and message["tool_calls"] is None:
         del checked["tool_calls"]
     elif "tool_calls" in message:
-        checked["tool_calls"] = _calls(message["tool_calls"], number)
+        checked["tool_calls"] = _parsed_calls(message["tool_calls"], number)
     thoughts = [message.get(name) for name in THINKING_FIELDS]
-    if not all(each is None or isinstance(each, str) for each in thoughts):
+    if not all(thought is None or isinstance(thought, str) for thought in thoughts):
         raise AttnvizError(f"the reasoning of message {number} is not a text; give a string")
     if not (checked["content"].strip() or checked.get("tool_calls") or any(thoughts)):
         raise AttnvizError(f"message {number} ({role}) is empty; give it a text, or leave it out")
     return checked
 
 
-def _content(content: Any, number: int) -> str:
-    """Returns the content of a message as one string; the texts of several parts are joined by newlines."""
+def _joined_content(content: Any, number: int) -> str:
+    """Returns the content of a message as one string; texts of several parts are joined with newlines.
+
+    Raises:
+        AttnvizError: if a part is not text.
+    """
     parts = content if isinstance(content, list) else [{"type": "text", "text": "" if content is None else content}]
     for part in parts:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
@@ -171,22 +182,27 @@ def _content(content: Any, number: int) -> str:
     return "\n".join(part["text"] for part in parts)
 
 
-def _calls(calls: Any, number: int) -> list[dict[str, Any]]:
-    """Returns the calls of tools with their arguments as objects, which servers write as strings of JSON."""
+def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
+    """Returns the tool calls of a message with their arguments parsed, which servers write as strings of JSON.
+
+    Raises:
+        AttnvizError: if ``calls`` is not a list, or a call has no name.
+    """
     refusal = f"a tool call of message {number} has no name; write function.name"
     if not isinstance(calls, list):
         raise AttnvizError(f"tool_calls of message {number} is not a list; give a list of calls")
-    found = []
+    parsed = []
     for call in calls:
         function = call.get("function", call) if isinstance(call, dict) else {}
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"].strip():
             raise AttnvizError(refusal)
-        given = {**function, "arguments": _arguments(function.get("arguments"))}
-        found.append({**call, "function": given} if "function" in call else given)
-    return found
+        function_call = {**function, "arguments": _parsed_arguments(function.get("arguments"))}
+        parsed.append({**call, "function": function_call} if "function" in call else function_call)
+    return parsed
 
 
-def _arguments(arguments: Any) -> Any:
+def _parsed_arguments(arguments: Any) -> Any:
+    """Returns the arguments of a tool call as an object if they are a string of JSON; other values unchanged."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
@@ -196,8 +212,8 @@ def _arguments(arguments: Any) -> Any:
     return parsed if isinstance(parsed, dict) else arguments
 
 
-def _changed(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:
-    """Returns a message with its texts changed."""
+def _changed_message(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:
+    """Changes the texts of a message in place, and returns it."""
     for name in THINKING_FIELDS:
         if message.get(name):
             message[name] = change(f"{number} {THINKING}", message[name])
@@ -210,12 +226,12 @@ def _changed(message: dict[str, Any], number: int, change: Change) -> dict[str, 
 
 
 def _changed_content(message: dict[str, Any], number: int, change: Change) -> str:
-    """Returns the content of a message with its texts changed; the signs around its thinking stay."""
-    label = f"{number} {KINDS[message['role']]}"
+    """Returns the content of a message with its texts changed; the tags around thoughts are kept."""
+    label = f"{number} {TURN_KINDS[message['role']]}"
     if message["role"] != "assistant":
         return change(label, message["content"])
     parts, end = [], 0
-    for thought in THOUGHT.finditer(message["content"]):
+    for thought in THOUGHT_IN_TEXT.finditer(message["content"]):
         parts += [change(label, message["content"][end : thought.start()]), thought[1]]
         parts += [change(f"{number} {THINKING}", thought[2]), thought[3]]
         end = thought.end()
@@ -223,29 +239,30 @@ def _changed_content(message: dict[str, Any], number: int, change: Change) -> st
 
 
 def _changed_call(call: Mapping[str, Any], label: str, change: Change) -> dict[str, Any]:
+    """Returns a tool call with its name and the strings in its arguments changed."""
     if "function" in call:
         return {**call, "function": _changed_call(call["function"], label, change)}
     return {**call, "name": change(label, call["name"]), "arguments": _changed_texts(call["arguments"], label, change)}
 
 
 def _changed_texts(value: Any, label: str, change: Change) -> Any:
-    """Returns a JSON value with all of its strings changed, except the names of an object."""
+    """Returns a JSON value with all strings in it changed, except the names of an object's members."""
     if isinstance(value, str):
         return change(label, value)
     if isinstance(value, dict):
-        return {name: _changed_texts(each, label, change) for name, each in value.items()}
-    return [_changed_texts(each, label, change) for each in value] if isinstance(value, list) else value
+        return {name: _changed_texts(part, label, change) for name, part in value.items()}
+    return [_changed_texts(part, label, change) for part in value] if isinstance(value, list) else value
 
 
 def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
-    """Returns the definition of a tool with its names and descriptions changed, at any depth."""
+    """Returns the definition of a tool with all names and descriptions in it changed, at any depth."""
 
     def changed(name: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {each: changed(each, inner) for each, inner in value.items()}
+            return {inner_name: changed(inner_name, inner) for inner_name, inner in value.items()}
         if isinstance(value, list):
             return [changed("", inner) for inner in value]
-        return change(TOOLS, value) if isinstance(value, str) and name in TOOL_TEXTS else value
+        return change(TOOLS, value) if isinstance(value, str) and name in TOOL_TEXT_FIELDS else value
 
     return {name: changed(name, value) for name, value in tool.items()}
 

@@ -1,4 +1,4 @@
-"""Represents groups of tokens, such as words, lines or the texts of a pair, and reduces cells over them."""
+"""Represents groups of tokens, such as words, lines or the texts of a pair, and reduces cells over each group."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,11 +11,11 @@ from attnviz.base.arrays import IntArray
 
 
 class Runs(NamedTuple):
-    """The runs of consecutive tokens of the same group, in the order of the tokens.
+    """The runs of consecutive tokens that belong to the same group, in the order of the tokens.
 
     Attributes:
         starts: ``(runs,)``, the first token of each run.
-        stops: ``(runs,)``, the token after the last of each run.
+        stops: ``(runs,)``, the token after the last one of each run.
         groups: ``(runs,)``, the number of each run's group.
     """
 
@@ -26,11 +26,11 @@ class Runs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """A partition of the tokens of an axis, or of some of them; a group may consist of several runs of tokens.
+    """Groups of tokens of an axis, each token in at most one; a group may consist of several runs of tokens.
 
     Attributes:
-        numbers: ``(tokens,)``, the number of each token's group; -1 for none.
-        labels: one per group; empty if groups are labelled by their tokens.
+        numbers: ``(tokens,)``, the number of each token's group; -1 for a token without a group.
+        labels: the label of each group; empty if the labels follow from the tokens.
         first: the token at index 0 of ``numbers``, above 0 for a part of an axis.
     """
 
@@ -44,17 +44,17 @@ class Groups:
     def __len__(self) -> int:
         return len(self.labels) or int(self.numbers.max(initial=-1)) + 1
 
-    def at(self, tokens: IntArray | slice) -> Self:
-        """Returns the groups of some of the tokens; group numbers stay the same."""
-        return type(self)(self.numbers[tokens], self.labels)
+    def at(self, indices: IntArray | slice) -> Self:
+        """Returns the groups of the tokens at these indices; group numbers stay the same."""
+        return type(self)(self.numbers[indices], self.labels)
 
-    def joined(self, more: Self) -> Self:
-        """Appends the groups of further tokens, which must be numbered alike."""
-        return type(self)(np.concatenate([self.numbers, more.numbers]), max(self.labels, more.labels, key=len))
+    def joined(self, further: Self) -> Self:
+        """Returns the groups with those of further tokens appended; both must use the same group numbers."""
+        return type(self)(np.concatenate([self.numbers, further.numbers]), max(self.labels, further.labels, key=len))
 
     @cached_property
     def runs(self) -> Runs:
-        """The runs of all groups."""
+        """The runs of tokens that belong to the same group; tokens without a group are in none."""
         edges = np.flatnonzero(np.diff(self.numbers, prepend=-2, append=-2))
         starts, stops = edges[:-1], edges[1:]
         grouped = self.numbers[starts] >= 0
@@ -76,7 +76,7 @@ class Groups:
 
     @cached_property
     def stops(self) -> IntArray:
-        """The token after the last of each group, ``(groups,)``."""
+        """The token after the last one of each group, ``(groups,)``."""
         if self.in_order:
             return self.runs.stops
         stops = np.full(len(self), self.first, dtype=np.int64)
@@ -90,17 +90,17 @@ class Groups:
 
     @property
     def token_span(self) -> slice:
-        """The tokens from the first to the last that has a group."""
+        """The span from the first to the last token that belongs to a group."""
         return slice(int(self.starts.min()), int(self.stops.max()))
 
     @property
-    def single(self) -> bool:
-        """True if every token of ``token_span`` is a group by itself."""
+    def has_only_single_tokens(self) -> bool:
+        """True if every token of ``token_span`` is a group of its own."""
         span = self.token_span
         return self.in_order and len(self) == span.stop - span.start
 
     def part(self, span: slice) -> Self:
-        """Returns some of the groups, renumbered from 0, over the shortest span of tokens that holds them."""
+        """Returns the groups of a span, renumbered from 0, over the shortest span of tokens that contains them."""
         start, stop, _ = span.indices(len(self))
         tokens = slice(int(self.starts[start:stop].min()), int(self.stops[start:stop].max()))
         numbers = self.numbers[tokens.start - self.first : tokens.stop - self.first] - start
@@ -108,11 +108,11 @@ class Groups:
         return replace(self, numbers=numbers, labels=self.labels[start:stop], first=tokens.start)
 
     def reduce(self, reduce: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Reduces the cells of the tokens of ``token_span`` to one cell per group.
+        """Returns the cells of the tokens of ``token_span`` reduced to one cell for each group.
 
         Args:
             reduce: the ufunc that combines two cells.
-            cells: any shape, with one entry per token of ``token_span`` along ``axis``.
+            cells: an array of any shape, with an entry for each token of ``token_span`` along ``axis``.
             axis: the axis of the tokens.
         """
         if self.in_order:
@@ -125,12 +125,12 @@ class Groups:
 
 
 def _reduce_runs(reduce: np.ufunc, cells: NDArray[Any], axis: int, starts: IntArray, stops: IntArray) -> NDArray[Any]:
-    """Reduces the cells between each start and stop to one along an axis."""
-    # reduceat reduces from each edge to the next, so that every second result is a gap between two runs. It takes no
-    # edge at the end of the axis, which is where the last run may stop.
+    """Returns the cells between each start and stop reduced to one cell, along an axis."""
+    # reduceat reduces from each edge to the next, so that every second result is a gap between two runs. It refuses
+    # an edge at the end of the axis, where the last run may stop.
     edges = np.stack([starts, stops], axis=1).ravel()
-    inner = edges[:-1] if edges[-1] == cells.shape[axis] else edges
-    reduced = reduce.reduceat(cells, inner, axis=axis)
-    every_other = [slice(None)] * cells.ndim
-    every_other[axis] = slice(None, None, 2)
-    return np.asarray(reduced[tuple(every_other)])
+    edges_before_end = edges[:-1] if edges[-1] == cells.shape[axis] else edges
+    reduced = reduce.reduceat(cells, edges_before_end, axis=axis)
+    without_gaps = [slice(None)] * cells.ndim
+    without_gaps[axis] = slice(None, None, 2)
+    return np.asarray(reduced[tuple(without_gaps)])

@@ -1,4 +1,4 @@
-"""Sets texts before a question, and finds the tokens of each: passages that an answer may look at."""
+"""Reads passages, texts of files that are set before a question, and finds the tokens of each."""
 
 from collections.abc import Sequence
 from glob import glob
@@ -19,12 +19,12 @@ MAX_PASSAGES = 1_000
 
 
 class Passage(NamedTuple):
-    """A part of a text.
+    """A passage, or the question, as a part of the whole text.
 
     Attributes:
-        label: the name of its file, or ``question``.
-        start: its first character in the text.
-        stop: the character after its last.
+        label: the name of the file, or ``question``.
+        start: the index of its first character in the whole text.
+        stop: the index of the character after its last one.
     """
 
     label: str
@@ -33,23 +33,25 @@ class Passage(NamedTuple):
 
 
 def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]]:
-    """Returns the texts of files in the order of their names, then the question, and where each stands.
+    """Returns texts of files, in the order of their names, and the question as one text, and where each is in it.
 
     Args:
-        pattern: the files, as ``docs/*.txt``.
-        question: the text after them.
+        pattern: a glob pattern of the files, such as ``docs/*.txt``.
+        question: the text after the passages.
 
     Raises:
-        AttnvizError: if no file matches, too many do, or one is empty or not a text.
+        AttnvizError: if no file matches, more than ``MAX_PASSAGES`` match, or one is empty or not a text.
     """
-    given = option("passages", pattern)
+    option_text = option("passages", pattern)
     files = sorted(Path(name) for name in glob(pattern, recursive=True) if Path(name).is_file())
     if not 0 < len(files) <= MAX_PASSAGES:
-        raise AttnvizError(f"{given} matches {len(files) or 'no'} files; give 1 to {MAX_PASSAGES}, as 'docs/*.txt'")
+        raise AttnvizError(
+            f"{option_text} matches {len(files) or 'no'} files; give 1 to {MAX_PASSAGES}, as 'docs/*.txt'"
+        )
     texts = [read_text(file).strip() for file in files]
-    empty = next((file for file, text in zip(files, texts, strict=True) if not text), None)
-    if empty is not None:
-        raise AttnvizError(f"{str(empty)!r} of {given} is empty; give files with a text")
+    empty_file = next((file for file, text in zip(files, texts, strict=True) if not text), None)
+    if empty_file is not None:
+        raise AttnvizError(f"{str(empty_file)!r} of {option_text} is empty; give files with a text")
     names = [file.name for file in files]
     labels = [file.name if names.count(file.name) == 1 else str(file) for file in files]
     parts, passages, start = [*texts, question], [], 0
@@ -60,18 +62,18 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
 
 
 def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) -> Groups:
-    """Returns the passage of each token: that of its first character, but for white space before a word; -1 for none.
+    """Returns the passages as groups of tokens: a token is in the passage of its first character that is not a space.
 
     Args:
         tokens: the tokens of the text with the passages.
-        passages: where each passage stands.
-        start: the character at which their text begins in the text of the tokens.
+        passages: the passages, with their places in the text that they form.
+        start: the index, in the text of the tokens, of the first character of the passages' text.
     """
     starts = np.array([passage.start + start for passage in passages])
     stops = np.array([passage.stop + start for passage in passages])
     pieces = [tokens.text[first:last] for first, last in tokens.offsets.tolist()]
     leading = [len(piece) - len(piece.lstrip()) if piece.strip() else 0 for piece in pieces]
-    places = tokens.offsets[:, 0] + np.array(leading, dtype=np.int64)
-    numbers = np.searchsorted(starts, places, side="right") - 1
-    inside = (numbers >= 0) & (places < stops[numbers]) & (places < tokens.offsets[:, 1])
-    return Groups(np.where(inside, numbers, -1).astype(np.int64), tuple(passage.label for passage in passages))
+    first_characters = tokens.offsets[:, 0] + np.array(leading, dtype=np.int64)
+    numbers = np.searchsorted(starts, first_characters, side="right") - 1
+    in_passage = (numbers >= 0) & (first_characters < stops[numbers]) & (first_characters < tokens.offsets[:, 1])
+    return Groups(np.where(in_passage, numbers, -1).astype(np.int64), tuple(passage.label for passage in passages))

@@ -12,7 +12,7 @@ IN_CHECKOUT = Path(__file__).parents[2] / "sample_texts"
 
 @cache
 def samples() -> dict[str, Path]:
-    """Returns the path of each sample by name, in the order of the file numbers: ``01-life.txt`` is ``life``."""
+    """Returns the paths of samples by name, in the order of the numbers in file names: ``01-life.txt`` is ``life``."""
     folder = IN_WHEEL if IN_WHEEL.is_dir() else IN_CHECKOUT
     return {re.sub(r"^\d+-", "", path.stem): path for path in sorted(folder.glob("*.txt"))}
 
@@ -21,7 +21,7 @@ def read_sample(name: str) -> str:
     """Returns the text of a sample.
 
     Raises:
-        AttnvizError: if there is no sample of that name.
+        AttnvizError: if there is no sample with this name.
     """
     if name not in samples():
         raise AttnvizError(f"unknown sample {name!r}; {did_you_mean(name, samples())}choose {or_list(samples())}")

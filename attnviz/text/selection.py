@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, TypedDict, get_args
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.options import Option
 
-MAX_NAMED_NUMBERS = 100_000  # that a list with ranges may expand to
+MAX_NAMED_NUMBERS = 100_000  # in a list, after its ranges are expanded
 Span = tuple[int | None, int | None]
 AttentionPart = Literal["encoder", "decoder", "cross"]  # the attention modules of an encoder-decoder
 ATTENTION_PARTS: tuple[AttentionPart, ...] = get_args(AttentionPart)
@@ -21,9 +21,9 @@ class Selection:
     Attributes:
         layers: layer numbers, from 0.
         heads: head numbers, from 0, in every chosen layer.
-        pairs: ``(layer, head)`` pairs, written ``layer.head``; shown in this order.
-        queries: start and stop of the queries; ``None`` is an open end, a negative number counts from the end.
-        keys: start and stop of the keys, likewise.
+        pairs: ``(layer, head)`` pairs, which users write ``layer.head``; heads are shown in this order.
+        queries: start and stop of the queries; ``None`` leaves an end open, a negative number counts from the end.
+        keys: start and stop of the keys, in the same way.
 
     Example:
         >>> Selection.parse(heads="4.11,9.6", queries=":40").pairs
@@ -60,7 +60,7 @@ class Selection:
         queries: Annotated[str | None, Option("Select a range of queries, such as 10:40.")] = None,
         keys: Annotated[str | None, Option("Select a range of keys, such as :20.")] = None,
     ) -> Self:
-        """Parses a selection.
+        """Returns the selection that strings of the command line describe.
 
         Args:
             layers: a list with ranges, such as ``0-3,7``.
@@ -69,7 +69,7 @@ class Selection:
             keys: a range of tokens, such as ``:20``.
 
         Raises:
-            AttnvizError: if a string has another form; the message has an example.
+            AttnvizError: if a string has another form, or no head is in the selected layers.
         """
         in_pairs = heads is not None and "." in heads
         pairs = _parse_pairs(heads) if heads is not None and in_pairs else None
@@ -83,14 +83,14 @@ class Selection:
 
     @property
     def chosen_layers(self) -> tuple[int, ...] | None:
-        """The layers with selected heads, or ``None`` for all."""
+        """The layers that have selected heads; ``None`` for all."""
         if self.pairs is None:
             return self.layers
         pair_layers = dict.fromkeys(layer for layer, _ in self.pairs)
         return tuple(layer for layer in pair_layers if self.layers is None or layer in self.layers)
 
     def heads_of(self, layer: int) -> tuple[int, ...] | None:
-        """Returns the selected heads of a layer, or ``None`` for all."""
+        """Returns the selected heads of a layer; ``None`` for all."""
         if self.pairs is None:
             return self.heads
         return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
@@ -105,7 +105,7 @@ class SelectionOptions(TypedDict, total=False):
     keys: str | None
 
 
-def _units() -> dict[str, str]:
+def _group_names() -> dict[str, str]:
     from attnviz.text.named_groups import NAMES
 
     return dict.fromkeys(NAMES, "")
@@ -113,10 +113,10 @@ def _units() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The user's choice of what rows and columns stand for, and whether special tokens are hidden.
+    """The user's choice of the units that rows and columns stand for, and of hiding special tokens.
 
     Attributes:
-        by: name of the groups, or a regular expression; ``None`` for tokens.
+        by: the name of the groups, or a regular expression; ``None`` for single tokens.
         words: if true, tokens are joined to words.
         no_special: if true, special tokens are hidden.
         renormalize: if true, each row is divided by its sum.
@@ -127,7 +127,7 @@ class Grouping:
         Option(
             "Join tokens to words, sentences, lines, paragraphs, the texts of a pair, the turns of a chat, passages, "
             "or parts that begin where a regular expression matches.",
-            names=_units,
+            names=_group_names,
         ),
     ] = None
     words: Annotated[bool, Option("Join the tokens of each word.", brief="Join the tokens of each word.")] = False
@@ -148,7 +148,7 @@ class Grouping:
 
     @property
     def units(self) -> str:
-        """The name of the groups that rows and columns stand for, as in `named_groups`."""
+        """The name of the groups that rows and columns stand for, as in `named_groups`; ``tokens`` for no groups."""
         return "words" if self.words else self.by or "tokens"
 
 
@@ -162,13 +162,13 @@ class GroupingOptions(TypedDict, total=False):
 
 
 def parse_numbers(text: str, name: str) -> tuple[int, ...]:
-    """Parses a list with ranges such as ``0-3,7`` to its numbers, in their order and without repeats.
+    """Returns the numbers of a list with ranges such as ``0-3,7``, in its order and without repeats.
 
     Raises:
-        AttnvizError: if the list has another form; the message calls the option ``name``.
+        AttnvizError: if the text has another form; the message names the option ``name``.
     """
     numbers: dict[int, None] = {}
-    named = 0
+    count = 0
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", part, re.ASCII)
         if match is None:
@@ -176,8 +176,8 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise AttnvizError(f"{option(name)} {text!r} counts backwards in {part.strip()!r}; write {last}-{first}")
-        named += last - first + 1
-        if named > MAX_NAMED_NUMBERS:
+        count += last - first + 1
+        if count > MAX_NAMED_NUMBERS:
             raise AttnvizError(
                 f"{option(name)} names more than {MAX_NAMED_NUMBERS} numbers; write fewer, such as 0-3,7"
             )
@@ -186,7 +186,7 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
 
 
 def resolve_span(span: Span, count: int, name: str) -> slice:
-    """Returns the span as a slice with both ends.
+    """Returns a span as a slice with start and stop.
 
     Args:
         span: start and stop, either ``None`` for open; a negative number counts from the end.
@@ -194,7 +194,7 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
         name: the option that gave the span, for messages.
 
     Raises:
-        AttnvizError: if the span is empty or exceeds the tokens.
+        AttnvizError: if the span is empty or ends after the last token.
     """
     start, stop, _ = slice(*span).indices(count)
     if start >= stop or (span[1] or 0) > count:
@@ -205,22 +205,23 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
     return slice(start, stop)
 
 
-def refuse_missing(chosen: tuple[int, ...] | None, present: Sequence[int], what: str) -> None:
+def refuse_missing(chosen: tuple[int, ...] | None, existing: Sequence[int], noun: str) -> None:
     """Raises AttnvizError if a chosen number does not exist.
 
     Args:
         chosen: numbers of layers or heads; ``None`` for all.
-        present: the numbers that exist.
-        what: ``layer`` or ``head``, for the message.
+        existing: the numbers of the layers or heads that exist.
+        noun: ``layer`` or ``head``, for the message.
     """
-    missing = [number for number in chosen or () if number not in present]
+    missing = [number for number in chosen or () if number not in existing]
     if missing:
-        numbers = number_ranges(present)
-        there = f"there is only {numbers}" if len(present) == 1 else f"there are {numbers}"
-        raise AttnvizError(f"no {what} {number_ranges(missing)}; {there} (counted from 0)")
+        numbers = number_ranges(existing)
+        choice = f"there is only {numbers}" if len(existing) == 1 else f"there are {numbers}"
+        raise AttnvizError(f"no {noun} {number_ranges(missing)}; {choice} (counted from 0)")
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
+    """Returns the pairs of a list such as ``4.11,9.6``; raises AttnvizError if it has another form."""
     matches = [re.fullmatch(r"\s*(\d{1,7})\.(\d{1,7})\s*", part, re.ASCII) for part in text.split(",")]
     if not all(matches):
         raise AttnvizError(f"{option('heads')} {text!r} mixes two forms; write 4.11,9.6 (layer.head) or 0-3,7")
@@ -228,6 +229,7 @@ def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parse_span(text: str | None, name: str) -> Span:
+    """Returns start and stop of a range such as ``10:40``, ``None`` for an open end; raises AttnvizError for others."""
     if text is None:
         return None, None
     match = re.fullmatch(r"\s*(-?\d{1,12})?\s*:\s*(-?\d{1,12})?\s*", text, re.ASCII)

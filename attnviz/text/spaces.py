@@ -6,9 +6,9 @@ from attnviz.text.tokens import Tokens
 
 
 def spaces_before(tokens: Tokens) -> str:
-    """Returns one character per token for the gap before it: a line end, a space, or ``-`` for no gap.
+    """Returns a character for the gap before each token: a newline, a space, or ``-`` if there is no gap.
 
-    Without a text every token is preceded by a space.
+    If the tokens have no text, every gap is a space.
     """
     ends = np.concatenate([[0], np.maximum.accumulate(tokens.offsets[:, 1])])[:-1]
     gaps = (tokens.text[end:start] for end, start in zip(ends, tokens.offsets[:, 0], strict=True))

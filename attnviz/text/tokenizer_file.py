@@ -1,4 +1,4 @@
-"""Refuses a tokenizer.json that makes far more of a text than it is, before the library that follows it reads it."""
+"""Refuses a tokenizer.json that would expand a text to far more characters or tokens, before the library reads it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,17 +7,20 @@ from typing import Any
 from attnviz.base.errors import AttnvizError
 from attnviz.base.reading import NotJsonError, read_json
 
-MAX_GROWTH = 1000  # of a text: known tokenizers make at most 3 letters of one, and what a character map gives
-MAX_TEMPLATE = 10_000  # entries of one list of a post-processor: the ids of a token, the pieces of a template
-MAX_STEPS = 1000  # of a tokenizer's parts together
-REWRITING = ("normalizer", "pre_tokenizer", "decoder")
-GROWTH = {"ByteLevel": 2, "Precompiled": 18}  # characters of one, by the type of a step; 18 is the most of NFKC
+MAX_GROWTH = 1000  # factor by which a text may grow; known tokenizers make at most 18 characters of one
+MAX_TEMPLATE = 10_000  # entries of a list in a post-processor, such as the pieces of a template
+MAX_STEPS = 1000  # of one part of a tokenizer
+REWRITING_PARTS = ("normalizer", "pre_tokenizer", "decoder")
+GROWTH_OF_STEP = {
+    "ByteLevel": 2,
+    "Precompiled": 18,
+}  # characters that a step of this type makes of one, at most; 18 is NFKC's
 
 
-def refuse_absurd_tokenizer(path: Path) -> None:
-    """Raises AttnvizError where the steps of a tokenizer make far more of a text, each of what the one before made.
+def refuse_expanding_tokenizer(path: Path) -> None:
+    """Raises AttnvizError if a tokenizer may expand a text more than ``MAX_GROWTH`` times, or adds too many tokens.
 
-    What is no JSON is left to the library, whose refusal says more.
+    The growths of steps multiply. A file that is not JSON is left to the library, whose message says more.
     """
     try:
         value = read_json(path)
@@ -25,16 +28,16 @@ def refuse_absurd_tokenizer(path: Path) -> None:
         return
     if not isinstance(value, dict):
         return
-    for name in REWRITING:
+    for name in REWRITING_PARTS:
         growth = 1.0
         for number, step in enumerate(_steps(value.get(name))):
-            growth *= _growth(step)
+            growth *= _step_growth(step)
             if growth > MAX_GROWTH or number >= MAX_STEPS:
                 raise AttnvizError(
                     f"the {name} of {str(path)!r} makes more than {MAX_GROWTH} characters of one, or has more than "
                     f"{MAX_STEPS} steps; give the tokenizer that the model was trained with"
                 )
-    if _longest(value.get("post_processor")) > MAX_TEMPLATE:
+    if _longest_list(value.get("post_processor")) > MAX_TEMPLATE:
         raise AttnvizError(
             f"the post_processor of {str(path)!r} adds more than {MAX_TEMPLATE} tokens; give the tokenizer that the "
             "model was trained with"
@@ -42,24 +45,26 @@ def refuse_absurd_tokenizer(path: Path) -> None:
 
 
 def _steps(value: Any) -> Iterator[dict[str, Any]]:
-    """Yields a step of a tokenizer and those within it."""
+    """Yields all JSON objects in a value: the steps of a tokenizer's part, with the steps inside them."""
     if isinstance(value, dict):
         yield value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _steps(part)
 
 
-def _growth(step: dict[str, Any]) -> float:
-    """Returns how many characters a step makes of one, at most."""
+def _step_growth(step: dict[str, Any]) -> float:
+    """Returns an upper bound of the number of characters that a step makes of one."""
     if step.get("type") != "Replace":
-        return GROWTH.get(str(step.get("type")), 1)
+        return GROWTH_OF_STEP.get(str(step.get("type")), 1)
     pattern, content = step.get("pattern"), step.get("content")
     literal = pattern.get("String") if isinstance(pattern, dict) else None
-    matched = len(literal) if isinstance(literal, str) and literal else 0.5  # an expression matches beside a character
-    return max(1.0, len(content) / matched) if isinstance(content, str) else 1.0
+    pattern_length = (
+        len(literal) if isinstance(literal, str) and literal else 0.5
+    )  # a regular expression may match before and after a character
+    return max(1.0, len(content) / pattern_length) if isinstance(content, str) else 1.0
 
 
-def _longest(value: Any) -> int:
-    """Returns the length of the longest list within a value."""
+def _longest_list(value: Any) -> int:
+    """Returns the length of the longest list in a JSON value, at any depth; 0 if there is none."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return max([len(value) if isinstance(value, list) else 0, *map(_longest, parts)])
+    return max([len(value) if isinstance(value, list) else 0, *map(_longest_list, parts)])

@@ -1,4 +1,4 @@
-"""Represents units: the groups of tokens that the rows and columns of a map stand for, each with a label."""
+"""Represents units: the groups of tokens that rows and columns of a map stand for, each with a label."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,15 +10,15 @@ from rich.cells import cell_len
 from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.media.text import Text
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import MARKS, MAX_LABEL_CHARACTERS, TOKENS, named_groups
+from attnviz.text.named_groups import MAX_LABEL_CHARACTERS, REMAINDER_LABELS, TOKENS, named_groups
 from attnviz.text.tokens import WORDS, Tokens, first_words, readable_label, visible_label
 
-MAX_WORD_CHARACTERS = 1000  # of a word that are read for its label
+MAX_WORD_CHARACTERS = 1000  # of a word; its label needs no more
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Units(Groups):
-    """Groups with labels, numbered in the order of their first tokens; a token without a unit is not drawn.
+    """The groups of tokens that rows or columns stand for, ordered by their first tokens; other tokens are not drawn.
 
     Attributes:
         tokens: the tokens of the whole axis.
@@ -28,14 +28,14 @@ class Units(Groups):
 
     @classmethod
     def of(cls, tokens: Tokens, by: str = TOKENS, special: bool = True) -> Self:
-        """Returns the units of an axis: the groups of a name, and each token outside them as a unit by itself.
+        """Returns the units of an axis: the groups that ``by`` names, and each other token as a unit of its own.
 
-        Special tokens belong to no group. There is always at least one unit: if every token is special, all are kept.
+        Special tokens belong to no group. There is always at least one unit: if every token is special, all are units.
 
         Args:
             tokens: the tokens of the axis.
-            by: name of the groups, as in `named_groups`; ``tokens`` for each token by itself.
-            special: if true, special tokens are units; otherwise they have no unit.
+            by: the name of the groups, as in `named_groups`; ``tokens`` makes each token a unit.
+            special: if false, special tokens have no unit.
         """
         included = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
         included = included if included.any() else ~included
@@ -45,41 +45,46 @@ class Units(Groups):
                 tokens.labels if included.all() else tuple(tokens.labels[place] for place in np.flatnonzero(included))
             )
             return cls(numbers=np.where(included, np.cumsum(included) - 1, -1), labels=labels, tokens=tokens)
-        numbers, names_of = np.where(tokens.special, -1, groups.numbers), groups.labels
-        if by in MARKS:  # the signs of a chat template belong together, as they belong to no turn
-            marks = numbers < 0
-            numbers, names_of = np.where(marks, len(groups), numbers), (*groups.labels, MARKS[by])
-            included = included if special or marks.all() else ~marks
-        unit_numbers, firsts = _numbered(numbers, included)
+        numbers, group_labels = np.where(tokens.special, -1, groups.numbers), groups.labels
+        if by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn, so they form one unit
+            is_sign = numbers < 0
+            numbers, group_labels = np.where(is_sign, len(groups), numbers), (*groups.labels, REMAINDER_LABELS[by])
+            included = included if special or is_sign.all() else ~is_sign
+        unit_numbers, first_tokens = _renumbered(numbers, included)
         units = Groups(unit_numbers)
-        names = [names_of[number] if names_of and number >= 0 else "" for number in numbers[firsts].tolist()]
+        names = [
+            group_labels[number] if group_labels and number >= 0 else "" for number in numbers[first_tokens].tolist()
+        ]
         parts = zip(names, units.starts.tolist(), units.stops.tolist(), units.sizes.tolist(), strict=True)
         labels = tuple(name or _label(tokens, start, stop, size, by) for name, start, stop, size in parts)
         return cls(numbers=unit_numbers, labels=labels, tokens=tokens)
 
     @property
-    def plain(self) -> bool:
-        """True if every token of the axis is a unit by itself."""
+    def is_every_token(self) -> bool:
+        """True if every token of the axis is a unit of its own."""
         return len(self) == len(self.tokens)
 
     @cached_property
-    def widest(self) -> int:
-        """The width of the widest label, in terminal columns."""
+    def label_width(self) -> int:
+        """The width of the widest label in terminal columns."""
         columns = len if "".join(self.labels).isascii() else cell_len
         return max(map(columns, self.labels), default=1)
 
     def unit_of(self, token: int) -> int:
-        """Returns the unit of a token; for a token without one, the unit before it."""
+        """Returns the unit of a token; for a token without a unit, the one before it, or the first."""
         unit = int(self.numbers[token - self.first])
         return unit if unit >= 0 else max(0, int(np.searchsorted(self.starts, token, side="right")) - 1)
 
     def span(self, tokens: slice) -> slice:
-        """Returns the units from the one of the first token to the one of the last."""
+        """Returns the span of units from that of the first to that of the last token of a span."""
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
-    def is_spaced(self, place: int) -> bool:
-        """True if a space follows the unit in the text, or the text is unknown."""
-        tokens, stop = self.tokens, int(self.stops[place])
+    def is_spaced(self, unit: int) -> bool:
+        """True if white space follows the unit in the text, or if the text between the tokens is unknown.
+
+        False for the last unit of the axis.
+        """
+        tokens, stop = self.tokens, int(self.stops[unit])
         if stop >= len(tokens):
             return False
         if not tokens.text or tokens.special[stop - 1] or tokens.special[stop]:
@@ -87,66 +92,72 @@ class Units(Groups):
         return tokens.text[tokens.offsets[stop - 1, 1] : tokens.offsets[stop, 0]].isspace()
 
     def as_tokens(self) -> Tokens:
-        """Returns the axis with each unit as one token; a unit of several tokens has the id -1."""
+        """Returns the units as tokens, one for each unit; a unit of several tokens has the id -1."""
         ids = np.where(self.sizes == 1, self.tokens.ids[self.starts], -1)
-        medium, places = _hulls(self.tokens, self)
+        medium, places = _places_of_units(self.tokens, self)
         return replace(self.tokens.at(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
 
 
-def _hulls(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
-    """Returns the medium of each unit, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
+def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
+    """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
 
-    White space at the ends of a unit of several tokens is left out.
+    White space at the ends of a unit of several tokens does not count.
     """
-    unit, several = units.numbers, units.sizes > 1
+    unit_numbers, has_several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
-    counted = np.flatnonzero((unit >= 0) & several[unit] & (tokens.medium >= 0) & ~_blank(tokens))
-    medium[unit[counted[::-1]]] = tokens.medium[counted[::-1]]  # reversed, so that the first token's medium is kept
-    for number, kind in enumerate(tokens.media):
-        inside = counted[(tokens.medium[counted] == number) & (medium[unit[counted]] == number)]
-        half = kind.place_size // 2
+    placed_tokens = np.flatnonzero(
+        (unit_numbers >= 0) & has_several[unit_numbers] & (tokens.medium >= 0) & ~_is_blank(tokens)
+    )
+    medium[unit_numbers[placed_tokens[::-1]]] = tokens.medium[
+        placed_tokens[::-1]
+    ]  # reversed, so that the first token's medium is kept
+    for number, medium_value in enumerate(tokens.media):
+        tokens_of_medium = placed_tokens[
+            (tokens.medium[placed_tokens] == number) & (medium[unit_numbers[placed_tokens]] == number)
+        ]
+        half = medium_value.place_size // 2
         for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
-            places[unit[inside], columns] = tokens.places[inside, columns]
-            reduce.at(places[:, columns], unit[inside], tokens.places[inside, columns])
+            places[unit_numbers[tokens_of_medium], columns] = tokens.places[tokens_of_medium, columns]
+            reduce.at(places[:, columns], unit_numbers[tokens_of_medium], tokens.places[tokens_of_medium, columns])
     return medium, places
 
 
-def _blank(tokens: Tokens) -> BoolArray:
-    """Returns, per token, whether it is white space of a text whose words are known."""
-    written = np.array([*(isinstance(medium, Text) for medium in tokens.media), False])[tokens.medium]
-    return np.asarray(written & (tokens.words < 0) & (tokens.words.max(initial=-1) >= 0))
+def _is_blank(tokens: Tokens) -> BoolArray:
+    """Returns True for each token that is white space in a text whose words are known, ``(tokens,)``."""
+    in_text = np.array([*(isinstance(medium, Text) for medium in tokens.media), False])[tokens.medium]
+    return np.asarray(in_text & (tokens.words < 0) & (tokens.words.max(initial=-1) >= 0))
 
 
-def _numbered(numbers: IntArray, included: BoolArray) -> tuple[IntArray, IntArray]:
-    """Renumbers groups in the order of their first tokens; a token without a group becomes one by itself.
+def _renumbered(numbers: IntArray, included: BoolArray) -> tuple[IntArray, IntArray]:
+    """Returns groups renumbered in the order of their first tokens; a token without a group becomes a group of its own.
 
     Args:
         numbers: ``(tokens,)``, the number of each token's group; -1 for none.
-        included: ``(tokens,)``, false for tokens that get no unit.
+        included: ``(tokens,)``, False for tokens that get no group.
 
     Returns:
         The new number of each token, ``(tokens,)``, and the first token of each group, ``(groups,)``.
     """
-    alone = -1 - np.arange(len(numbers))  # a different negative number for each token without a group
-    keys = np.where(numbers < 0, alone, numbers)[included]
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
+    own_numbers = -1 - np.arange(len(numbers))  # a different negative number for each token without a group
+    keys = np.where(numbers < 0, own_numbers, numbers)[included]
+    _, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first_index)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     renumbered = np.full(len(numbers), -1, dtype=np.int64)
     renumbered[included] = rank[inverse]
-    return renumbered, np.flatnonzero(included)[first[order]]
+    return renumbered, np.flatnonzero(included)[first_index[order]]
 
 
 def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:
-    """Returns the label of a unit: its token's label, its text from the first token to the last, or joined labels.
+    """Returns the label of a unit: the label of its only token, else its text, else the labels of its tokens joined.
 
     Args:
         tokens: the tokens of the axis.
         start: the first token of the unit.
-        stop: the token after the last.
+        stop: the token after its last one.
         size: the number of tokens of the unit.
-        by: name of the groups.
+        by: the name of the groups; words keep their spaces visible.
     """
     if size == 1:
         return tokens.labels[start]

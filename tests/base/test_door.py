@@ -34,7 +34,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.render.page.scripts": ({"read_text"}, "the package's own scripts"),
     "attnviz.text.named_groups": ({"json.loads"}, "the result of bounded work"),
     "attnviz.text.samples": ({"read_text"}, "the package's own samples"),
-    "attnviz.text.tokens": ({"from_file"}, "a tokenizer that refuse_absurd_tokenizer has read"),
+    "attnviz.text.tokens": ({"from_file"}, "a tokenizer that refuse_expanding_tokenizer has read"),
 }
 
 

@@ -33,7 +33,7 @@ class RandomTexts(Reader):
         return self.given
 
     def tokenize(self, text: str) -> Tokens:
-        return tokenize(text, among=self.among)
+        return tokenize(text, vocabulary_text=self.among)
 
     def inputs_of(self, ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Any]:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids) if attention_mask is None else attention_mask}

@@ -142,7 +142,7 @@ def test_a_text_attends_in_a_batch_as_it_does_alone() -> None:
     everything = " ".join(TEXTS)
     alone = SeededReader(ModelSettings(num_heads=3, embed_dim=12, device="cpu"))
     alone.record(Example(everything), Selection())
-    tokens = tokenize(TEXTS[1], among="\n".join(TEXTS))
+    tokens = tokenize(TEXTS[1], vocabulary_text="\n".join(TEXTS))
     features = alone.module.embed(torch.from_numpy(tokens.ids.copy())[None])
     with torch.no_grad():
         call = alone.module.layer(0)(features)
@@ -171,7 +171,7 @@ def test_padding_is_left_out_unless_it_is_chosen_and_its_rows_see_no_key() -> No
 
 
 def test_tokens_among_others_are_numbered_with_them() -> None:
-    assert tokenize("b d", among="a b c d").ids.tolist() == [1, 3]
+    assert tokenize("b d", vocabulary_text="a b c d").ids.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class InspectedHeads:
     def shape(self, head: int, view: View) -> MapShape:
         """Returns the number of units on each axis of a head, and the widths of their labels."""
         rows, columns = self.units(head, view)
-        return MapShape(len(rows), len(columns), rows.widest, columns.widest)
+        return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
 
     def text_lines(self, columns: int) -> int:
         """Returns the lines of so many columns that the longest text of a recorded head needs, at most `MAX_LINES`."""

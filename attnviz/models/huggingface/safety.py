@@ -12,7 +12,7 @@ from typing import Any
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.reading import MAX_JSON_BYTES, read_json
-from attnviz.text.tokenizer_file import refuse_absurd_tokenizer
+from attnviz.text.tokenizer_file import refuse_expanding_tokenizer
 
 OPENED_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.spm", "*_templates/*.jinja")
 WEIGHTS_SUFFIX, INDEX_SUFFIX = ".safetensors", ".safetensors.index.json"
@@ -124,7 +124,7 @@ def refuse_absurd_tokenizers(folder: Path) -> None:
     """Raises AttnvizError if a tokenizer of the folder expands texts far beyond their length."""
     for path in folder.glob("tokenizer*.json"):
         if path.name != "tokenizer_config.json":
-            refuse_absurd_tokenizer(path)
+            refuse_expanding_tokenizer(path)
 
 
 def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:

@@ -52,7 +52,7 @@ class Example:
         """The messages for a chat template; ``None`` for a text."""
         from attnviz.text.conversation import Conversation
 
-        return Conversation.of_question(self.text) if self.chat else self.messages
+        return Conversation.from_question(self.text) if self.chat else self.messages
 
     def with_groups(self, tokens: "Tokens", start: int = 0) -> "Tokens":
         """Returns the tokens with the passages of the text as groups; unchanged if the text has no passages.

@@ -10,7 +10,7 @@ from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.unit_shares import UnitShares, strongest, unit_frame
-from attnviz.text.named_groups import MARKS, singular
+from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.selection import Grouping
 from attnviz.text.tokens import first_words
 
@@ -61,12 +61,12 @@ def looked_at_most(shares: Sequence[UnitShares], by: str) -> str:
         by: the name of the units.
     """
     found = strongest(shares)
-    last = shares[0].last if by in MARKS else f"“{shares[0].last}”"
+    last = shares[0].last if by in REMAINDER_LABELS else f"“{shares[0].last}”"
     if found is None:
         return f"{last} looked at no {singular(by)} more than at an even share of the keys."
     each, head, unit = found
     text = f"“{_text_of(each, unit) or each.labels[unit]}”"
-    named = f"{each.labels[unit]}, {text}" if by in MARKS else text
+    named = f"{each.labels[unit]}, {text}" if by in REMAINDER_LABELS else text
     share, lift = each.shares[head, unit], each.lift[head, unit]
     where = head_name(each.maps, each.heads[head])
     return f"{last} looked most at {named}: {share:.0%} of its weight in head {where}, {lift:.1f} times an even share."

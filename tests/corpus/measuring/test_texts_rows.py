@@ -16,7 +16,7 @@ HEADS = [0, 1, 2]
 
 
 def weighed(call: FactoredCall) -> WeighedRows:
-    batch = TextBatch([tokenize(TEXT, among=TEXT)] * 2, torch.device("cpu"))
+    batch = TextBatch([tokenize(TEXT, vocabulary_text=TEXT)] * 2, torch.device("cpu"))
     alone = [weigh(call, [head], HeldGrids(batch, ()), slice(0, 2), slice(0, 7)) for head in HEADS]
     together = weigh(call, HEADS, HeldGrids(batch, ()), slice(0, 2), slice(0, 7))
     found = alone if together is None else [together]
