@@ -248,7 +248,9 @@ class Capture:
         if heads and self.options.receive is not None:
             self.options.receive(site, heads, call, first)
         elif heads:
-            captured = capture_call(site, heads, call, self.options.dense, first, self.options.labels_now)
+            captured = capture_call(
+                site, heads, call, self.options.dense, first, self.options.labels_now, self.options.factors
+            )
             windows = self.observer.windows
             joined = windows and joined_windows(captured, windows)
             self.calls.append(joined or captured)

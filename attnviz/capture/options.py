@@ -28,6 +28,7 @@ class CaptureOptions:
         stop: True to end the forward pass after the last chosen layer.
         dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
         values: True to keep the norms of moved values, which contributions need.
+        factors: True to keep queries and keys beside whole maps too, from which a score is explained.
         receive: receives each call with its chosen heads and the number of its first head, instead of a recording.
 
     Raises:
@@ -41,6 +42,7 @@ class CaptureOptions:
     stop: bool = False
     dense: bool | None = None
     values: bool = False
+    factors: bool = False
     receive: ReceiveCall | None = None
 
     def __post_init__(self) -> None:

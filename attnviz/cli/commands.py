@@ -121,7 +121,8 @@ def show(
     refuse_axes(options)
     values = drawn.of == CONTRIBUTIONS
     if subject is not None:
-        recording = record(subject, settings, selection, reads_all(output), values)
+        is_page = medium(output) == PAGE  # a page explains each score by its query and key
+        recording = record(subject, settings, selection, reads_all(output), values, factors=is_page)
     else:
         assert batch is not None
         recording = record_batch(read_batch(batch, input), settings, selection, values)

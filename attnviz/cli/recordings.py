@@ -20,7 +20,12 @@ CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
 
 
 def record(
-    subject: Subject, settings: "ModelSettings", selection: Selection, whole: bool = False, values: bool = False
+    subject: Subject,
+    settings: "ModelSettings",
+    selection: Selection,
+    whole: bool = False,
+    values: bool = False,
+    factors: bool = False,
 ) -> "Recording":
     """Returns the recording of a text or an image, or the saved recording that the input names.
 
@@ -30,15 +35,17 @@ def record(
         selection: the layers and heads to record of a text or an image.
         whole: True if all numbers of a saved recording will be read.
         values: True to record what each key contributes too.
+        factors: True to record queries and keys beside whole maps too.
     """
     if not subject.is_run:
         return subject.recording(whole)
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    if not subject.is_text:
-        return open_reader(settings, "images").record(Example(image=Path(subject.source)), selection, values)
-    return open_reader(settings).record(subject.example(settings), selection, values)
+    reader = open_reader(settings, "maps" if subject.is_text else "images")
+    reader.keeps_factors = factors
+    example = subject.example(settings) if subject.is_text else Example(image=Path(subject.source))
+    return reader.record(example, selection, values)
 
 
 def record_batch(

@@ -13,6 +13,7 @@ from attnviz.streaming.overview import Overview, pool_weights
 
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import StoredEntry
+    from attnviz.maps.score_factors import ScoreFactors
 
 
 @final
@@ -24,6 +25,7 @@ class DenseMaps(CellMaps):
         scores: ``(heads, queries, keys)``, scaled, before the mask.
         weights: ``(heads, queries, keys)``, after the softmax, before dropout.
         visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
+        factors: queries and keys, whose products are the scores; ``None`` if unknown. Files do not hold them.
     """
 
     saved_as: ClassVar = "dense"
@@ -31,6 +33,7 @@ class DenseMaps(CellMaps):
     scores: FloatArray
     weights: FloatArray
     visible: BoolArray
+    factors: "ScoreFactors | None" = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,6 +44,8 @@ class DenseMaps(CellMaps):
             if array.shape != expected:
                 raise AttnvizError(f"layer {self.layer}: {name} of shape {array.shape}, expected {expected}")
             array.setflags(write=False)
+        if self.factors is not None:
+            self.factors.refuse_unlike(*shape)
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block, sliced from the arrays."""
@@ -76,6 +81,10 @@ class DenseMaps(CellMaps):
 
     def cell_factors(self) -> None:
         """Returns None: the maps hold cells, not factors."""
+
+    def score_factors(self) -> "ScoreFactors | None":
+        """Returns queries and keys if they were kept beside the cells."""
+        return self.factors
 
     def to_tensors(self) -> MapTensors:
         """Returns the three arrays for a file."""

@@ -58,6 +58,9 @@ class DerivedMaps(CellMaps):
     def cell_factors(self) -> None:
         """Returns None: cells are computed from cells of other maps."""
 
+    def score_factors(self) -> None:
+        """Returns None: cells come from several maps."""
+
     def to_tensors(self) -> MapTensors:
         """Returns the arrays of the whole maps for a file."""
         return self.whole().to_tensors()

@@ -11,6 +11,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, HalfArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CallFields, CellMaps, MapTensors, Window
+from attnviz.maps.score_factors import ScoreFactors
 from attnviz.streaming.engine import overview_of, product
 from attnviz.streaming.factors import FactorArray, Factors
 from attnviz.streaming.overview import Overview
@@ -98,6 +99,11 @@ class FactoredMaps(CellMaps):
     def cell_factors(self) -> Factors:
         """Returns the factors."""
         return self.factors
+
+    def score_factors(self) -> ScoreFactors:
+        """Returns queries and keys."""
+        known = self.factors
+        return ScoreFactors(queries=known.queries, keys=known.keys, key_heads=known.key_heads, scale=known.scale)
 
     def halved(self) -> Self:
         """Returns the maps with queries and keys rounded to bfloat16."""

@@ -17,6 +17,7 @@ from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
+    from attnviz.maps.score_factors import ScoreFactors
     from attnviz.streaming.factors import Factors
 
 LONG_MAP_TOKENS = 2048  # tokens per axis, above which maps are kept as factors
@@ -161,6 +162,10 @@ class LayerMaps(ABC):
     @abstractmethod
     def cell_factors(self) -> "Factors | None":
         """Returns the factors that cells are computed from, or None if the maps are stored otherwise."""
+
+    @abstractmethod
+    def score_factors(self) -> "ScoreFactors | None":
+        """Returns queries and keys whose products are the scores, to explain a single one, or None if unknown."""
 
     @abstractmethod
     def to_tensors(self) -> MapTensors:

@@ -118,6 +118,9 @@ class PooledMaps(LayerMaps):
     def cell_factors(self) -> None:
         """Returns None: no cell is known."""
 
+    def score_factors(self) -> None:
+        """Returns None: no cell is known."""
+
     def to_tensors(self) -> MapTensors:
         """Returns the three arrays, the numbers of blocks, and the metrics for a file."""
         rows, columns = self.counts.shape[-2:]

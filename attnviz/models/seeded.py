@@ -196,6 +196,7 @@ class SeededReader(Reader):
                     selection.heads_of(run.layer),
                     item=item,
                     values=values,
+                    with_factors=self.keeps_factors,
                 )
                 for run in runs
                 for item in range(len(batch.queries))

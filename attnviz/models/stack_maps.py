@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnviz.base.arrays import BoolArray
     from attnviz.maps.dense import DenseMaps
     from attnviz.maps.factored import FactoredMaps
+    from attnviz.maps.score_factors import ScoreFactors
     from attnviz.models.attention_stack import LayerRun
     from attnviz.models.long_attention import AttentionFactors
     from attnviz.models.reading.computation import Computation
@@ -30,6 +31,7 @@ def dense_maps(
     *,
     item: int = 0,
     values: bool = False,
+    with_factors: bool = False,
 ) -> "DenseMaps":
     """Returns the whole maps of one layer and one text of a batch.
 
@@ -41,6 +43,7 @@ def dense_maps(
         heads: numbers of the heads; ``None`` for all.
         item: index of the text in the batch.
         values: if true, value norms are kept, from which contributions are computed.
+        with_factors: if true, queries and keys are kept, from which a score is explained.
 
     Raises:
         AttnvizError: if scores overflow.
@@ -67,12 +70,23 @@ def dense_maps(
         scores=scores,
         weights=weights,
         visible=visible,
+        factors=_score_factors(run, chosen, item) if with_factors else None,
     )
     if not values:
         return maps
     from attnviz.models.value_norms import checked_value_norms
 
     return replace(maps, **checked_value_norms(run.module, call, chosen, item))
+
+
+def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFactors":
+    """Returns queries and keys of some heads over one text of a batch."""
+    from attnviz.maps.score_factors import ScoreFactors
+    from attnviz.models.long_attention import array_of
+
+    call, key_heads = run.attention, tuple(range(len(heads)))
+    queries, keys = (array_of(each[item : item + 1], heads) for each in (call.queries, call.keys))
+    return ScoreFactors(queries=queries, keys=keys, key_heads=key_heads, scale=run.module.scale)
 
 
 def factored_maps(

@@ -120,9 +120,10 @@ class TrainedReader(Reader):
         resolve_span(selection.keys, len(tokens), "keys")
         refuse_memory(len(tokens))
         runs, visible = self._runs(tokens)[1], causal_cells(len(tokens))
+        kept = {"values": values, "with_factors": self.keeps_factors}
         return Recording(
             maps=tuple(
-                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), values=values)
+                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), **kept)
                 for layer in sorted(selection.chosen_layers or range(NUM_LAYERS))
             ),
             model=self.name,

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.flow.sites import CallSite
+from attnviz.capture.capture_block import CaptureBlock
 from attnviz.capture.options import CaptureOptions
 from attnviz.maps.dense import DenseMaps
 from attnviz.text.selection import Selection
@@ -47,3 +51,19 @@ def test_each_text_of_a_batch_has_its_own_labels() -> None:
 def test_refuses_an_unknown_part() -> None:
     with pytest.raises(AttnvizError, match="unknown attention 'both'; choose encoder, decoder or cross"):
         CaptureOptions(selection=Selection(), attention="both")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_queries_and_keys_that_are_kept_beside_whole_maps_make_their_scores(by_hand: bool) -> None:
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    block = CaptureBlock(module, CaptureOptions(selection=Selection(heads=(0, 2)), factors=True))
+    inputs = torch.randn(1, 5, 12)
+    with torch.inference_mode(), block:
+        module(inputs, inputs, inputs, need_weights=by_hand)
+    [maps] = block.recording().maps
+    assert isinstance(maps, DenseMaps)
+    factors = maps.score_factors()
+    assert factors is not None
+    scores = factors.scale * factors.queries[:] @ factors.keys[list(factors.key_heads)].swapaxes(1, 2)
+    np.testing.assert_allclose(scores, maps.scores, rtol=1e-4, atol=1e-6)

@@ -152,6 +152,9 @@ class ComputedMaps(CellMaps):
     def cell_factors(self) -> None:
         """None."""
 
+    def score_factors(self) -> None:
+        """None."""
+
     def to_tensors(self) -> MapTensors:
         raise AssertionError("these maps are not written")
 

@@ -24,6 +24,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.pooled import PooledMaps, pool_heads
+from attnviz.maps.score_factors import ScoreFactors
 from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
 from attnviz.metrics.metrics import hold_numbers
 from attnviz.streaming.factors import Factors
@@ -82,6 +83,7 @@ def capture_call(
     dense: bool | None = None,
     first_head: int = 0,
     tokens_of: TokensOf | None = None,
+    with_factors: bool = False,
 ) -> CapturedCall:
     """Returns these heads of a call as whole maps, or of a long call as factors, or pooled if it has no factors.
 
@@ -92,6 +94,7 @@ def capture_call(
         dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
         first_head: the number of the call's first head.
         tokens_of: returns the tokens of queries and keys known so far; ``None`` for numbered ones.
+        with_factors: True to keep factors beside whole maps too, if there are any.
 
     Raises:
         AttnvizError: if scores are not finite, or the maps do not fit into memory.
@@ -121,6 +124,8 @@ def capture_call(
         fields = _pooled(call, call_heads, site, partial(tokens_of or _numbered, captured))
     else:
         fields = _whole(call, call_heads, site)
+        if with_factors and site.head is None:  # else each head of the layer is a call of its own
+            fields = _with_factors(fields, call, call_heads)
     return replace(captured, fields=fields, fidelity=call.fidelity(call_heads))
 
 
@@ -180,6 +185,22 @@ def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[s
     return [
         {"scores": scores[item], "weights": weights[item], "visible": shared_or_per_head(visible[item])}
         for item in range(len(scores))
+    ]
+
+
+def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
+    """Returns the fields of ``DenseMaps`` with queries and keys of each text, or unchanged if the call has none."""
+    factors = factors_of(call, heads)
+    if factors is None:
+        return fields
+    count = factors.shape[1]
+    group = count // factors.keys.shape[1]
+    shared = sorted({head // group for head in heads})
+    queries, keys = _numbers(pick_heads(factors.queries, heads, count)), _numbers(factors.keys[:, shared])
+    key_heads = tuple(shared.index(head // group) for head in heads)
+    return [
+        text | {"factors": ScoreFactors(queries=own, keys=read, key_heads=key_heads, scale=factors.scale)}
+        for text, own, read in zip(fields, queries, keys, strict=True)
     ]
 
 

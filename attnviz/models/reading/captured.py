@@ -20,6 +20,7 @@ def record_module(
     *,
     values: bool,
     dense: bool | None,
+    factors: bool = False,
     refuse_broken: Callable[[dict[str, Any]], None],
 ) -> "Recording":
     """Records one forward pass, which ends after the last chosen layer.
@@ -32,6 +33,7 @@ def record_module(
         dense: true for whole maps, false for factors; ``None`` for factors of long maps only.
         refuse_broken: called with the inputs if the pass fails; raises AttnvizError if the model fails without the
             capture too.
+        factors: if true, queries and keys are kept beside whole maps too.
 
     Raises:
         AttnvizError: if a chosen layer or head does not exist, or the model cannot run on the inputs.
@@ -48,6 +50,7 @@ def record_module(
         context=prepared.context,
         stop=True,
         dense=dense,
+        factors=factors,
         values=values,
     )
     block = CaptureBlock(module, options)

@@ -38,6 +38,7 @@ class Reader(ABC):
         reads: the parts of an example that it reads; others are refused before the model runs.
         is_trained: true if its weights were trained, so that removing heads shows what they learned.
         has_example: true if it has a built-in example, for commands without a text.
+        keeps_factors: true to record queries and keys beside whole maps too, from which a page explains scores.
 
     Args:
         settings: settings that build or load the model, and run it.
@@ -52,6 +53,7 @@ class Reader(ABC):
 
     def __init__(self, settings: "ModelSettings", built_in: Sequence[str] = (), use: Use = "maps") -> None:
         self.settings, self.built_in, self.use = settings, built_in, use
+        self.keeps_factors = False
 
     @property
     @abstractmethod
@@ -233,6 +235,7 @@ class Reader(ABC):
                 selection,
                 values=values,
                 dense=self.settings.dense,
+                factors=self.keeps_factors,
                 refuse_broken=self.refuse_broken,
             )
             doubts = self.doubts(prepared.tokens)

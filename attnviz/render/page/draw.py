@@ -15,6 +15,7 @@ from attnviz.render.page.lift_scale import lift_highs
 from attnviz.render.page.one_file import opening, text85, write_data
 from attnviz.render.page.packed_contributions import pack_contributions
 from attnviz.render.page.packed_factors import page_factors
+from attnviz.render.page.packed_scores import pack_scores
 from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_heads, plan_page, thumbnail_shape
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
@@ -68,12 +69,14 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     moved = pack_contributions(report.numbers.heads, heads, plan)
+    scores = pack_scores(report.numbers.heads, plan)
     data = _about_page(report, plan, heads)
     said = [*measured_remarks(report.numbers, report.frame), *([report.effects] if report.effects else [])]
     data |= {
         "remarks": [*data["remarks"], *said, *report.remarks],
         "metrics": about_metrics(report.frame),
         "moved": None if moved is None else moved.about,
+        "scores": None if scores is None else scores.about,
     }
     summary = _summary(report.summary) if report.summary else ""
     file.write(opening(report, "page", "attention", data["remarks"], data, summary))
@@ -85,6 +88,8 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     for number, head in enumerate(heads):
         for side, packed in enumerate(head.sides):
             write_data(file, f"head-{number}-{side}", packed.content)
+    if scores is not None:
+        write_data(file, "scores", scores.content)
     file.write(b"</body>\n</html>\n")
 
 

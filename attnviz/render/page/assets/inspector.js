@@ -52,8 +52,13 @@ function computeSoon(shown, axis, place) {
   awaited.timer = setTimeout(() => {
     if (scene.shown !== shown) return;
     shown.line(axis, place);
-    refill(one("pointed"), shownSections(shown, state.mark ?? state.pin));
+    redraw(shown);
   });
+}
+
+/** Draws the numbers again, if nothing else was opened since. @param {Shown} shown */
+function redraw(shown) {
+  if (scene.shown === shown) refill(one("pointed"), shownSections(shown, state.mark ?? state.pin));
 }
 
 /** @param {Shown} shown @param {Mark | null} mark */
@@ -95,7 +100,7 @@ function sectionsOf(shown, mark) {
   ];
   const listed = make("section", {}, ...ofHead(shown), ...lists);
   if (mark.query === null || mark.key === null) return [listed];
-  const why = state.pin?.query === mark.query && state.pin.key === mark.key ? whySection(shown, mark.query, mark.key) : [];
+  const why = state.pin?.query === mark.query && state.pin.key === mark.key ? whySection(shown, mark.query, mark.key, () => redraw(shown)) : [];
   return [cellSection(shown, mark.query, mark.key), ...besideSections(mark.query, mark.key), ...why, listed];
 }
 

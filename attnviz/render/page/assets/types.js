@@ -27,6 +27,7 @@
  * @property {string} caption
  * @property {Precision} precision
  * @property {string} precisionSaid
+ * @property {AboutScores[][] | null} scores by head, then by side: how queries and keys are read that stand beside weights
  * @property {Quantity} quantity what stands where weights do
  * @property {Moved | null} moved by what weights become contributions, where that is known
  * @property {number} block tokens that a cell stands for, each way
@@ -148,6 +149,15 @@
  * @property {Record<string, number>} parts names and lengths of the arrays after the queries
  * @property {MaskRule} mask
  * @property {number} keys which of the page's keys
+ */
+
+/**
+ * @typedef {object} AboutScores how queries and keys are read that stand beside weights
+ * @property {number} features
+ * @property {number} unit that products of queries and keys are multiplied by
+ * @property {number} rounding how far a product may be from its own, of its size
+ *
+ * @typedef {AboutScores & { queries: Float32Array, keys: Float32Array }} ScoreFactors rows of features
  */
 
 /**

@@ -1,31 +1,39 @@
-/** Why a weight is what it is: the score of a kept pair, feature by feature, of queries and keys that the page holds. */
+/** Why a weight is what it is: the score of a kept pair, feature by feature, from queries and keys. */
 
+import { page } from "./data.js";
 import { make } from "./elements.js";
+import { hasScores, readScores, scoresOf } from "./scores.js";
 import { state } from "./state.js";
 
-/** @import { Shown } from "./types.js" */
-/** @import { Factors } from "./factors.js" */
+/** @import { ScoreFactors, Shown, Side } from "./types.js" */
 
 const LISTED = 12; // features with the largest shares
+const SMALL = 5e-4; // a difference that three decimals do not show
+const RECORD = "attnviz record TEXT --model MODEL --factored -o run.safetensors";
 
 /**
- * The section of a pair: q, k and q·k of the features with the largest shares, and how these make the score.
+ * The section of a pair: q, k and q·k of the features with the largest shares, and how these make the score; or the
+ * command that writes a page with them.
  *
  * @param {Shown} shown
  * @param {number} query
  * @param {number} key
+ * @param {() => void} redraw called when queries and keys were read
  */
-export function whySection(shown, query, key) {
-  const side = shown.sides[state.side === "B" ? 1 : 0];
+export function whySection(shown, query, key, redraw) {
+  const place = state.side === "B" ? 1 : 0;
+  const side = shown.sides[place];
   if (!side || state.side === "change") return [];
-  const heading = make("h3", {}, "why this weight");
-  if (!side.factors) {
-    const note = "This page holds weights, and no queries and keys: recordings of long texts hold those; attnviz explain --pair shows them of the seeded and the trained model.";
-    return [make("section", {}, make("details", {}, make("summary", {}, "Why this weight"), make("p", { className: "hint" }, note)))];
-  }
-  const factors = /** @type {Factors} */ (side.factors);
-  const { features, unit, rounding } = factors;
-  const [q, k] = [factors.queries.subarray(query * features, (query + 1) * features), factors.keys.subarray(key * features, (key + 1) * features)];
+  const factors = side.factors ?? scoresOf(shown.number, place);
+  if (factors) return [make("section", {}, make("h3", {}, "why this weight"), ...explained(side, factors, query, key))];
+  if (!hasScores()) return [elsewhere(shown.number)];
+  readScores().then(redraw);
+  return [];
+}
+
+/** The table of a pair, and how exact it is. @param {Side} side @param {ScoreFactors} factors @param {number} query @param {number} key */
+function explained(side, { queries, keys, features, unit, rounding }, query, key) {
+  const [q, k] = [queries.subarray(query * features, (query + 1) * features), keys.subarray(key * features, (key + 1) * features)];
   const shares = Float64Array.from(q, (number, feature) => number * k[feature] * unit);
   const order = [...shares.keys()].sort((one, two) => Math.abs(shares[two]) - Math.abs(shares[one]));
   const product = shares.reduce((total, share) => total + share, 0);
@@ -33,13 +41,41 @@ export function whySection(shown, query, key) {
   const rows = order.slice(0, LISTED).map((feature) => featureRow(feature, q[feature] * root, k[feature] * root, shares[feature], Math.abs(shares[order[0]])));
   const rest = order.slice(LISTED).reduce((total, feature) => total + shares[feature], 0);
   if (order.length > LISTED) rows.push(sumRow(`${order.length - LISTED} more`, rest));
-  rows.push(sumRow("q·k, scaled", product));
-  const score = factors.score(query, key);
-  if (Math.abs(score - product) > 1e-6) rows.push(sumRow("bias and cap", score - product), sumRow("score", score));
+  rows.push(sumRow("q·k, scaled", product), ...scoreRows(side, product, shares, rounding, query, key));
   const head = make("tr", {}, ...["feature", "q", "k", "q·k"].map((name) => make("th", { scope: "col" }, name)));
   const table = make("table", { className: "why" }, make("thead", {}, head), make("tbody", {}, ...rows));
-  const exact = rounding ? "q and k in float16; each is scaled so that products are shares of the score." : "q and k are scaled so that products are shares of the score.";
-  return [make("section", {}, heading, table, make("p", { className: "hint" }, exact))];
+  const exact = rounding ? `q·k is right to ${(100 * rounding).toPrecision(1)} %, since q and k are rounded. ` : "";
+  return [table, make("p", { className: "hint" }, `${exact}q and k are scaled so that products are shares of the score.`)];
+}
+
+/**
+ * The score as the page knows it, and what stands between it and the product.
+ *
+ * @param {Side} side
+ * @param {number} product
+ * @param {Float64Array} shares
+ * @param {number} rounding
+ * @param {number} query
+ * @param {number} key
+ */
+function scoreRows(side, product, shares, rounding, query, key) {
+  const score = side.score(query, key);
+  if (!score || !("value" in score) || !Number.isFinite(score.value)) return [];
+  const difference = score.value - product;
+  if (Math.abs(difference) < SMALL) return [];
+  const bound = score.error + rounding * shares.reduce((total, share) => total + Math.abs(share), 0);
+  return [sumRow(Math.abs(difference) <= bound ? "rounding" : "bias and cap", difference), sumRow("score", score.value)];
+}
+
+/** The command that writes a page which explains a head's scores. @param {number} number */
+function elsewhere(number) {
+  const { name } = page.heads[number];
+  const [note, line] = page.command.compares
+    ? ["The page of a comparison holds no queries and keys; that of one run does:", "attnviz show TEXT --model MODEL -o page.html"]
+    : page.command.remark
+      ? ["This recording holds weights, and no queries and keys. Record them, and write the page again:", RECORD]
+      : ["This page holds no queries and keys: there are too many. This writes a page of the head with them:", `${page.command.input} --heads ${name} -o head-${name}.html`];
+  return make("section", {}, make("h3", {}, "why this weight"), make("p", { className: "hint" }, note), make("code", { className: "line" }, line));
 }
 
 /** @param {number} feature @param {number} q @param {number} k @param {number} share @param {number} largest */

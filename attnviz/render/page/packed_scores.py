@@ -1,0 +1,86 @@
+"""Packs queries and keys of short texts for a page, from which it explains a score feature by feature."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.render.page.encoding import base85, deflated
+from attnviz.render.page.packed_factors import halved
+from attnviz.render.page.packing import PagePlan
+from attnviz.render.page.pieces import planes
+from attnviz.report.picture.numbers import HeadCells
+
+KEPT_BITS = 8  # of the 10 bits of a float16's fraction: enough for three digits of a product
+BYTES_PER_NUMBER = 1.9  # approximate, in the page
+MAX_BYTES = 1_000_000  # of all queries and keys in a page
+ROUNDING = 2.0**-KEPT_BITS + 2.0**-10  # relative error bound of a product of two rounded numbers
+
+
+@dataclass(frozen=True, eq=False)
+class PackedScores:
+    """The queries and keys of a page's heads.
+
+    Attributes:
+        content: queries, then keys, head after head and recording after recording, as encoded float16.
+        about: by head, then by recording, how its numbers are read, as JSON values.
+    """
+
+    content: bytes
+    about: list[list[dict[str, Any]]]
+
+
+def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | None:
+    """Returns queries and keys of the heads; ``None`` if some are unknown, or they are too many for a page.
+
+    A page that computes its weights from queries and keys has them anyway, and one that pools tokens needs none.
+
+    Args:
+        heads: the heads of the page.
+        plan: the plan of the page.
+    """
+    if plan.factored or plan.block > 1:
+        return None
+    sizes = [_count(maps, head) for head in heads for maps in head.sides.values()]
+    if None in sizes or BYTES_PER_NUMBER * sum(size or 0 for size in sizes) > MAX_BYTES:
+        return None
+    packed = [[_shortened_head(maps, head) for maps in head.sides.values()] for head in heads]
+    numbers = np.concatenate([numbers for of_head in packed for numbers, _ in of_head])
+    about = [[described for _, described in of_head] for of_head in packed]
+    return PackedScores(base85(deflated(planes(numbers))), about)
+
+
+def _count(maps: LayerMaps, head: HeadCells) -> int | None:
+    """Returns how many numbers the queries and keys of a head are; ``None`` if they are unknown."""
+    factors = maps.score_factors()
+    if factors is None:
+        return None
+    features: int = factors.queries.shape[-1]
+    return features * (head.queries.stop - head.queries.start + head.keys.stop - head.keys.start)
+
+
+def _shortened_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
+    """Returns queries, then keys of a head in one row of numbers, and how they are read."""
+    factors = maps.score_factors()
+    assert factors is not None
+    [place] = maps.positions((head.head,))
+    arrays = factors.queries[place, head.queries], factors.keys[factors.key_heads[place], head.keys]
+    (queries, first, exact), (keys, second, also_exact) = (_shortened(np.asarray(each)) for each in arrays)
+    about = {
+        "features": queries.shape[-1],
+        "unit": factors.scale * 2.0 ** (first + second),
+        "rounding": 0.0 if exact and also_exact else ROUNDING,
+    }
+    return np.concatenate([queries.ravel(), keys.ravel()]), about
+
+
+def _shortened(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
+    """Returns the numbers over a power of two, rounded to ``KEPT_BITS``, its exponent, and True if all are exact."""
+    half, exponent, exact = halved(numbers)
+    step = np.uint16(1 << (10 - KEPT_BITS))
+    bits = half.view(np.uint16)
+    rounded = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
+    kept = np.where(np.isfinite(half), rounded, half).astype(np.float16)
+    return kept, exponent, exact and bool(np.array_equal(kept, half, equal_nan=True))
