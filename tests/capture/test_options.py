@@ -9,8 +9,8 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.captured_call import CapturedCall
-from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.capture_block import CaptureBlock
+from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.options import CaptureOptions
 from attnviz.maps.dense import DenseMaps
 from attnviz.text.selection import Selection

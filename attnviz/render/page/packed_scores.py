@@ -58,7 +58,8 @@ def _count(maps: LayerMaps, head: HeadCells) -> int | None:
     if factors is None:
         return None
     features: int = factors.queries.shape[-1]
-    return features * (head.queries.stop - head.queries.start + head.keys.stop - head.keys.start)
+    tokens = head.queries.stop - head.queries.start + head.keys.stop - head.keys.start
+    return features * tokens
 
 
 def _shortened_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
