@@ -8,6 +8,7 @@ from attnviz.version import __version__ as __version__
 if TYPE_CHECKING:
     from attnviz.api.arrays import from_arrays as from_arrays
     from attnviz.api.contributions import contributions as contributions
+    from attnviz.api.decoding import steps as steps
     from attnviz.api.drawing import draw as draw
     from attnviz.api.record import record as record
     from attnviz.api.recording import DrawableRecording
@@ -41,6 +42,7 @@ EXPORTS = {
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "record": "attnviz.api.record:record",
+    "steps": "attnviz.api.decoding:steps",
     "survey": "attnviz.corpus.survey_model:survey",
 }
 

@@ -23,6 +23,11 @@ class DrawableRecording(Recording):
         >>> [(maps.layer, maps.heads, len(maps.query_tokens)) for maps in recording.maps]
         [(0, (0, 1), 5)]
         >>> figure = recording.figure(heads="0.1")
+        >>> from attnviz.text.tokens import tokenize
+        >>> with attnviz.record(module, tokens=tokenize("It rains. We stay in.")) as recording:
+        ...     output = module(torch.rand(1, 7, 8))
+        >>> recording.by("sentences").maps[0].key_tokens.labels
+        ('It rains.', 'We stay in.')
     """
 
     def save(self, path: str | Path, force: bool = False) -> None:
@@ -34,6 +39,23 @@ class DrawableRecording(Recording):
         from attnviz.maps.saved import save
 
         save(self, Path(path), force)
+
+    def by(self, units: str) -> "DrawableRecording":
+        """Returns the recording over units, as ``attnviz show --by`` draws it: a row and a column each.
+
+        Weights are summed over the keys of a unit and averaged over its queries.
+
+        Args:
+            units: ``words``, ``sentences``, ``lines``, ``paragraphs``, ``turns``, ``passages``, any other name of the
+                tokens' groups, or a regular expression at whose matches units begin.
+
+        Raises:
+            AttnvizError: if the tokens have no such units.
+        """
+        from attnviz.maps.grouped import regroup
+        from attnviz.text.selection import Grouping, Selection
+
+        return drawable(regroup(self, Selection(), Grouping(by=units)))
 
     def show(self, **options: Unpack["DrawOptions"]) -> None:
         """Prints the recording as ``attnviz show`` does; the options are those of ``attnviz.draw``.

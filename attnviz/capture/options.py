@@ -8,6 +8,7 @@ from attnviz.base.errors import AttnvizError, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.flow.sites import CallSite
+from attnviz.text.named_groups import GENERATED, with_generated_from
 from attnviz.text.selection import ATTENTION_PARTS, AttentionPart, Selection
 from attnviz.text.tokens import Tokens, visible_label
 
@@ -80,6 +81,8 @@ class CaptureOptions:
             tokens = self.context
         looked_at = tokens if is_self else self.context
         query_tokens = _labelled(tokens, queries, item, spare)
+        if call.prompt is not None and GENERATED not in query_tokens.groups:
+            query_tokens = with_generated_from(query_tokens, call.prompt)
         same = is_self and queries == keys
         return query_tokens, query_tokens if same else _labelled(looked_at, keys, item, spare)
 

@@ -32,6 +32,7 @@ from attnviz.cli.options import (
     Output,
     Pair,
     Pairs,
+    Recordings,
     Resume,
     SaveHalf,
     Second,
@@ -48,6 +49,7 @@ from attnviz.cli.output import (
     deliver,
     deliver_file,
     explanation_suffix,
+    fit_options,
     medium,
     print_path,
     reads_all,
@@ -88,6 +90,11 @@ OF_SINGLE_HEADS = (
 EXPLAINED_MODEL = tuple(
     name for name in declared_options(ModelSettings) if name != "pair"
 )  # explain has a --pair of its own: two tokens
+FILM_LOOK = tuple(
+    name
+    for name in declared_options(Look)
+    if name not in ("per_slide", "query", "annotate", "max_size", "effects", "notes")
+)
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 
 
@@ -360,6 +367,46 @@ def ablate(
 
 @command()
 @expand_options
+def steps(
+    *,
+    input: Input,
+    settings: ModelSettings,
+    selection: Annotated[Selection, ("layers", "heads", "queries")],
+    grouping: Annotated[Grouping, ("by",)],
+    look: Annotated[Look, FILM_LOOK],
+    output: Output,
+) -> None:
+    """Show what a model looked at for each token that it wrote."""
+    from attnviz.cli.decoding import show_steps
+    from attnviz.cli.input import read_input
+    from attnviz.cli.recordings import record
+
+    refuse_output(output, "atlas", films=True)
+    subject = read_input(input, settings.tokenizer)
+    if subject.survey is not None:
+        raise AttnvizError("a survey has no steps; give a text or a recording of one")
+    show_steps(record(subject, settings, selection), selection, grouping, look, output)
+
+
+@command()
+@expand_options
+def film(
+    *,
+    recordings: Recordings,
+    selection: Selection,
+    grouping: Grouping,
+    look: Annotated[Look, FILM_LOOK],
+    output: Output,
+) -> None:
+    """Draw several recordings as a film on one colour scale."""
+    from attnviz.cli.decoding import write_recordings
+
+    refuse_output(output, "film", films=True)
+    write_recordings(recordings, ReportOptions(selection=selection, grouping=grouping, look=look), output)
+
+
+@command()
+@expand_options
 def browse(
     input: Input,
     settings: ModelSettings,
@@ -469,21 +516,6 @@ def config() -> None:
     from attnviz.cli.defaults import describe
 
     write(describe().encode(errors="surrogateescape"))
-
-
-def fit_options(options: ReportOptions, output: Output, remarks: int = 0) -> ReportOptions:
-    """Returns the options fitted to the medium of the output, with the size and colours of the terminal if it is one.
-
-    Args:
-        options: the user's options.
-        output: where the report goes.
-        remarks: the number of lines that remarks around the report take in a terminal.
-    """
-    from attnviz.api import drawing
-    from attnviz.render.terminal.console import on_terminal
-
-    look = on_terminal(options.look, remarks) if output.suffix is None else options.look
-    return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 
 def show_version(wanted: bool) -> None:

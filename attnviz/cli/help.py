@@ -63,6 +63,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "attnviz battery --model trained",
         "attnviz battery --model ./my-llama -o atlas.png",
     ),
+    "steps": (
+        "attnviz steps chat.json --model ./my-llama --generate 40",
+        'attnviz steps "the cat sat. the cat sat" --model trained --heads 1.1',
+    ),
+    "film": ("attnviz film before.safetensors after.safetensors --heads 1.1 -o film.gif",),
     "browse": (
         'attnviz browse "Life is short" --model ./my-bert',
         "attnviz browse run.safetensors",

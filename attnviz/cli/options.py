@@ -172,6 +172,7 @@ Step = Annotated[
 AllSteps = Annotated[
     bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
 ]
+Recordings = Annotated[list[str], Option("Saved recordings, in the order of the film.", panel="Input")]
 Corpus = Annotated[
     list[str] | None,
     Option(
@@ -253,7 +254,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Output: (Output, "Output"),
     Drawn: (Drawn, "Look"),
 }
-ARGUMENTS = ("text", "second", "corpus")  # positional
+ARGUMENTS = ("text", "second", "corpus", "recordings")  # positional
 ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # accepted too: --layer for --layers
 NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # parameters whose option has another name
 

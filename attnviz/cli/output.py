@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -13,27 +14,39 @@ from attnviz.cli.options import STANDARD_OUTPUT, Output
 from attnviz.cli.remarks import remark
 
 if TYPE_CHECKING:
+    from attnviz.report.picture.options import ReportOptions
     from attnviz.report.picture.report import Report
 
-BINARY = (".png", ".pdf", ".pptx", ".npz")  # bytes that a terminal cannot show
+BINARY = (".png", ".pdf", ".pptx", ".npz", ".gif", ".apng")  # bytes that a terminal cannot show
 
 
-def refuse_output(output: Output, writes: str = "picture") -> None:
+def refuse_output(output: Output, writes: str = "picture", films: bool = False) -> None:
     """Raises AttnvizError if the output cannot be written.
 
     Args:
         output: the destination.
         writes: ``picture``, or ``atlas`` for a command that draws atlases of heads.
+        films: True for a command that writes films too.
     """
-    from attnviz.render.formats import FORMATS
+    from attnviz.render.formats import FILMS, FORMATS
 
     suffixes = [suffix for suffix, row in FORMATS.items() if row.has_atlas or writes != "atlas"]
+    suffixes += FILMS if films else ()
     if output.file is not None and output.format is None:
         from attnviz.cli.suggestions import refuse_suffix
 
         refuse_suffix(output.file, suffixes, writes)
-    medium(output)
+    if not (films and film_suffix(output)):
+        medium(output)
     _refuse_place(output)
+
+
+def film_suffix(output: Output) -> str | None:
+    """Returns the suffix of the film that is written; ``None`` for any other format."""
+    from attnviz.render.formats import FILMS
+
+    suffix = _suffix(output)
+    return suffix if suffix in FILMS else None
 
 
 def medium(output: Output) -> str:
@@ -111,6 +124,21 @@ def _refuse_place(output: Output) -> None:
         raise AttnvizError("--open opens the file that -o writes; add -o page.html")
     if output.suffix in BINARY and sys.stdout.isatty():
         raise AttnvizError(f"a terminal cannot show {output.suffix}; use -o picture{output.suffix}, or redirect with >")
+
+
+def fit_options(options: "ReportOptions", output: Output, remarks: int = 0) -> "ReportOptions":
+    """Returns the options fitted to the medium of the output, with the size and colours of the terminal if it is one.
+
+    Args:
+        options: the user's options.
+        output: where the report goes.
+        remarks: the number of lines that remarks around the report take in a terminal.
+    """
+    from attnviz.api import drawing
+    from attnviz.render.terminal.console import on_terminal
+
+    look = on_terminal(options.look, remarks) if output.suffix is None else options.look
+    return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 
 def deliver(report: "Report", output: Output) -> None:

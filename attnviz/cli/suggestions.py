@@ -129,10 +129,13 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     if suffix in suffixes:
         return
     from attnviz.cli.subject import RECORDING
+    from attnviz.render.formats import FILMS
 
     named = [name for name in suffixes if name]
     choice = or_list(named)
     example = next(name for name in suffixes if name != ".txt")
+    if suffix in FILMS:
+        raise AttnvizError(f"{suffix} is a film, which attnviz steps and attnviz film write; use {writes}{example}")
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")
     if not suffix:

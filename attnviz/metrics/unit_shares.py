@@ -86,7 +86,7 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
         return None
     cells = cell_maps(maps)
     rows, keys = Units.of(maps.query_tokens, by), Units.of(maps.key_tokens, by)
-    last, sink = _last_unit(rows, by), _sink_of(keys, by)
+    last, sink = last_unit(rows, by), sink_tokens(keys, by)
     seen = np.unique(keys.numbers[~sink])
     if last is None or len(seen) < 2:
         return None
@@ -173,7 +173,7 @@ def _columns_of(shares: tuple[UnitShares, ...]) -> tuple[str, ...]:
     return tuple(label for label in largest if label in kept)
 
 
-def _last_unit(rows: Units, by: str) -> int | None:
+def last_unit(rows: Units, by: str) -> int | None:
     """Returns the number of the unit that ends last and is neither marks nor a special token; ``None`` for none."""
     tokens, marks = rows.tokens, REMAINDER_LABELS.get(by)
     units = [
@@ -184,7 +184,7 @@ def _last_unit(rows: Units, by: str) -> int | None:
     return max(units, key=lambda unit: int(rows.stops[unit]), default=None)
 
 
-def _sink_of(keys: Units, by: str) -> BoolArray:
+def sink_tokens(keys: Units, by: str) -> BoolArray:
     """Returns, per token, whether it belongs to the sink: the first token, a special one, or one of no turn."""
     sink = keys.tokens.special.copy()
     sink[keys.tokens.unpadded.start] = True
@@ -203,10 +203,10 @@ def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns:
         columns: ``(keys,)``, the column of each key; not all columns need to have keys.
     """
     weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
-    for part, span in _bands(queries, len(columns)):
+    for part, span in row_bands(queries, len(columns)):
         for place, head in enumerate(heads):  # one by one, since a window of all heads would be long
             cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
-            weights[place, part] = _column_sums(cells, columns)[queries[part] - span.start]
+            weights[place, part] = column_sums(cells, columns)[queries[part] - span.start]
     return weights
 
 
@@ -215,13 +215,13 @@ def _counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: 
     counts = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     for alike in maps.head_groups(heads):
         places = [heads.index(head) for head in alike]
-        for part, span in _bands(queries, len(columns)):
+        for part, span in row_bands(queries, len(columns)):
             visible = maps.visibility(alike[0], span, slice(0, len(columns)))
-            counts[places, part] = _column_sums(visible, columns)[queries[part] - span.start]
+            counts[places, part] = column_sums(visible, columns)[queries[part] - span.start]
     return counts
 
 
-def _column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Array:
+def column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Array:
     """Returns the sums of ``(queries, keys)`` cells over the keys of each column, ``(queries, columns)``."""
     runs = Groups(columns).runs
     sums = np.add.reduceat(cells, runs.starts, axis=1, dtype=np.float64)
@@ -229,7 +229,7 @@ def _column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Arr
     return joined
 
 
-def _bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
+def row_bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
     """Yields parts of the queries of at most ``MAX_BAND_CELLS`` cells: their places, and the span that holds them."""
     start = 0
     while start < len(queries):

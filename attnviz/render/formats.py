@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
 TERMINAL, JSON, PAGE = ".txt", ".json", ".html"
+FILMS = (".gif", ".apng")  # which `attnviz.render.film` writes, of several reports
 KINDS = {
     "terminal": "the terminal",
     "figure": "a figure",

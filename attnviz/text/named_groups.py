@@ -4,6 +4,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,7 @@ from attnviz.text.tokens import TEXTS, WORDS, Tokens, first_words
 Mark = tuple[int, str]  # a token or a character, and its label
 TOKENS, SENTENCES = "tokens", "sentences"
 TURNS, PASSAGES = "turns", "passages"  # groups that only the reader of a conversation, or of passages, can find
+GENERATED = "generated"  # the prompt and what a model wrote after it, as the run that wrote it knows
 REMAINDER_LABELS = {
     TURNS: "marks",
     PASSAGES: "marks",
@@ -30,6 +32,7 @@ NAMES = (
     TEXTS,
     TURNS,
     PASSAGES,
+    GENERATED,
 )  # any other name is one of `Tokens.groups`, or a pattern
 SINGULAR = {name.removesuffix("s"): name for name in NAMES}
 SENTENCE_END = re.compile(r"[.!?…。！？]+[\"'”’)\]]*(?=\s)\s*|\n+")
@@ -59,12 +62,18 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
     """
     if name in tokens.groups:
         return tokens.groups[name]
-    if name in (TOKENS, WORDS, TEXTS, TURNS, PASSAGES):
+    if name in (TOKENS, WORDS, TEXTS, TURNS, PASSAGES, GENERATED):
         return None
     if name == SENTENCES:
         return Groups(_sentence_numbers(tokens)) if tokens.text else None
     starts = [token for token, _ in tokens_at(tokens, _group_starts(tokens.text, name))]
     return Groups(np.searchsorted(starts, np.arange(len(tokens)), side="right").astype(np.int64)) if starts else None
+
+
+def with_generated_from(tokens: Tokens, start: int) -> Tokens:
+    """Returns the tokens with those from ``start`` on as generated, and those before as the prompt."""
+    written = Groups((np.arange(len(tokens)) >= start).astype(np.int64), ("prompt", GENERATED))
+    return replace(tokens, groups={**tokens.groups, GENERATED: written})
 
 
 def tokens_at(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:

@@ -17,7 +17,9 @@ from attnviz.api.recording import DrawableRecording
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.text.tokens import tokenize
 from tests.conftest import cells
 from tests.report.examples import drawn
 
@@ -656,3 +658,17 @@ def test_recording_of_a_block_that_failed_has_no_maps() -> None:
     assert repr(recording) == "Recording of Nano, empty, since its with block failed"
     with pytest.raises(AttnvizError, match="the recording has no maps, since its with block failed"):
         recording.maps  # noqa: B018
+
+
+def test_by_gives_the_maps_that_show_by_draws() -> None:
+    module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+    with attnviz.record(module, tokens=tokenize("It rains. We stay in.")) as recording:
+        module(torch.rand(1, 7, 8))
+    parts = cell_maps(recording.by("sentences").maps[0])
+    sums = parts.window((1,), slice(0, 2), slice(0, 2)).weights[0]
+    weights = cells(recording).window((1,), slice(0, 7), slice(0, 7)).weights[0]
+    for row, queries in enumerate((slice(0, 3), slice(3, 7))):
+        for column, keys in enumerate((slice(0, 3), slice(3, 7))):
+            assert abs(sums[row, column] - weights[queries, keys].sum(axis=1).mean()) < 1e-6
+    with pytest.raises(AttnvizError, match="by='turns' needs a chat"):
+        recording.by("turns")

@@ -59,6 +59,7 @@ class CapturedCall:
         note: a remark for readers of its maps.
         first_item: the number of its first text in the recording.
         passes: the number of forward passes that its rows come from.
+        prompt: the rows of the first pass if each later one added a row; ``None`` if nothing was written step by step.
         windows: the number of windows of a text that were joined.
     """
 
@@ -73,6 +74,7 @@ class CapturedCall:
     note: str = ""
     first_item: int = 0
     passes: int = 1
+    prompt: int | None = None
     windows: int = 1
 
 

@@ -132,8 +132,14 @@ class StepRows:
             scale=scales.pop() if len(scales) == 1 else None,
             fidelity=[_worst([call.fidelity[item] for call in all_calls]) for item in range(batch)],
             map_type=DenseMaps,
+            prompt=self._prompt(),
             fields=[self._fields(item) for item in range(batch)],
         )
+
+    def _prompt(self) -> int | None:
+        """Returns the rows of the first pass if each later pass added one row; ``None`` otherwise."""
+        first, *later = [call.shape[2] for call, _ in self.calls]
+        return first if later and set(later) == {1} else None
 
     def _is_extended_by(self, call: CapturedCall, used: int) -> bool:
         """True if the call's map is this one, or extends it by keys that the earlier rows do not see."""

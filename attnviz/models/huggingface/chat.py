@@ -20,7 +20,7 @@ from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.models.reading.example import Example
 from attnviz.text.conversation import ANSWER, Conversation
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import PASSAGES, TURNS
+from attnviz.text.named_groups import PASSAGES, TURNS, with_generated_from
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -164,10 +164,7 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
-    """Returns the tokens with the generated ones, which follow the first ``count``, as the last turn or passage.
-
-    Tokens of a text without turns or passages are returned unchanged.
-    """
+    """Returns the tokens with those after the first ``count`` as generated, and as the last turn or passage if any."""
     answers = {} if example.conversation is None else {TURNS: example.conversation.answer}
     answers |= {PASSAGES: ANSWER} if example.passages else {}
     answer_groups = {}
@@ -175,7 +172,7 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
         groups = tokens.groups[name]
         numbers = np.where(np.arange(len(tokens)) < count, groups.numbers, len(groups.labels))
         answer_groups[name] = Groups(numbers, (*groups.labels, label))
-    return replace(tokens, groups={**tokens.groups, **answer_groups})
+    return with_generated_from(replace(tokens, groups={**tokens.groups, **answer_groups}), count)
 
 
 def _message_start(rendered: RenderedChat, text: str) -> int:

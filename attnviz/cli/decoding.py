@@ -1,0 +1,112 @@
+"""Shows the steps of decoding that a command line asks for, and writes films."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attnviz.base.errors import AttnvizError
+from attnviz.cli.output import deliver, deliver_file, film_suffix, fit_options, medium
+from attnviz.cli.subject import Kind, Subject
+from attnviz.report.picture.options import ReportOptions
+
+if TYPE_CHECKING:
+    from attnviz.cli.options import Output
+    from attnviz.maps.recording import Recording
+    from attnviz.report.film import Film
+    from attnviz.report.picture.look import Look
+    from attnviz.text.selection import Grouping, Selection
+
+FILM_DPI = 100  # of a film, whose pictures are many
+FRAME_SUFFIX = ".png"  # of the pictures of a film
+PAGE = ".html"
+
+
+def show_steps(
+    recording: "Recording", selection: "Selection", grouping: "Grouping", look: "Look", output: "Output"
+) -> None:
+    """Writes the steps of a recording as a list, a picture, a page or a film.
+
+    Args:
+        recording: the recording of the text that was written.
+        selection: the heads, and the queries of the steps.
+        grouping: the units.
+        look: the options of how they are drawn.
+        output: where they go.
+    """
+    from attnviz.metrics.steps import measure_steps
+    from attnviz.report.decoding.steps_report import steps_report
+
+    steps = measure_steps(recording, selection, grouping.by)
+    options = ReportOptions(look=look)
+    if film_suffix(output) is not None:
+        from attnviz.report.film import film_of_steps
+
+        write_film(film_of_steps(recording, steps, film_options(options, output)), output)
+        return
+    if medium(output) == PAGE:
+        _show_page(recording, steps.heads, int(steps.queries[0]), options, output)
+        return
+    deliver(steps_report(recording, steps, fit_options(options, output)), output)
+
+
+def _show_page(
+    recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: "Output"
+) -> None:
+    """Writes the page of the heads, which opens with the text as the first step saw it."""
+    from attnviz.report.build import build_report
+    from attnviz.text.selection import Selection
+
+    look = replace(options.look, style="text", query=str(query))
+    chosen = replace(options, look=look, selection=Selection.parse(heads=",".join(heads)))
+    deliver(build_report(recording, fit_options(chosen, output)), output)
+
+
+def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
+    """Writes the film of several recordings.
+
+    Args:
+        paths: the recordings, in their order.
+        options: the heads, the units and the look.
+        output: the file of the film.
+
+    Raises:
+        AttnvizError: if there are fewer than two recordings, a path is none, or the output is no film.
+    """
+    if film_suffix(output) is None:
+        raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
+    if len(paths) < 2:
+        raise AttnvizError("a film needs two recordings or more; attnviz show draws one")
+    recordings = [_recording(path) for path in paths]
+    from attnviz.report.film import film_of_recordings
+
+    write_film(film_of_recordings(recordings, paths, film_options(options, output)), output)
+
+
+def _recording(path: str) -> "Recording":
+    subject = Subject.of(path)
+    if subject.kind not in (Kind.RECORDING, Kind.ARRAYS):
+        raise AttnvizError(
+            f"{path!r} is no recording; attnviz record TEXT --model MODEL -o {path}.safetensors makes one"
+        )
+    return subject.recording()
+
+
+def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
+    """Returns the options of the pictures of a film, at a lower resolution unless the user chose one."""
+    from attnviz.api.drawing import options_for_medium
+    from attnviz.cli.options import TYPED
+
+    dpi = options.look.dpi if "dpi" in TYPED.get() else FILM_DPI
+    return options_for_medium(
+        replace(options, look=replace(options.look, dpi=dpi, for_command_line=True)), FRAME_SUFFIX
+    )
+
+
+def write_film(film: "Film", output: "Output") -> None:
+    """Writes a film to the file or the pipe that the output names."""
+    from attnviz.render.film import write_film as write
+
+    suffix = film_suffix(output)
+    assert suffix is not None
+    deliver_file(output, partial(write, film, suffix))

@@ -1,0 +1,255 @@
+"""Measures the steps in which a model wrote a text: what each looked at, by unit and by token, and what changed.
+
+A step writes one token, and its row is that of the query before this token: the row from which the token was decided.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.maps.grouped import refuse_missing_units
+from attnviz.maps.heads import choose, head_name
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest, unit_frame
+from attnviz.text.named_groups import GENERATED, PASSAGES, SENTENCES, TOKENS, TURNS, named_groups
+from attnviz.text.selection import Grouping, Selection, Span, resolve_span
+from attnviz.text.tokens import TEXTS, Tokens
+from attnviz.text.units import Units
+
+STRONGEST_TOKENS = 8  # the keys of a step that are listed
+MAX_NUMBERS = 2**26  # heads x steps x units, which are kept in memory
+WHOLE: Span = (None, None)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DecodingSteps:
+    """The steps in which a model wrote a text, and what some heads looked at in each.
+
+    The sink is the first token, special tokens and tokens of no turn; it is in no unit and not among the strongest
+    keys. The shares of all units and of the sink add up to 1.
+
+    Attributes:
+        heads: the heads as ``layer.head``.
+        by: the name of the units.
+        query_tokens: the tokens of the queries.
+        key_tokens: the tokens of the keys.
+        queries: ``(steps,)``, the query whose row decided the token.
+        prompt: the number of tokens before the first token that was written.
+        units: the labels of the units of the keys.
+        unit_starts: ``(units,)``, the first token of each unit.
+        shares: ``(heads, steps, units)``, the weight on each unit.
+        sink: ``(heads, steps)``, the weight on the sink.
+        own: ``(heads, steps)``, the weight on tokens that were written before; NaN in cross-attention.
+        change: ``(heads, steps)``, the total variation from the row of the step before, 0 to 1; NaN in the first step.
+        strongest_keys: ``(steps, keys)``, the keys with the largest mean weights over the heads, the largest first.
+        strongest_weights: ``(steps, keys)``, these weights.
+    """
+
+    heads: tuple[str, ...]
+    by: str
+    query_tokens: Tokens
+    key_tokens: Tokens
+    queries: IntArray
+    prompt: int
+    units: tuple[str, ...]
+    unit_starts: IntArray
+    shares: Float64Array
+    sink: Float64Array
+    own: Float64Array
+    change: Float64Array
+    strongest_keys: IntArray
+    strongest_weights: Float64Array
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """The label of the token that each step wrote; "" after the last token of the text."""
+        labels = (*self.query_tokens.labels, "")
+        return tuple(labels[query + 1] for query in self.queries.tolist())
+
+
+def measure_steps(recording: Recording, selection: Selection, by: str | None = None) -> DecodingSteps:
+    """Returns the steps of a recording.
+
+    Args:
+        recording: the recording of a text that a model wrote, or of any text that it read from left to right.
+        selection: the heads, by default the one in which a unit stands out most; and the queries, by default those
+            that wrote the generated tokens, else the last turn or passage, else all tokens but the first.
+        by: the name of the units, as in `named_groups`; ``None`` for turns or passages, else sentences.
+
+    Raises:
+        AttnvizError: if the model sees later tokens, single cells are not known, or the heads have different tokens.
+    """
+    heads = [(head.maps, head.head) for head in choose(recording, selection)]
+    first = heads[0][0]
+    if any(maps.item != first.item for maps, _ in heads):
+        raise AttnvizError("steps need a single text, and these are several; record one of them")
+    refuse_missing_units([maps for maps, _ in heads], Grouping(by=by))
+    units = units_of(first.key_tokens, by)
+    if selection.chosen_layers is None and selection.heads is None:
+        heads = _standing_out(heads, units) or heads
+    if len({(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}) > 1:
+        raise AttnvizError(f"these heads look at different texts; choose some of them with {option('heads', '0.1')}")
+    first, queries = heads[0][0], step_queries(first.query_tokens, selection.queries)
+    _refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
+    return _measured(heads, units, queries)
+
+
+def step_queries(tokens: Tokens, chosen: Span = WHOLE) -> IntArray:
+    """Returns the queries whose rows decided the tokens that were written, ``(steps,)``.
+
+    Args:
+        tokens: the tokens of the queries.
+        chosen: the queries that the user chose.
+
+    Raises:
+        AttnvizError: if the text has a single token, so that nothing was written after another.
+    """
+    if chosen != WHOLE:
+        span = resolve_span(chosen, len(tokens), "queries")
+        return np.arange(span.start, span.stop)
+    queries = written_tokens(tokens) - 1
+    queries = queries[queries >= 0]
+    if not len(queries):
+        raise AttnvizError("a single token has no steps; give a longer text")
+    return queries
+
+
+def written_tokens(tokens: Tokens) -> IntArray:
+    """Returns the tokens that were generated, else those of the last turn or passage, else all but the first."""
+    if (written := tokens.groups.get(GENERATED)) is not None and (written.numbers == 1).any():
+        return np.flatnonzero(written.numbers == 1)
+    for name in (TURNS, PASSAGES):
+        if name in tokens.groups:
+            units = Units.of(tokens, name)
+            if (last := last_unit(units, name)) is not None:
+                return np.flatnonzero(units.numbers == last)
+    return np.arange(1, len(tokens))
+
+
+def units_of(tokens: Tokens, by: str | None) -> str:
+    """Returns the name of the units: the given one, else the first of turns, passages, texts and sentences there is."""
+    if by is not None:
+        return by
+    return next((name for name in (TURNS, PASSAGES, TEXTS, SENTENCES) if named_groups(tokens, name)), TOKENS)
+
+
+def _standing_out(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
+    """Returns the head in which a unit stands out most; none without units."""
+    found = None if by == TOKENS else strongest(unit_frame(heads, by)[1])
+    return [] if found is None else [(found[0].maps, found[0].heads[found[1]])]
+
+
+def _refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
+    """Raises AttnvizError if a query of self-attention sees a later token."""
+    query = int(queries[0])
+    for each in maps:
+        later = slice(query + 1, len(each.key_tokens))
+        if each.kind == "self" and each.visibility(each.heads[0], slice(query, query + 1), later).any():
+            raise AttnvizError("steps need a model that writes from left to right, and this one sees later tokens too")
+
+
+def _measured(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
+    first = heads[0][0]
+    keys = Units.of(first.key_tokens, by)
+    sink = sink_tokens(keys, by)
+    start = int(queries[0]) + 1
+    written = np.arange(len(first.key_tokens)) >= start if first.kind == "self" else None
+    columns, labels, starts = _columns(keys, sink, by)
+    if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
+        raise AttnvizError(f"too many heads, steps and {by}; choose some of them with {option('heads', '0.1')}")
+    mean = np.zeros((len(queries), len(first.key_tokens)), dtype=np.float32)
+    rows = [_HeadRows(cell_maps(maps), head, queries, columns, written) for maps, head in heads]
+    numbers = [each.read(mean) for each in rows]
+    shares, own, change = (np.stack(each) for each in zip(*numbers, strict=True))
+    strongest_keys, strongest_weights = _strongest(mean / np.float32(len(heads)), sink)
+    return DecodingSteps(
+        heads=tuple(head_name(maps, head) for maps, head in heads),
+        by=by,
+        query_tokens=first.query_tokens,
+        key_tokens=first.key_tokens,
+        queries=queries,
+        prompt=start,
+        units=labels,
+        unit_starts=starts,
+        shares=shares[..., : len(labels)],
+        sink=shares[..., len(labels) :].sum(axis=-1),
+        own=own,
+        change=change,
+        strongest_keys=strongest_keys,
+        strongest_weights=strongest_weights,
+    )
+
+
+def _columns(keys: Units, sink: BoolArray, by: str) -> tuple[IntArray, tuple[str, ...], IntArray]:
+    """Returns each key's column, ``(keys,)``, the last for the sink, and labels and first tokens of the others."""
+    if by == TOKENS:
+        return np.where(sink, 1, 0), (TOKENS,), np.zeros(1, dtype=np.int64)
+    seen = np.unique(keys.numbers[~sink])
+    labels = tuple(keys.labels[unit] for unit in seen.tolist())
+    return np.where(sink, len(seen), np.searchsorted(seen, keys.numbers)), labels, keys.starts[seen]
+
+
+@dataclass(frozen=True, eq=False)
+class _HeadRows:
+    """The rows of one head at the steps.
+
+    Attributes:
+        maps: the attention call.
+        head: the number of the head.
+        queries: ``(steps,)``, ascending.
+        columns: ``(keys,)``, the column of each key.
+        written: ``(keys,)``, true for the tokens that the model wrote; ``None`` in cross-attention.
+    """
+
+    maps: CellMaps
+    head: int
+    queries: IntArray
+    columns: IntArray
+    written: BoolArray | None
+
+    def read(self, mean: FloatArray) -> tuple[Float64Array, ...]:
+        """Returns the sums of each column, ``(steps, columns)``, and per step the own weight and the change.
+
+        Args:
+            mean: ``(steps, keys)``, to which the rows are added.
+        """
+        count = int(self.columns.max()) + 1
+        shares = np.zeros((len(self.queries), count))
+        own, change = (np.full(len(self.queries), np.nan) for _ in range(2))
+        before = None
+        for part, rows in self._bands():
+            mean[part] += rows
+            shares[part] = column_sums(rows, self.columns)
+            if self.written is not None:
+                own[part] = rows[:, self.written].sum(axis=1, dtype=np.float64)
+            earlier = np.concatenate([rows[:1] if before is None else before, rows[:-1]])
+            change[part] = np.abs(rows - earlier).sum(axis=1, dtype=np.float64) / 2
+            before = rows[-1:]
+        change[0] = np.nan
+        return shares, own, change
+
+    def _bands(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Yields the rows of some steps after another, ``(steps, keys)``, with their places among all steps."""
+        keys = len(self.columns)
+        for part, span in row_bands(self.queries, keys):
+            cells = self.maps.window((self.head,), span, slice(0, keys)).weights[0]
+            yield part, cells[self.queries[part] - span.start]
+
+
+def _strongest(mean: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
+    """Returns the keys with the largest weights outside the sink, ``(steps, keys)``, and these weights."""
+    outside = np.where(sink, np.float32(-1), mean)
+    count = min(STRONGEST_TOKENS, mean.shape[1])
+    found = np.argpartition(-outside, count - 1, axis=1)[:, :count]
+    weights = np.take_along_axis(outside, found, axis=1)
+    order = np.argsort(-weights, axis=1, kind="stable")
+    ordered = np.take_along_axis(found, order, axis=1)
+    return ordered, np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)

@@ -1,0 +1,214 @@
+"""Builds the report of steps: a row for each token that a model wrote, with its sources, or a map of steps by units."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.printable import printable_line
+from attnviz.maps.recording import Recording
+from attnviz.metrics.measure import known_number
+from attnviz.metrics.steps import DecodingSteps
+from attnviz.report.heads.found import Found, FoundReport
+from attnviz.report.heads.head_columns import Column, known, labelled_panel, listed
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.numbers import origin
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import PERCENT, Panel
+from attnviz.report.picture.report import Summary
+from attnviz.report.words.captions import model_name, recording_remarks, report_title
+from attnviz.text.named_groups import TOKENS, singular
+from attnviz.text.tokens import first_words
+
+STEPS_FORMAT, STEPS_VERSION = "attnviz steps", 1
+LISTED_UNITS, LISTED_TOKENS, LISTED_HEADS = 2, 3, 3
+MAX_LABEL_CHARACTERS = 22  # of a unit in a list
+MAX_TOKEN_CHARACTERS = 14
+MAX_DRAWN_STEPS = 400  # rows of a picture
+PAGE_REFUSAL = "steps have no page of their own"
+TERMS = (
+    "Step: the row of the query before its token, from which the token was decided. Own: weight on the tokens written "
+    "before. Change: total variation from the row of the step before, 0 to 1."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StepNumbers:
+    """The numbers of steps in the form of files.
+
+    Attributes:
+        steps: the steps.
+        model: the name of the model.
+    """
+
+    steps: DecodingSteps
+    model: str
+
+    def as_rows(self) -> Sequence[Sequence[Any]]:
+        """A header and a row for each step, with means over the heads."""
+        steps = self.steps
+        shares, sink, own, change = (_mean(each) for each in (steps.shares, steps.sink, steps.own, steps.change))
+        header = ["step", "query", "token", "own", "change", "sink", *steps.units]
+        rows: list[list[Any]] = [header]
+        for step, query in enumerate(steps.queries.tolist()):
+            numbers = [float(each[step]) for each in (own, change, sink)]
+            rows.append([step + 1, query, steps.tokens[step], *numbers, *shares[step].tolist()])
+        return rows
+
+    def as_json(self) -> dict[str, Any]:
+        """All numbers, of each head."""
+        steps = self.steps
+        return {
+            "format": STEPS_FORMAT,
+            "version": STEPS_VERSION,
+            "model": self.model,
+            "heads": list(steps.heads),
+            "by": steps.by,
+            "units": list(steps.units),
+            "steps": [self._step(step) for step in range(len(steps))],
+        }
+
+    def _step(self, step: int) -> dict[str, Any]:
+        steps = self.steps
+        strongest = zip(steps.strongest_keys[step].tolist(), steps.strongest_weights[step].tolist(), strict=True)
+        numbers = {name: getattr(steps, name)[:, step] for name in ("own", "change", "sink")}
+        return {
+            "query": int(steps.queries[step]),
+            "token": steps.tokens[step],
+            **{name: [known_number(each) for each in values.tolist()] for name, values in numbers.items()},
+            "shares": steps.shares[:, step].tolist(),
+            "strongest": [
+                {"key": key, "token": steps.key_tokens.labels[key], "weight": weight} for key, weight in strongest
+            ],
+        }
+
+
+def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> FoundReport:
+    """Builds the report of steps: a list with a row a step, or a map of steps by units if a picture is drawn.
+
+    Args:
+        recording: the recording of the steps.
+        steps: the steps.
+        options: the look and the medium.
+
+    Raises:
+        AttnvizError: if a picture has too many steps.
+    """
+    refuse_style(options.look, "steps")
+    found = Found(
+        title=report_title(recording, options.look),
+        caption=steps_caption(recording, steps),
+        remarks=(*_remarks(steps), *recording_remarks(recording)),
+        results=StepNumbers(steps, recording.model),
+        summary=lambda: _summary(steps),
+        panels=lambda: [_panel(steps)],
+        refusal=PAGE_REFUSAL,
+        of_picture=("Rows are the tokens that were written, columns are units that were looked at.",),
+        about={"recording": origin(recording)},
+    )
+    return found.report(options)
+
+
+def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
+    """Returns the result of all steps in one sentence."""
+    which = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"{len(steps.heads)} heads"
+    before = "first token" if steps.prompt == 1 else f"first {steps.prompt} tokens"
+    said = f"Steps of {model_name(recording)}: for the {len(steps)} tokens after the {before}, in {which}"
+    parts = []
+    if steps.by != TOKENS and (most := _looked_at(steps)):
+        unit, share = most
+        parts.append(f"{share:.0%} of the weight was on {_named(steps, unit)}")
+    if not np.isnan(steps.own).all():
+        of_weight = "" if parts else " of the weight was"
+        parts.append(f"{np.nanmean(steps.own):.0%}{of_weight} on these tokens themselves")
+    return f"{said}, {' and '.join(parts)}." if parts else f"{said}."
+
+
+def _looked_at(steps: DecodingSteps) -> tuple[int, float] | None:
+    """Returns the unit before the written text with the largest mean share, and this share; ``None`` without one."""
+    earlier = _earlier(steps)
+    if not earlier:
+        return None
+    shares = steps.shares.mean(axis=(0, 1))
+    unit = max(earlier, key=lambda each: float(shares[each]))
+    return unit, float(shares[unit])
+
+
+def _earlier(steps: DecodingSteps) -> list[int]:
+    """Returns the units that begin before the written text; all units in cross-attention."""
+    return [unit for unit, start in enumerate(steps.unit_starts) if start < steps.prompt or np.isnan(steps.own).all()]
+
+
+def _named(steps: DecodingSteps, unit: int) -> str:
+    return f"the {singular(steps.by)} “{first_words(steps.units[unit], MAX_LABEL_CHARACTERS)}”"
+
+
+def _summary(steps: DecodingSteps) -> Summary:
+    own, change, shares = _mean(steps.own), _mean(steps.change), _mean(steps.shares)
+    earlier = _earlier(steps)
+
+    def units(step: int) -> str:
+        best = sorted(earlier, key=lambda unit: -shares[step, unit])[:LISTED_UNITS]
+        return _weighed([(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best])
+
+    def tokens(step: int) -> str:
+        keys = steps.strongest_keys[step, :LISTED_TOKENS].tolist()
+        labels = [_short(steps.key_tokens.labels[key]) for key in keys]
+        return _weighed(list(zip(labels, steps.strongest_weights[step].tolist(), strict=False)))
+
+    columns = [
+        Column[int]("step", lambda step: str(step + 1)),
+        Column[int]("token", lambda step: _short(steps.tokens[step]) or "(next)", align="<"),
+        *([] if np.isnan(own).all() else [Column[int]("own", lambda step: f"{own[step]:.0%}", lambda step: own[step])]),
+        Column[int]("change", lambda step: known(float(change[step]), ".2f")),
+        *([Column[int](f"looked at {steps.by}", units, align="<")] if steps.by != TOKENS and earlier else []),
+        Column[int]("looked at tokens", tokens, align="<"),
+    ]
+    return listed(range(len(steps)), columns)
+
+
+def _weighed(named: Sequence[tuple[str, float]]) -> str:
+    """Returns names with their shares, without those that round to nothing."""
+    return ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
+
+
+def _short(label: str) -> str:
+    return printable_line(first_words(label, MAX_TOKEN_CHARACTERS))
+
+
+def _mean(numbers: Float64Array) -> Float64Array:
+    """Returns means over the heads."""
+    return np.asarray(numbers.mean(axis=0))
+
+
+def _panel(steps: DecodingSteps) -> Panel:
+    if len(steps) > MAX_DRAWN_STEPS:
+        raise AttnvizError(
+            f"a picture shows at most {MAX_DRAWN_STEPS} steps, and there are {len(steps)}; choose some with "
+            f"{option('queries', '10:40')}"
+        )
+    values = np.concatenate([_mean(steps.shares), _mean(steps.sink)[:, None]], axis=1)
+    columns = [*(first_words(unit, MAX_LABEL_CHARACTERS) for unit in steps.units), "sink"]
+    return labelled_panel("what each step looked at", values, ("steps", steps.tokens), ("keys", columns), PERCENT)
+
+
+def _remarks(steps: DecodingSteps) -> tuple[str, ...]:
+    sink = (
+        f"Not listed: the sink (first token, special tokens and tokens of no unit), {steps.sink.mean():.0%} on average."
+    )
+    several = (f"Numbers are means over the {len(steps.heads)} heads.",) if len(steps.heads) > 1 else ()
+    return (TERMS, sink, *several, *_largest_change(steps))
+
+
+def _largest_change(steps: DecodingSteps) -> tuple[str, ...]:
+    """Returns the remark on the step in which the heads change most, with the heads that change most in it."""
+    if len(steps) < 3:
+        return ()
+    step = 1 + int(_mean(steps.change)[1:].argmax())
+    heads = np.argsort(-steps.change[:, step], kind="stable")[:LISTED_HEADS].tolist()
+    named = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
+    what = "Heads change" if len(steps.heads) > 1 else "It changes"
+    return (f"{what} most at step {step + 1}, “{_short(steps.tokens[step])}”: {named}.",)

@@ -1,0 +1,129 @@
+"""Builds films: reports of the same kind, one after another, on one colour scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import track
+from attnviz.maps.recording import Recording
+from attnviz.metrics.steps import DecodingSteps
+from attnviz.report.build import build_report
+from attnviz.report.decoding.steps_report import steps_caption
+from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Panel, Quantity
+from attnviz.report.picture.report import (
+    Arcs,
+    DrawnReport,
+    ExactNumbers,
+    HeadAtlas,
+    Heatmaps,
+    NumberTables,
+    ShadedText,
+    Thumbnails,
+)
+from attnviz.text.selection import Selection
+
+MAX_FRAMES = 500
+DRAWN = (Heatmaps, NumberTables, Thumbnails, Arcs, ShadedText, HeadAtlas)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Film:
+    """Pictures that are shown one after another.
+
+    Attributes:
+        frames: the pictures, with colour scales in common.
+        caption: the film in one sentence.
+        seconds: the time for which each picture is shown.
+    """
+
+    frames: tuple[DrawnReport, ...]
+    caption: str
+    seconds: float
+
+
+def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> Film:
+    """Returns the film of what each step looked at: the text, or the image, shaded by the row of the step.
+
+    Args:
+        recording: the recording of the steps.
+        steps: the steps, whose heads are drawn.
+        options: the look and the medium.
+
+    Raises:
+        AttnvizError: if there are too many steps.
+    """
+    _refuse_long(len(steps), "queries", "10:40")
+    chosen = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
+    frames = []
+    for number, query in enumerate(track(steps.queries.tolist(), "drawing")):
+        token = steps.tokens[number]
+        title = f"step {number + 1} of {len(steps)}" + (f" wrote “{token}”" if token else "")
+        look = replace(options.look, query=str(query), style="text", title=title)
+        frames.append(build_report(recording, replace(chosen, look=look)))
+    return _film(frames, steps_caption(recording, steps), 0.5)
+
+
+def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], options: ReportOptions) -> Film:
+    """Returns the film of the same heads of several recordings, as of checkpoints of a training.
+
+    Args:
+        recordings: the recordings, in their order.
+        names: the name of each, which is its title.
+        options: the heads, the look and the medium.
+
+    Raises:
+        AttnvizError: if there are too many recordings, or they have not the same heads and tokens.
+    """
+    _refuse_long(len(recordings), "output", "film.gif")
+    looks = [replace(options.look, title=options.look.title or name) for name in names]
+    frames = [
+        build_report(each, replace(options, look=look))
+        for each, look in zip(track(recordings, "drawing"), looks, strict=True)
+    ]
+    return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, on one colour scale.", 0.5)
+
+
+def _refuse_long(frames: int, name: str, value: str) -> None:
+    if frames > MAX_FRAMES:
+        raise AttnvizError(
+            f"a film has at most {MAX_FRAMES} pictures, not {frames}; choose some: {option(name, value)}"
+        )
+
+
+def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
+    """Returns the film of reports, whose panels get one colour scale for each quantity.
+
+    Raises:
+        AttnvizError: if the reports do not have the same panels.
+    """
+    frames = [each for each in reports if isinstance(each, DRAWN) and not isinstance(each, ExactNumbers)]
+    shapes = {tuple((panel.title, panel.values.shape) for panel in _untitled(frame)) for frame in frames}
+    if len(frames) < len(reports) or len(shapes) > 1:
+        raise AttnvizError(
+            "the pictures of a film have other heads or other numbers of tokens; choose a head that all have with "
+            f"{option('heads', '0.1')}"
+        )
+    scales = _joint_scales([panel for frame in frames for panel in frame.panels])
+    colored = tuple(replace(frame, panels=tuple(_colored(panel, scales) for panel in frame.panels)) for frame in frames)
+    return Film(frames=colored, caption=caption, seconds=seconds)
+
+
+def _untitled(frame: DrawnReport) -> tuple[Panel, ...]:
+    """Returns the panels without what their titles say of a query or a pattern."""
+    return tuple(replace(panel, title=panel.name.partition(":")[0]) for panel in frame.panels)
+
+
+def _joint_scales(panels: Sequence[Panel]) -> dict[Quantity, ColorScale]:
+    """Returns a scale for each quantity that reaches from the lowest to the highest end of all its panels' scales."""
+    scales: dict[Quantity, ColorScale] = {}
+    for panel in panels:
+        scale = scales.get(panel.level, panel.scale)
+        low, high = min(scale.low, panel.scale.low), max(scale.high, panel.scale.high)
+        scales[panel.level] = replace(scale, low=low, high=high, clipped=False)
+    return scales
+
+
+def _colored(panel: Panel, scales: dict[Quantity, ColorScale]) -> Panel:
+    return replace(panel, scale=scales[panel.level])
