@@ -7,7 +7,7 @@ from attnviz.browse.moves.layout import open_map_pane, tiles
 from attnviz.browse.moves.place import token_address
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State, View
-from attnviz.maps.heads import tokens_of
+from attnviz.maps.heads import maps_over_tokens
 from attnviz.streaming.overview import block_edges
 
 FIGURE = "-o figure.svg"
@@ -71,7 +71,7 @@ def _span_options(screen: Screen, state: State) -> list[str]:
     units = screen.session.units(state.head, state.view)
     options = []
     maps = screen.session.heads[state.head][0]
-    tokens = tokens_of(maps).query_tokens, tokens_of(maps).key_tokens
+    tokens = maps_over_tokens(maps).query_tokens, maps_over_tokens(maps).key_tokens
     for name, axis, axis_units, axis_tokens in zip(
         ("queries", "keys"), (shown.queries, shown.keys), units, tokens, strict=True
     ):

@@ -1,4 +1,4 @@
-"""Turns pooled maps into maps whose cells are their blocks, so that they can be compared and inspected."""
+"""Turns pooled maps into maps with a cell per block, so that they can be compared and inspected."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import GroupedMaps
-from attnviz.maps.layer_maps import cells_unknown
+from attnviz.maps.layer_maps import unknown_cells_error
 from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.streaming.overview import block_edges
@@ -22,36 +22,44 @@ REMARK = (
 
 
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
-    """Returns the recordings with each pooled layer as maps of blocks, and a remark that says so.
+    """Returns the recordings with each pooled layer as maps with a cell per block, and a remark on each such layer.
 
     Raises:
         AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the
-            selection has a part of the queries or keys.
+            selection leaves out queries or keys.
     """
     recordings = list(recordings)
-    pooled = [{maps.layer for maps in one.maps if isinstance(maps, PooledMaps)} for one in recordings]
-    if not any(pooled):
+    pooled_layers = [
+        {maps.layer for maps in recording.maps if isinstance(maps, PooledMaps)} for recording in recordings
+    ]
+    if not any(pooled_layers):
         return recordings
-    for one in recordings:
-        for maps in one.maps:
-            whole_elsewhere = not all(maps.layer in layers for layers in pooled)
-            if isinstance(maps, PooledMaps) and (whole_elsewhere or maps.metrics is None):
-                raise cells_unknown(maps)
+    for recording in recordings:
+        for maps in recording.maps:
+            pooled_in_only_some = not all(maps.layer in layers for layers in pooled_layers)
+            if isinstance(maps, PooledMaps) and (pooled_in_only_some or maps.metrics is None):
+                raise unknown_cells_error(maps)
     for name in ("queries", "keys"):
         if getattr(selection, name) != (None, None):
             raise AttnvizError(f"{option(name)} selects tokens, but these maps were pooled to blocks; leave it out")
-    return [_with_blocks(one) for one in recordings]
+    return [_with_block_maps(recording) for recording in recordings]
 
 
-def _with_blocks(recording: Recording) -> Recording:
-    maps = tuple(_blocks_of(each) if isinstance(each, PooledMaps) else each for each in recording.maps)
+def _with_block_maps(recording: Recording) -> Recording:
+    """Returns the recording with block maps in place of its pooled maps, and remarks that describe them."""
+    maps = tuple(
+        _block_maps(layer_maps) if isinstance(layer_maps, PooledMaps) else layer_maps for layer_maps in recording.maps
+    )
     remarks = dict.fromkeys(
-        REMARK.format(each.layer, *each.block) for each in recording.maps if isinstance(each, PooledMaps)
+        REMARK.format(layer_maps.layer, *layer_maps.block)
+        for layer_maps in recording.maps
+        if isinstance(layer_maps, PooledMaps)
     )
     return replace(recording, maps=maps, remarks=(*remarks, *recording.remarks))
 
 
-def _blocks_of(maps: PooledMaps) -> GroupedMaps:
+def _block_maps(maps: PooledMaps) -> GroupedMaps:
+    """Returns maps with a cell per block of the pooled maps."""
     rows, columns = (
         _blocks(tokens, blocks)
         for tokens, blocks in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True)

@@ -34,21 +34,21 @@ class CapturedMetrics:
     sinks: IntArray
     keys: IntArray
 
-    def refuse_mismatch(self, heads: int, keys: int, what: str) -> None:
-        """Raises AttnvizError if the arrays do not fit the maps.
+    def refuse_mismatch(self, heads: int, keys: int, place: str) -> None:
+        """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys.
 
         Args:
-            heads: number of heads of the maps.
-            keys: number of keys of the maps.
+            heads: the number of heads of the maps.
+            keys: the number of keys of the maps.
             what: name of the maps in the message.
         """
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
-            raise AttnvizError(f"{what}: numbers that are not of {heads} heads over {keys} keys")
+            raise AttnvizError(f"{place}: stored metrics do not fit {heads} heads over {keys} keys")
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Returns header and arrays for a file."""
+        """Returns the header and the arrays that a file stores."""
         return {"metrics": list(self.names)}, {f"metric_{name}": getattr(self, name) for name in ARRAYS}
 
     @classmethod
@@ -68,8 +68,8 @@ class CapturedMetrics:
         )
 
 
-def joined_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
-    """Concatenates metrics along the axis of heads."""
+def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
+    """Returns the metrics of all parts, concatenated along the axis of heads."""
     first, *others = parts
     if not others:
         return first

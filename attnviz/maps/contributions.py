@@ -37,7 +37,7 @@ def contributions_of(recording: Recording) -> Recording:
     if all(maps.quantity == "contribution" for maps in recording.maps):
         return recording
     maps = tuple(contribution_maps(maps) for maps in recording.maps)
-    return replace(recording, maps=maps, remarks=(REMARK, *_checked(recording), *recording.remarks))
+    return replace(recording, maps=maps, remarks=(REMARK, *_fidelity_remarks(recording), *recording.remarks))
 
 
 def contribution_maps(maps: LayerMaps) -> LayerMaps:
@@ -61,39 +61,39 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
         moved_fidelity=maps.moved_fidelity,
         quantity="contribution",
         source=cell_maps(maps),
-    ).held()
+    ).dense_if_small()
 
 
 def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
-    """Returns the mean, over the queries that receive anything, of the sum of a head's contributions to a query.
+    """Returns the sum of a head's contributions to a query, as the mean over queries whose sum is above 0; 0 for none.
 
     Args:
         maps: maps of contributions.
         head: number of the head.
-        queries: the queries, with both ends; ``None`` for all.
-        keys: the keys, with both ends; ``None`` for all.
+        queries: the queries, with start and stop; ``None`` for all.
+        keys: the keys, with start and stop; ``None`` for all.
     """
     queries, keys = queries or slice(0, len(maps.query_tokens)), keys or slice(0, len(maps.key_tokens))
-    rows = bands(queries, keys.stop - keys.start, MAX_BAND_CELLS)
+    query_bands = bands(queries, keys.stop - keys.start, MAX_BAND_CELLS)
     totals = np.concatenate(
-        [maps.window((head,), some, keys).weights[0].sum(axis=-1, dtype=np.float64) for some in rows]
+        [maps.window((head,), band, keys).weights[0].sum(axis=-1, dtype=np.float64) for band in query_bands]
     )
-    moving = totals[totals > 0]
-    return float(moving.mean()) if len(moving) else 0.0
+    positive_totals = totals[totals > 0]
+    return float(positive_totals.mean()) if len(positive_totals) else 0.0
 
 
 def contribution_bound(maps: LayerMaps) -> float:
-    """Returns an upper bound of the contributions: their maximum in dense maps, else the largest norm of a value."""
+    """Returns an upper bound of the contributions: the maximum of dense maps, else the largest norm of a value."""
     if isinstance(maps, DenseMaps):
         return float(maps.weights.max(initial=0))
     return 0.0 if maps.moved is None else float(maps.moved.max(initial=0))
 
 
-def divided_by(maps: LayerMaps, unit: float) -> LayerMaps:
-    """Returns maps of contributions divided by ``unit``.
+def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
+    """Returns maps of contributions, each divided by ``unit``.
 
     Raises:
-        AttnvizError: for words of a long text, whose cells are computed at each access.
+        AttnvizError: for grouped maps of a long text, whose contributions are computed at each access.
     """
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)
@@ -104,8 +104,8 @@ def divided_by(maps: LayerMaps, unit: float) -> LayerMaps:
     )
 
 
-def _checked(recording: Recording) -> tuple[str, ...]:
-    """Returns a sentence that compares the sums of α f(x) with the model's output; none if a layer was not checked."""
+def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:
+    """Returns a sentence that compares the sums of α f(x) with the model's output; empty if a layer was not checked."""
     measured = [maps.moved_fidelity for maps in recording.maps if maps.moved_fidelity is not None]
     if len(measured) < len(recording.maps):
         return ()
@@ -139,21 +139,21 @@ class ContributionMaps(DerivedMaps):
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
         """Pools a block to pixels; factored maps as fast as their weights, with log norms added to the scores."""
-        if self._shifted is None:
+        if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
-        pooled = self._shifted.overview(heads, height, width, queries, keys, maximum=maximum)
-        largest = self._largest[self.positions(heads), None, None]
+        pooled = self._contribution_factors.overview(heads, height, width, queries, keys, maximum=maximum)
+        largest = self._largest_norms[self.positions(heads), None, None]
         return replace(pooled, mean=pooled.mean * largest, maximum=pooled.maximum * largest)
 
     @cached_property
-    def _largest(self) -> FloatArray:
+    def _largest_norms(self) -> FloatArray:
         """The largest norm of each head, ``(heads,)``."""
         assert self.moved is not None
         return np.asarray(np.maximum(self.moved.max(axis=1), TINY))
 
     @cached_property
-    def _shifted(self) -> FactoredMaps | None:
-        """Maps whose weights are contributions divided by the head's largest norm M: exp(score + log m/M − logsumexp).
+    def _contribution_factors(self) -> FactoredMaps | None:
+        """Factored maps of contributions divided by the head's largest norm M: exp(score + log m/M − logsumexp).
 
         Dividing by M keeps them at most 1. ``None`` if the weights are not factored.
         """
@@ -161,19 +161,19 @@ class ContributionMaps(DerivedMaps):
         if factors is None or not isinstance(self.source, FactoredMaps):
             return None
         assert self.moved is not None
-        added = np.log(np.maximum(self.moved / self._largest[:, None], TINY)).astype(np.float32)
+        log_norms = np.log(np.maximum(self.moved / self._largest_norms[:, None], TINY)).astype(np.float32)
         bias = factors.bias
-        by_key = added if bias.by_key is None else bias.by_key + added
+        by_key = log_norms if bias.by_key is None else bias.by_key + log_norms
         return replace(self.source, factors=replace(factors, bias=replace(bias, by_key=by_key)))
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class SharesOfRows(DerivedMaps):
-    """Other maps with each row divided by its sum, so that rows sum to 1 as rows of weights do.
+class NormalizedMaps(DerivedMaps):
+    """The maps of ``source`` with each row divided by its sum, so that rows sum to 1 as rows of weights do.
 
     Attributes:
-        source: the other maps.
+        source: the maps to normalize.
     """
 
     source: CellMaps
@@ -182,12 +182,12 @@ class SharesOfRows(DerivedMaps):
         """Returns the block, each row divided by the sum over all of its keys."""
         window = self.source.window(heads, queries, keys)
         totals = self.totals[self.positions(heads), queries]
-        nothing = np.zeros_like(window.weights)
-        shares = np.divide(window.weights, totals[:, :, None], out=nothing, where=totals[:, :, None] > 0)
-        return replace(window, weights=shares, scores=np.full_like(shares, np.nan))  # shares have no scores
+        zeros = np.zeros_like(window.weights)
+        normalized = np.divide(window.weights, totals[:, :, None], out=zeros, where=totals[:, :, None] > 0)
+        return replace(window, weights=normalized, scores=np.full_like(normalized, np.nan))  # shares have no scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the head groups of the other maps."""
+        """Returns the head groups of the source."""
         return self.source.head_groups(heads)
 
     @cached_property
@@ -195,14 +195,14 @@ class SharesOfRows(DerivedMaps):
         """The sum of each row, ``(heads, queries)``."""
         totals = np.zeros((len(self.heads), len(self.query_tokens)), dtype=np.float32)
         keys = slice(0, len(self.key_tokens))
-        for rows in bands(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
-            totals[:, rows] = self.source.window(self.heads, rows, keys).weights.sum(axis=-1, dtype=np.float64)
+        for band in bands(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
+            totals[:, band] = self.source.window(self.heads, band, keys).weights.sum(axis=-1, dtype=np.float64)
         return totals
 
 
-def shares_of_rows(maps: CellMaps) -> CellMaps:
-    """Returns the maps with rows that sum to 1; maps of weights are returned unchanged."""
+def normalized_maps(maps: CellMaps) -> CellMaps:
+    """Returns the maps with each row divided by its sum; maps of weights, whose rows sum to 1, unchanged."""
     if maps.quantity == "weight":
         return maps
     shared = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}
-    return SharesOfRows(**shared, source=maps)
+    return NormalizedMaps(**shared, source=maps)

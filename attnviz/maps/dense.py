@@ -42,18 +42,18 @@ class DenseMaps(CellMaps):
         for name, expected in (("scores", shape), ("weights", shape), ("visible", visible_shape)):
             array = getattr(self, name)
             if array.shape != expected:
-                raise AttnvizError(f"layer {self.layer}: {name} of shape {array.shape}, expected {expected}")
+                raise AttnvizError(f"layer {self.layer}: {name} has shape {array.shape}, not {expected}")
             array.setflags(write=False)
         if self.factors is not None:
             self.factors.refuse_unlike(*shape)
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Returns a block, sliced from the arrays."""
-        chosen = self.positions(heads)
+        indices = self.positions(heads)
         return Window(
-            scores=self.scores[chosen, queries, keys],
-            weights=self.weights[chosen, queries, keys],
-            visible=visible_to_heads(self.visible[..., queries, keys], chosen),
+            scores=self.scores[indices, queries, keys],
+            weights=self.weights[indices, queries, keys],
+            visible=visible_to_heads(self.visible[..., queries, keys], indices),
         )
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
@@ -61,7 +61,7 @@ class DenseMaps(CellMaps):
         return self.scores[self.positions(heads), queries, keys]
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads in groups with the same visible cells."""
+        """Returns the heads grouped by their visible cells."""
         return heads_by_visibility(self.visible, heads, self.positions(heads))
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
@@ -80,7 +80,7 @@ class DenseMaps(CellMaps):
         return pool_weights(window.weights, window.visible, height, width)
 
     def cell_factors(self) -> None:
-        """Returns None: the maps hold cells, not factors."""
+        """Returns ``None``: these maps store cells, not factors."""
 
     def score_factors(self) -> "ScoreFactors | None":
         """Returns queries and keys if they were kept beside the cells."""

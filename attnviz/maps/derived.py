@@ -11,26 +11,26 @@ from attnviz.maps.visibility import shared_or_per_head
 from attnviz.streaming.overview import Overview, bands, block_edges
 
 MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
-MAX_HELD_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept
+MAX_DENSE_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept as arrays
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DerivedMaps(CellMaps):
     """Maps whose windows are computed from windows of other maps; overviews are pooled in bands of queries."""
 
-    def held(self) -> CellMaps:
-        """Returns the maps as arrays if they are small enough to keep, else these maps."""
+    def dense_if_small(self) -> CellMaps:
+        """Returns the maps as arrays if they have at most `MAX_DENSE_CELLS` cells; else these maps, unchanged."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
-        if len(self.heads) * queries * keys > MAX_HELD_CELLS:
+        if len(self.heads) * queries * keys > MAX_DENSE_CELLS:
             return self
-        return self.whole()
+        return self.to_dense()
 
-    def whole(self) -> DenseMaps:
-        """Returns the maps as arrays, however large."""
+    def to_dense(self) -> DenseMaps:
+        """Returns the maps as arrays, of any size."""
         queries, keys = len(self.query_tokens), len(self.key_tokens)
-        whole = self.window(self.heads, slice(0, queries), slice(0, keys))
-        common = {each.name: getattr(self, each.name) for each in fields(LayerMaps)}
-        return DenseMaps(**common, scores=whole.scores, weights=whole.weights, visible=whole.visible)
+        window = self.window(self.heads, slice(0, queries), slice(0, keys))
+        common = {field.name: getattr(self, field.name) for field in fields(LayerMaps)}
+        return DenseMaps(**common, scores=window.scores, weights=window.weights, visible=window.visible)
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         """Returns the scores of a window."""
@@ -48,7 +48,7 @@ class DerivedMaps(CellMaps):
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
         """Pools a block to pixels, a head and a band of queries at a time."""
-        pooled = [self._pooled(head, height, width, queries, keys) for head in heads]
+        pooled = [self._pixel_sums(head, height, width, queries, keys) for head in heads]
         return Overview(
             mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in pooled]).astype(np.float32),
             maximum=np.stack([largest for _, largest, _ in pooled]),
@@ -56,16 +56,16 @@ class DerivedMaps(CellMaps):
         )
 
     def cell_factors(self) -> None:
-        """Returns None: cells are computed from cells of other maps."""
+        """Returns ``None``: cells are computed from cells of other maps, not from factors."""
 
     def score_factors(self) -> None:
         """Returns None: cells come from several maps."""
 
     def to_tensors(self) -> MapTensors:
-        """Returns the arrays of the whole maps for a file."""
-        return self.whole().to_tensors()
+        """Returns the arrays of the dense maps for a file."""
+        return self.to_dense().to_tensors()
 
-    def _pooled(
+    def _pixel_sums(
         self, head: int, height: int, width: int, queries: slice, keys: slice
     ) -> tuple[Float64Array, FloatArray, IntArray]:
         """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``."""
@@ -77,8 +77,8 @@ class DerivedMaps(CellMaps):
         for row, start in enumerate(edges[:-1]):
             for band in bands(slice(start, max(edges[row + 1], start + 1)), keys.stop - keys.start, MAX_BAND_CELLS):
                 window = self.window((head,), band, keys)
-                shown = np.where(window.visible, window.weights[0], np.float32(0))
-                total[row] += np.add.reduceat(shown.sum(axis=0, dtype=np.float64), columns)
-                largest[row] = np.maximum(largest[row], np.maximum.reduceat(shown.max(axis=0), columns))
+                weights = np.where(window.visible, window.weights[0], np.float32(0))
+                total[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), columns)
+                largest[row] = np.maximum(largest[row], np.maximum.reduceat(weights.max(axis=0), columns))
                 counts[row] += np.add.reduceat(window.visible.sum(axis=0), columns)
         return total, largest, counts

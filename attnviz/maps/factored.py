@@ -28,10 +28,10 @@ MASK_RULES = ("causal", "window", "chunk", "prefix", "offset")
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FactoredMaps(CellMaps):
-    """Maps of one attention call by queries, keys and rules; each window is computed at access.
+    """Maps of one attention call as queries, keys and rules, from which each window is computed at access.
 
-    Windows are right to 1e-5 as long as the log-sum-exp is, which is stored in float32: up to a size of 128. Overviews
-    are computed in float32, where a score of size s is right to s · 1e-7.
+    The weights of a window are exact to 1e-5 if the log-sum-exp, which is stored in float32, is at most 128 in size.
+    Overviews are computed in float32, where a score of size s is exact to s · 1e-7.
 
     Attributes:
         factors: queries, keys and rules.
@@ -54,12 +54,12 @@ class FactoredMaps(CellMaps):
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
         """Computes a block exactly; a cell costs as many products as a head has features."""
-        places = self.positions(heads)
-        queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        indices = self.positions(heads)
+        queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         visible = self.factors.mask.visible(queries, keys)
-        scores, weights = (np.empty((len(places), *visible.shape), dtype=np.float32) for _ in range(2))
-        for place, head_scores, head_weights in zip(places, scores, weights, strict=True):
-            self._fill(place, queries, keys, head_scores, head_weights)
+        scores, weights = (np.empty((len(indices), *visible.shape), dtype=np.float32) for _ in range(2))
+        for index, head_scores, head_weights in zip(indices, scores, weights, strict=True):
+            self._fill(index, queries, keys, head_scores, head_weights)
         if not visible.all():
             first = int(visible.all(axis=0).argmin())  # keys before it are visible to every query
             np.copyto(weights[:, :, first:], np.float32(0), where=~visible[:, first:])
@@ -67,25 +67,25 @@ class FactoredMaps(CellMaps):
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
         """Computes only the scores of a block, exactly."""
-        queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         scores = np.empty((len(heads), queries.stop - queries.start, keys.stop - keys.start), dtype=np.float32)
-        for place, head_scores in zip(self.positions(heads), scores, strict=True):
-            self._fill(place, queries, keys, head_scores)
+        for index, head_scores in zip(self.positions(heads), scores, strict=True):
+            self._fill(index, queries, keys, head_scores)
         return scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns one group: all heads share the mask."""
+        """Returns all heads as one group, since they share the mask."""
         return [heads]
 
     def visibility(self, head: int, queries: slice, keys: slice) -> BoolArray:
         """Returns the visible cells of a block from the mask alone, without computing weights."""
         return self.factors.mask.visible(
-            _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+            _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         )
 
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
         """Returns the number of visible keys of each query, ``(queries,)``, from the mask alone."""
-        queries = _bounded(queries, len(self.query_tokens))
+        queries = _clipped(queries, len(self.query_tokens))
         keys = np.array([0, len(self.key_tokens)])
         return self.factors.mask.counts(np.arange(queries.start, queries.stop + 1), keys)[:, 0].astype(np.float64)
 
@@ -93,11 +93,11 @@ class FactoredMaps(CellMaps):
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
         """Pools a block to pixels tile by tile; memory does not grow with the number of tokens."""
-        queries, keys = _bounded(queries, len(self.query_tokens)), _bounded(keys, len(self.key_tokens))
+        queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         return overview_of(self.factors, self.positions(heads), (height, width), queries, keys, maximum)
 
     def cell_factors(self) -> Factors:
-        """Returns the factors."""
+        """Returns the factors from which cells are computed."""
         return self.factors
 
     def score_factors(self) -> ScoreFactors:
@@ -106,7 +106,7 @@ class FactoredMaps(CellMaps):
         return ScoreFactors(queries=known.queries, keys=known.keys, key_heads=known.key_heads, scale=known.scale)
 
     def halved(self) -> Self:
-        """Returns the maps with queries and keys rounded to bfloat16."""
+        """Returns the maps with queries and keys rounded to bfloat16; unchanged if they are rounded already."""
         factors = self.factors
         if isinstance(factors.queries, HalfArray):
             return self
@@ -146,47 +146,47 @@ class FactoredMaps(CellMaps):
         return cls(**fields, factors=factors, rounding=rounding)
 
     def _fill(
-        self, place: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
+        self, index: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
         """Writes a head's scores, and its weights as if every cell were visible.
 
-        Computes in float64 where float32 is too coarse, so that weights are right to 1e-5.
+        Computes in float64 where float32 is too coarse, so that weights are exact to 1e-5.
 
         Args:
-            place: index of the head in the factors' arrays.
-            queries: the queries, with both ends.
-            keys: the keys, with both ends.
+            index: index of the head in the factors' arrays.
+            queries: the queries, with start and stop.
+            keys: the keys, with start and stop.
             scores: ``(queries, keys)``, receives the scores.
             weights: ``(queries, keys)``, receives the weights; ``None`` if only scores are needed.
         """
-        reference = self.factors.reference(place, queries)
+        reference = self.factors.reference(index, queries)
         sizes = np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference))
-        coarse = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
-        computed: NDArray[Any] = np.empty(scores.shape) if coarse else scores
-        self._score(place, queries, keys, computed)
-        if coarse:
+        in_float64 = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
+        computed: NDArray[Any] = np.empty(scores.shape) if in_float64 else scores
+        self._score(index, queries, keys, computed)
+        if in_float64:
             scores[...] = computed
         if weights is not None:
-            exponents = np.subtract(computed, reference, out=computed if coarse else weights)
+            exponents = np.subtract(computed, reference, out=computed if in_float64 else weights)
             np.minimum(exponents, 0, out=exponents)  # the score of a hidden cell may be any number: no overflow in exp
             np.exp(exponents, out=weights)
 
-    def _score(self, place: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
+    def _score(self, index: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
         """Writes a head's scores, ``(queries, keys)``, computed in the dtype of ``out``."""
         rows, columns = (
             np.asarray(array, dtype=out.dtype)
-            for array in (self.factors.queries[place, queries], self.factors.keys[self.factors.key_heads[place], keys])
+            for array in (self.factors.queries[index, queries], self.factors.keys[self.factors.key_heads[index], keys])
         )
         product(self.factors.device, rows * out.dtype.type(self.factors.scale), columns, out)
         if self.factors.softcap is not None:
             np.tanh(np.divide(out, self.factors.softcap, out=out), out=out)
             out *= self.factors.softcap
         if self.factors.bias:
-            out += self.factors.bias.block([place], queries, keys)[0]
+            out += self.factors.bias.block([index], queries, keys)[0]
 
 
-def _bounded(span: slice, count: int) -> slice:
-    """Returns the span with both ends, clipped to ``count`` tokens."""
+def _clipped(span: slice, count: int) -> slice:
+    """Returns the range with start and stop, clipped to ``count`` tokens."""
     start, stop, _ = span.indices(count)
     return slice(start, stop)
 

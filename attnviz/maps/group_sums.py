@@ -28,10 +28,10 @@ class GroupSums:
     visible: BoolArray
 
 
-Read = Callable[[slice, slice], tuple[FloatArray, BoolArray]]
+ReadCells = Callable[[slice, slice], tuple[FloatArray, BoolArray]]
 
 
-def sum_groups(read: Read, heads: int, rows: Groups, columns: Groups) -> GroupSums:
+def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> GroupSums:
     """Sums the weights over every pair of a group of queries and a group of keys.
 
     Args:
@@ -41,27 +41,27 @@ def sum_groups(read: Read, heads: int, rows: Groups, columns: Groups) -> GroupSu
         columns: the groups of keys.
     """
     keys = columns.token_span
-    most = max(1, MAX_SUMMED_CELLS // (heads * (keys.stop - keys.start)))  # queries
+    max_queries = max(1, MAX_SUMMED_CELLS // (heads * (keys.stop - keys.start)))
     parts = []
-    for part in _parts(rows, most):
+    for part in _group_parts(rows, max_queries):
         queries = part.token_span
-        fits = queries.stop - queries.start <= most
-        parts.append(
-            sums_of(*read(queries, keys), part, columns) if fits else _sums_of_bands(read, heads, part, columns, most)
-        )
+        if queries.stop - queries.start <= max_queries:
+            parts.append(sum_cells(*read(queries, keys), part, columns))
+        else:
+            parts.append(_sum_bands(read, heads, part, columns, max_queries))
     if len(parts) == 1:
         return parts[0]
     visible = [part.visible for part in parts]
-    if any(each.ndim == 3 for each in visible):
-        visible = [np.broadcast_to(each, part.weights.shape) for each, part in zip(visible, parts, strict=True)]
+    if any(array.ndim == 3 for array in visible):
+        visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, parts, strict=True)]
     return GroupSums(np.concatenate([part.weights for part in parts], axis=1), np.concatenate(visible, axis=-2))
 
 
-def sums_of(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Groups) -> GroupSums:
-    """Sums weights over groups of both axes.
+def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Groups) -> GroupSums:
+    """Returns the sums of weights over every pair of a group of queries and a group of keys.
 
     Args:
-        weights: ``(heads, queries, keys)``, of the tokens from the first group to the end of the last on both axes.
+        weights: ``(heads, queries, keys)``, from the first group to the end of the last on both axes.
         visible: ``(queries, keys)``, or ``(heads, queries, keys)`` if heads see different cells.
         rows: the groups of queries.
         columns: the groups of keys.
@@ -74,29 +74,29 @@ def sums_of(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Grou
     )
 
 
-def _parts(rows: Groups, most: int) -> Iterator[Groups]:
-    """Yields the groups in parts of at most ``most`` queries or of one group; in one part if groups are unordered."""
+def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
+    """Yields parts of the groups: each of one group or at most ``max_queries`` queries; one part if not in order."""
     if not rows.in_order:
         yield rows
         return
     start = 0
     while start < len(rows):
-        stop = max(start + 1, int(np.searchsorted(rows.stops, rows.starts[start] + most, side="right")))
+        stop = max(start + 1, int(np.searchsorted(rows.stops, rows.starts[start] + max_queries, side="right")))
         yield rows.part(slice(start, stop))
         start = stop
 
 
-def _sums_of_bands(read: Read, heads: int, rows: Groups, columns: Groups, most: int) -> GroupSums:
-    """Sums bands of at most ``most`` queries, added up in float64."""
+def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_queries: int) -> GroupSums:
+    """Returns the sums over all pairs of groups, added up in float64 over bands of at most ``max_queries`` queries."""
     weights = np.zeros((heads, len(rows), len(columns)))
     visible = np.zeros(weights.shape, dtype=bool)
-    for band in bands(rows.token_span, 1, most):
-        numbers = rows.numbers[band.start - rows.first : band.stop - rows.first]
+    for band in bands(rows.token_span, 1, max_queries):
+        group_numbers = rows.numbers[band.start - rows.first : band.stop - rows.first]
         cells, visible_cells = read(band, columns.token_span)
-        grouped = numbers >= 0
+        grouped = group_numbers >= 0
         by_key = columns.reduce(np.add, cells.astype(np.float64), 2)
         visible_by_key = np.broadcast_to(columns.reduce(np.logical_or, visible_cells, -1), by_key.shape)
         for head in range(heads):
-            np.add.at(weights[head], numbers[grouped], by_key[head, grouped])
-            np.logical_or.at(visible[head], numbers[grouped], visible_by_key[head, grouped])
+            np.add.at(weights[head], group_numbers[grouped], by_key[head, grouped])
+            np.logical_or.at(visible[head], group_numbers[grouped], visible_by_key[head, grouped])
     return GroupSums(weights, shared_or_per_head(visible))

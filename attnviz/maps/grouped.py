@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.maps.derived import DerivedMaps
-from attnviz.maps.group_sums import GroupSums, sums_of
+from attnviz.maps.group_sums import GroupSums, sum_cells
 from attnviz.maps.layer_maps import LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
@@ -22,7 +22,7 @@ MAX_NAMED_MARKS = 3
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
-    """Returns the recording over groups of tokens, or without special tokens, and a remark that says so.
+    """Returns the recording over groups of tokens or without special tokens, with remarks on it; unchanged if neither.
 
     The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so that the sum
     of a row stays the same. A group has no score.
@@ -31,7 +31,7 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
         recording: the recording over tokens.
         selection: the layers and heads to keep.
         grouping: the groups, and the treatment of special tokens.
-        table: the table of the report, which must not ask for scores of groups; ``None`` for none.
+        table: the kind of table in the report: ``scores``, ``weights``, ``both``; ``None`` for no table.
 
     Raises:
         AttnvizError: if the table needs scores of groups, the groups do not exist, or all tokens are special.
@@ -40,45 +40,45 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
         return recording
     if grouping.units != TOKENS and table in ("scores", "both"):
         raise AttnvizError(
-            f"{_given(grouping)} joins tokens, and a {singular(grouping.units)} has no score; "
+            f"{_joining_option(grouping)} joins tokens, and a {singular(grouping.units)} has no score; "
             f"use {option('table', 'weights')}"
         )
-    chosen = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
-    if not chosen:
+    selected_maps = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
+    if not selected_maps:
         return recording
-    refuse_missing_units(chosen, grouping)
-    grouped = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in chosen]
-    remarks = (*_remarks(chosen, grouping), *recording.remarks)
+    refuse_missing_units(selected_maps, grouping)
+    grouped = [_grouped_maps(maps, selection.heads_of(maps.layer), grouping) for maps in selected_maps]
+    remarks = (*_grouping_remarks(selected_maps, grouping), *recording.remarks)
     return replace(recording, maps=tuple(grouped), remarks=remarks)
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class GroupedMaps(DerivedMaps):
-    """Maps of an attention call over groups of its tokens, whose rows have the same sums as the rows of tokens.
+    """Maps of an attention call over groups of its tokens; the sum of a row is the mean sum of its tokens' rows.
 
     Attributes:
         source: the maps over tokens.
         rows: the groups of queries.
         columns: the groups of keys.
         renormalize: if true, each row is divided by its sum.
-        scored: if true, cells of single tokens have scores; false where groups join tokens, as a table of scores with
-            holes would mislead.
+        has_scores: if true, cells of single tokens have scores; false where groups join tokens, since a table of scores
+            with holes would mislead.
     """
 
     source: LayerMaps
     rows: Units
     columns: Units
     renormalize: bool = False
-    scored: bool = False
+    has_scores: bool = False
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block, summed from the tokens of its groups; renormalizing needs all keys of its rows."""
+        """Returns a block of cells, summed over the tokens of its groups; to renormalize, it sums over all keys."""
         rows = self.rows.part(queries)
         columns = self.columns if self.renormalize else self.columns.part(keys)
-        if self.scored:
+        if self.has_scores:
             window = cell_maps(self.source).window(heads, rows.token_span, columns.token_span)
-            joined = join(window, rows, columns, renormalize=self.renormalize)
+            joined = join_window(window, rows, columns, renormalize=self.renormalize)
         else:
             joined = _mean_of_queries(self.source.group_sums(heads, rows, columns), rows, self.renormalize)
         if self.renormalize:
@@ -90,27 +90,27 @@ class GroupedMaps(DerivedMaps):
         return self.source.head_groups(heads)
 
 
-def join(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
-    """Joins a window to groups: sums weights over the keys of a group and averages them over its queries.
+def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: bool = False) -> Window:
+    """Returns a window of groups: weights are summed over the keys of a group and averaged over its queries.
 
     A cell of groups is visible if any of its cells is. A group of several tokens has no score (NaN).
 
     Args:
-        window: the window of the tokens from the first group to the end of the last, on both axes.
+        window: the window of tokens, from the first group to the end of the last on both axes.
         rows: the groups of its queries.
         columns: the groups of its keys.
         renormalize: if true, each row is divided by its sum.
     """
     if rows.has_only_single_tokens and columns.has_only_single_tokens and not renormalize:
         return window
-    joined = _mean_of_queries(sums_of(window.weights, window.visible, rows, columns), rows, renormalize)
+    joined = _mean_of_queries(sum_cells(window.weights, window.visible, rows, columns), rows, renormalize)
     scores = window.scores[:, rows.starts - rows.token_span.start][:, :, columns.starts - columns.token_span.start]
-    scored = (rows.sizes == 1)[:, None] & (columns.sizes == 1)
-    return replace(joined, scores=np.where(scored, scores, np.float32(np.nan)))
+    single_tokens = (rows.sizes == 1)[:, None] & (columns.sizes == 1)
+    return replace(joined, scores=np.where(single_tokens, scores, np.float32(np.nan)))
 
 
 def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window:
-    """Divides the sums by the number of queries of each row; scores are NaN."""
+    """Returns the sums divided by the number of queries of each row, as a window whose scores are NaN."""
     means = sums.weights / rows.sizes[:, None]
     if renormalize:
         total = means.sum(axis=2, keepdims=True)
@@ -136,12 +136,12 @@ def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grou
         rows=rows,
         columns=columns,
         renormalize=grouping.renormalize,
-        scored=grouping.units == TOKENS,
-    ).held()
+        has_scores=grouping.units == TOKENS,
+    ).dense_if_small()
 
 
 def _units(tokens: Tokens, grouping: Grouping) -> Units:
-    """Returns the units of an axis.
+    """Returns the units of an axis, which are drawn as its rows or columns.
 
     Raises:
         AttnvizError: if special tokens are hidden and there are no others.
@@ -153,58 +153,61 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
     return Units.of(tokens, grouping.units, special=not grouping.no_special)
 
 
-def refuse_missing_units(chosen: Sequence[LayerMaps], grouping: Grouping) -> None:
+def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
     """Raises AttnvizError if the grouping names groups that no axis of these maps has."""
     if grouping.by is None or grouping.units == WORDS:
         return
-    axes = dict.fromkeys(tokens for maps in chosen for tokens in (maps.query_tokens, maps.key_tokens))
+    axes = dict.fromkeys(tokens for layer_maps in maps for tokens in (layer_maps.query_tokens, layer_maps.key_tokens))
     if any(named_groups(tokens, grouping.units) is not None for tokens in axes):
         return
-    known = [
+    known_groups = [
         name
         for name in dict.fromkeys((*NAMES, *(name for tokens in axes for name in tokens.groups)))
         if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
     ]
     if grouping.by == TURNS:
-        raise AttnvizError(f"{_given(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}")
+        raise AttnvizError(
+            f"{_joining_option(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}"
+        )
     if grouping.by == PASSAGES:
-        raise AttnvizError(f"{_given(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
-    choices = or_list([*known, "a pattern such as '^Chapter .*'"])
-    raise AttnvizError(f"{_given(grouping)} matches nothing in the text; choose {choices}")
+        raise AttnvizError(f"{_joining_option(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
+    choices = or_list([*known_groups, "a pattern such as '^Chapter .*'"])
+    raise AttnvizError(f"{_joining_option(grouping)} matches nothing in the text; choose {choices}")
 
 
-def _marks_remark(tokens: Tokens, grouping: Grouping, rest: str) -> Iterable[str]:
-    """Yields the remark on the tokens that belong to no turn or passage, if there are any.
+def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
+    """Yields a remark on the tokens that belong to no turn or passage; nothing if all belong to one.
 
     Args:
         tokens: the tokens of the keys.
-        grouping: the groups, and whether such tokens are hidden.
-        rest: the end of the sentence if they are hidden, which says what rows add up to.
+        grouping: the groups; ``no_special`` hides such tokens.
+        row_sums: the end of the sentence if they are hidden: what the rows then sum to.
     """
     groups = named_groups(tokens, grouping.units)
-    marks = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
-    if marks:
-        first = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in marks[:MAX_NAMED_MARKS]))
-        drawn = f"hidden: {rest}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
-        where = " of the chat template" if grouping.units == TURNS else ""
-        counted = f"{len(marks)} token{'s' * (len(marks) > 1)}{where}"
-        yield f"Outside every {singular(grouping.units)}: {counted} ({first}{' …' * (len(marks) > 1)}), {drawn}"
+    outside = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
+    if outside:
+        labels = ", ".join(dict.fromkeys(f"“{tokens.labels[token]}”" for token in outside[:MAX_NAMED_MARKS]))
+        treatment = f"hidden: {row_sums}" if grouping.no_special else f"drawn as “{REMAINDER_LABELS[grouping.units]}”."
+        origin = " of the chat template" if grouping.units == TURNS else ""
+        count = f"{len(outside)} token{'s' * (len(outside) > 1)}{origin}"
+        yield f"Outside every {singular(grouping.units)}: {count} ({labels}{' …' * (len(outside) > 1)}), {treatment}"
 
 
-def _given(grouping: Grouping) -> str:
-    """Returns the option that joins tokens, as the user gave it."""
+def _joining_option(grouping: Grouping) -> str:
+    """Returns the option with which the user joins tokens: ``--words`` or ``--by`` with its value."""
     return option("words", True) if grouping.words else option("by", grouping.by or "")
 
 
-def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
+def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
+    """Yields remarks on how tokens are grouped, which ones are hidden, and what rows sum to."""
     if grouping.units != TOKENS:
-        one = singular(grouping.units)
-        known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
-        named = grouping.units.capitalize() if known else f"Parts that begin at {grouping.units!r}"
-        yield f"{named}: weights are summed over the tokens of a {one} as keys and averaged over them as queries."
-    rest = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
+        unit = singular(grouping.units)
+        is_known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)
+        name = grouping.units.capitalize() if is_known else f"Parts that begin at {grouping.units!r}"
+        yield f"{name}: weights are summed over the tokens of a {unit} as keys and averaged over them as queries."
+    row_sums = "rows are divided by their new sum." if grouping.renormalize else "rows no longer sum to 100%."
     if grouping.units in REMAINDER_LABELS:
-        yield from _marks_remark(maps[0].key_tokens, grouping, rest)
+        yield from _outside_remark(maps[0].key_tokens, grouping, row_sums)
     if grouping.units in REMAINDER_LABELS and grouping.no_special:
         return
     hidden = dict.fromkeys(
@@ -214,7 +217,7 @@ def _remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
         if special and grouping.no_special
     )
     if hidden:
-        yield f"Special tokens are hidden ({', '.join(hidden)}): {rest}"
+        yield f"Special tokens are hidden ({', '.join(hidden)}): {row_sums}"
         return
     if grouping.no_special:
         yield "There are no special tokens to hide."

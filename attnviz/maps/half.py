@@ -16,16 +16,16 @@ def halve(recording: Recording) -> Recording:
     """Returns the recording with its factors in bfloat16, and a remark with the largest error of a sampled weight.
 
     Raises:
-        AttnvizError: if none of its maps are factored.
+        AttnvizError: if none of its maps is stored as factors.
     """
     factored = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored:
         raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', False)}")
-    halves = {id(maps): maps.halved() for maps in factored}
-    error = max(largest_error(halves[id(maps)], maps) for maps in factored)
-    change = f"weights change by at most {error:.1g} in {SAMPLED_QUERIES} sampled queries."
-    remark = f"Queries and keys are stored in bfloat16: {change}"
-    maps = tuple(halves.get(id(maps), maps) for maps in recording.maps)
+    rounded = {id(maps): maps.halved() for maps in factored}
+    error = max(largest_error(rounded[id(maps)], maps) for maps in factored)
+    error_sentence = f"weights change by at most {error:.1g} in {SAMPLED_QUERIES} sampled queries."
+    remark = f"Queries and keys are stored in bfloat16: {error_sentence}"
+    maps = tuple(rounded.get(id(maps), maps) for maps in recording.maps)
     return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
 
 

@@ -1,4 +1,4 @@
-"""Chooses heads of a recording by a selection, and names them."""
+"""Selects heads of a recording, and names them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ class ChosenHead:
     Attributes:
         maps: the attention call that it belongs to.
         head: number of the head in that call.
-        queries: the queries, with both ends.
-        keys: the keys, with both ends.
+        queries: the queries, with start and stop.
+        keys: the keys, with start and stop.
     """
 
     maps: LayerMaps
@@ -35,7 +35,7 @@ class ChosenHead:
 
     @property
     def key(self) -> tuple[str, int, str, int, int]:
-        """Identifies the head within its recording, whether the maps are over tokens or over words."""
+        """The key that identifies the head in its recording, the same for maps over tokens and over groups of them."""
         return self.maps.module, self.maps.layer, self.maps.kind, self.maps.item, self.head
 
 
@@ -44,7 +44,7 @@ def head_name(maps: LayerMaps, head: int) -> str:
     return f"{maps.layer}.{head}"
 
 
-def choose(recording: Recording, selection: Selection) -> list[ChosenHead]:
+def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]:
     """Returns the selected heads in the order of the selection, each with its selected queries and keys.
 
     Raises:
@@ -57,12 +57,12 @@ def choose(recording: Recording, selection: Selection) -> list[ChosenHead]:
             queries=resolve_span(selection.queries, len(maps.query_tokens), "queries"),
             keys=resolve_span(selection.keys, len(maps.key_tokens), "keys"),
         )
-        for maps, head in _selected(recording, selection)
+        for maps, head in _selected_heads(recording, selection)
     ]
 
 
 def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
-    """Returns the maps and the number of each head, for callers that need single cells.
+    """Returns the maps and the number of each head, with the maps as `CellMaps`.
 
     Raises:
         AttnvizError: if a head's maps are pooled, so that single cells are not known.
@@ -70,8 +70,8 @@ def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
     return [(cell_maps(head.maps), head.head) for head in heads]
 
 
-class OneHead(Protocol):
-    """A head of some maps."""
+class MapsHead(Protocol):
+    """Anything with the maps of an attention call and the number of one of its heads."""
 
     @property
     def maps(self) -> LayerMaps:
@@ -82,44 +82,50 @@ class OneHead(Protocol):
         """The number of the head in that call."""
 
 
-def measurable_heads(heads: Iterable[OneHead]) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each head, for metrics; pooled maps must have metrics from their capture.
+def measurable_heads(heads: Iterable[MapsHead]) -> list[tuple[LayerMaps, int]]:
+    """Returns the maps and the number of each head, checked to have single cells or metrics from their capture.
 
     Raises:
         AttnvizError: if a head's maps are pooled and have no metrics.
     """
     return [
-        (cell_maps(tokens_of(head.maps)) if measured_of(head.maps) is None else head.maps, head.head) for head in heads
+        (cell_maps(maps_over_tokens(head.maps)) if captured_metrics_of(head.maps) is None else head.maps, head.head)
+        for head in heads
     ]
 
 
 def can_be_measured(maps: LayerMaps) -> bool:
-    """True if single cells are known, or metrics were measured at capture."""
-    return isinstance(maps, CellMaps) or measured_of(maps) is not None
+    """True if the maps have single cells, or metrics that were measured at capture."""
+    return isinstance(maps, CellMaps) or captured_metrics_of(maps) is not None
 
 
-def measured_of(maps: LayerMaps) -> CapturedMetrics | None:
-    """Returns the metrics that were measured at capture, if the maps are pooled and have them."""
-    source = tokens_of(maps)
+def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
+    """Returns the metrics that were measured at capture; ``None`` if the maps have none or are not pooled."""
+    source = maps_over_tokens(maps)
     return source.metrics if isinstance(source, PooledMaps) else None
 
 
-def tokens_of(maps: LayerMaps) -> LayerMaps:
-    """Returns the pooled maps behind maps whose cells are their blocks; other maps are returned unchanged."""
+def maps_over_tokens(maps: LayerMaps) -> LayerMaps:
+    """Returns the pooled maps over tokens if the cells of these maps are their blocks; other maps unchanged."""
     return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
-def heads_with_cells(heads: Iterable[OneHead]) -> list[tuple[CellMaps, int]]:
-    """Like ``cell_heads``, but skips heads whose single cells are not known."""
+def heads_with_cells(heads: Iterable[MapsHead]) -> list[tuple[CellMaps, int]]:
+    """Returns the maps and the number of each head whose single cells are known; the other heads are left out."""
     return [(head.maps, head.head) for head in heads if isinstance(head.maps, CellMaps)]
 
 
-def _selected(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
+def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[LayerMaps, int]]:
+    """Returns the maps and the number of each selected head, in the order of the selection.
+
+    Raises:
+        AttnvizError: if a selected layer or head does not exist.
+    """
     refuse_missing(selection.chosen_layers, recording.layers, "layer")
     layers = selection.chosen_layers or recording.layers
-    chosen = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
-    for maps in chosen:
+    layer_maps = [maps for layer in layers for maps in recording.maps if maps.layer == layer]
+    for maps in layer_maps:
         refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
-    pairs = [(maps, head) for maps in chosen for head in selection.heads_of(maps.layer) or maps.heads]
-    order = {pair: place for place, pair in enumerate(selection.pairs or ())}
+    pairs = [(maps, head) for maps in layer_maps for head in selection.heads_of(maps.layer) or maps.heads]
+    order = {pair: index for index, pair in enumerate(selection.pairs or ())}
     return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))

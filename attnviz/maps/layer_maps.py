@@ -111,7 +111,7 @@ class LayerMaps(ABC):
         if self.moved is not None:
             expected = len(self.heads), len(self.key_tokens)
             if self.moved.shape != expected:
-                raise AttnvizError(f"layer {self.layer}: moved of shape {self.moved.shape}, expected {expected}")
+                raise AttnvizError(f"layer {self.layer}: moved has shape {self.moved.shape}, not {expected}")
             self.moved.setflags(write=False)
 
     @property
@@ -121,7 +121,7 @@ class LayerMaps(ABC):
 
     @abstractmethod
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """Returns the most pixels that an overview of these queries and keys can have, down and across."""
+        """Returns the largest ``(height, width)`` in pixels of an overview of these queries and keys."""
 
     @abstractmethod
     def overview(
@@ -133,9 +133,9 @@ class LayerMaps(ABC):
             heads: numbers of the heads.
             height: pixels along the queries.
             width: pixels along the keys.
-            queries: the queries, with both ends.
-            keys: the keys, with both ends.
-            maximum: if false, the maximum may stay all 0, which makes long blocks up to ten times faster.
+            queries: the queries, with start and stop.
+            keys: the keys, with start and stop.
+            maximum: if false, the overview's ``maximum`` may be all 0, which makes long blocks up to ten times faster.
         """
 
     @abstractmethod
@@ -153,7 +153,7 @@ class LayerMaps(ABC):
 
     @abstractmethod
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Returns the heads in groups with the same visible cells: one group unless the mask differs between heads."""
+        """Returns the heads grouped by their visible cells; a single group if all heads have the same mask."""
 
     @abstractmethod
     def visible_keys(self, head: int, queries: slice) -> Float64Array:
@@ -161,7 +161,7 @@ class LayerMaps(ABC):
 
     @abstractmethod
     def cell_factors(self) -> "Factors | None":
-        """Returns the factors that cells are computed from, or None if the maps are stored otherwise."""
+        """Returns the factors from which cells are computed; ``None`` if the maps have none."""
 
     @abstractmethod
     def score_factors(self) -> "ScoreFactors | None":
@@ -169,7 +169,7 @@ class LayerMaps(ABC):
 
     @abstractmethod
     def to_tensors(self) -> MapTensors:
-        """Returns header and arrays for a file."""
+        """Returns the header and the arrays that a file stores."""
 
     def positions(self, heads: tuple[int, ...]) -> list[int]:
         """Returns the indices of the heads in the arrays, by their numbers."""
@@ -177,9 +177,9 @@ class LayerMaps(ABC):
 
     def __repr__(self) -> str:
         shape = f"{len(self.query_tokens)} queries x {len(self.key_tokens)} keys"
-        place = f"layer {self.layer} in {self.module!r}, {self.kind}-attention, text {self.item}"
-        checked = "" if self.fidelity is None else f", within {self.fidelity:.0e} of the model's own output"
-        return f"{type(self).__name__}({place}, heads {number_ranges(self.heads)}, {shape}{checked})"
+        call = f"layer {self.layer} in {self.module!r}, {self.kind}-attention, text {self.item}"
+        fidelity = "" if self.fidelity is None else f", within {self.fidelity:.0e} of the model's own output"
+        return f"{type(self).__name__}({call}, heads {number_ranges(self.heads)}, {shape}{fidelity})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -192,7 +192,7 @@ class CellMaps(LayerMaps):
         return 1, 1
 
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """Returns one pixel per cell."""
+        """Returns the numbers of queries and keys: one pixel per cell."""
         return queries.stop - queries.start, keys.stop - keys.start
 
     @abstractmethod
@@ -201,8 +201,8 @@ class CellMaps(LayerMaps):
 
         Args:
             heads: numbers of the heads.
-            queries: the queries, with both ends.
-            keys: the keys, with both ends.
+            queries: the queries, with start and stop.
+            keys: the keys, with start and stop.
         """
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
@@ -224,17 +224,17 @@ class CellMaps(LayerMaps):
 
 
 def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
-    """Returns the mean number of visible keys in each block of queries, over those that see any key: ``(blocks,)``.
+    """Returns the mean number of visible keys per block, over its queries that see a key, ``(blocks,)``.
 
     Args:
         maps: the maps of the head.
         head: number of the head.
-        edges: ``(blocks + 1,)``, the first query of each block, and the end of the last.
+        edges: ``(blocks + 1,)``, the first query of each block, then the end of the last block.
     """
     counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
     starts = np.asarray(edges[:-1]) - edges[0]
-    totals, seeing = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
-    return np.asarray(totals / np.maximum(seeing, 1))
+    totals, seeing_queries = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
+    return np.asarray(totals / np.maximum(seeing_queries, 1))
 
 
 def is_long(queries: int, keys: int) -> bool:
@@ -243,18 +243,18 @@ def is_long(queries: int, keys: int) -> bool:
 
 
 def cell_maps(maps: LayerMaps) -> CellMaps:
-    """Returns the maps, for callers that need single cells.
+    """Returns the maps as `CellMaps`, which know single cells.
 
     Raises:
         AttnvizError: if the maps are pooled, so that single cells are not known.
     """
     if isinstance(maps, CellMaps):
         return maps
-    raise cells_unknown(maps)
+    raise unknown_cells_error(maps)
 
 
-def cells_unknown(maps: LayerMaps) -> AttnvizError:
-    """Returns the error for a request that needs smaller blocks than the pooled ones."""
+def unknown_cells_error(maps: LayerMaps) -> AttnvizError:
+    """Returns the error for a request that needs single cells, or smaller blocks, of pooled maps."""
     height, width = maps.block
     return AttnvizError(
         f"layer {maps.layer} was pooled to blocks of {height} x {width} tokens at capture, so its single cells are not "

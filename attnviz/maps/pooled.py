@@ -9,8 +9,8 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.captured_metrics import CapturedMetrics
-from attnviz.maps.group_sums import GroupSums, sums_of
-from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, cells_unknown
+from attnviz.maps.group_sums import GroupSums, sum_cells
+from attnviz.maps.layer_maps import CallFields, LayerMaps, MapTensors, unknown_cells_error
 from attnviz.maps.visibility import (
     heads_by_visibility,
     shared_or_per_head,
@@ -30,7 +30,7 @@ MAX_BLOCKS_A_SIDE = 512  # about the pixels per side of a large picture of one h
 @final
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PooledMaps(LayerMaps):
-    """Mean and maximum of each block of weights, with blocks as ``block_edges`` cuts them; no single cell, no score.
+    """Maps stored as the mean and maximum of blocks of weights, cut by ``block_edges``, without single cells or scores.
 
     Attributes:
         mean: ``(heads, rows, columns)``, over the visible cells of a block.
@@ -52,9 +52,10 @@ class PooledMaps(LayerMaps):
         shape = (len(self.heads), *self.counts.shape[-2:])
         for name in ("mean", "maximum", *(("counts",) if self.counts.ndim == 3 else ())):
             if getattr(self, name).shape != shape:
-                raise AttnvizError(f"layer {self.layer}: {name} of shape {getattr(self, name).shape}, expected {shape}")
-        if shape[1] > len(self.query_tokens) or shape[2] > len(self.key_tokens):
-            raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of fewer cells")
+                raise AttnvizError(f"layer {self.layer}: {name} has shape {getattr(self, name).shape}, not {shape}")
+        queries, keys = len(self.query_tokens), len(self.key_tokens)
+        if shape[1] > queries or shape[2] > keys:
+            raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of {queries} x {keys} tokens")
         if self.metrics is not None:
             self.metrics.refuse_mismatch(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
         for array in (self.mean, self.maximum, self.counts):
@@ -67,43 +68,43 @@ class PooledMaps(LayerMaps):
         return -(-len(self.query_tokens) // rows), -(-len(self.key_tokens) // columns)
 
     def resolution(self, queries: slice, keys: slice) -> tuple[int, int]:
-        """Returns one pixel per block that touches the span."""
+        """Returns the numbers of blocks that touch these queries and keys: one pixel per block."""
         rows, columns = self._blocks(queries, keys)
         return rows.stop - rows.start, columns.stop - columns.start
 
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools the blocks that touch the span, whole ones: the edges of pixels are exact to one block.
+        """Pools all blocks that touch these queries and keys, each as a whole: pixel edges are exact to one block.
 
         Raises:
-            AttnvizError: for more pixels than blocks.
+            AttnvizError: if ``height`` or ``width`` is larger than the number of blocks.
         """
-        tallest, widest = self.resolution(queries, keys)
-        if height > tallest or width > widest:
-            raise cells_unknown(self)
-        places = self.positions(heads)
+        max_height, max_width = self.resolution(queries, keys)
+        if height > max_height or width > max_width:
+            raise unknown_cells_error(self)
+        indices = self.positions(heads)
         rows, columns = self._blocks(queries, keys)
-        counts = visible_to_heads(self.counts[..., rows, columns], places)
-        totals = reduce_blocks(np.add, self.mean[places, rows, columns].astype(np.float64) * counts, height, width)
+        counts = visible_to_heads(self.counts[..., rows, columns], indices)
+        totals = reduce_blocks(np.add, self.mean[indices, rows, columns].astype(np.float64) * counts, height, width)
         pixel_counts = reduce_blocks(np.add, counts, height, width)
         return Overview(
             mean=(totals / np.maximum(pixel_counts, 1)).astype(np.float32),
-            maximum=reduce_blocks(np.maximum, self.maximum[places, rows, columns], height, width),
+            maximum=reduce_blocks(np.maximum, self.maximum[indices, rows, columns], height, width),
             visible=pixel_counts > 0,
         )
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """Sums the blocks of each group: the mean of a block times its number of visible cells.
+        """Sums weights over groups: a block adds its mean times its number of visible cells.
 
         Raises:
-            AttnvizError: for groups that do not consist of whole blocks.
+            AttnvizError: if a group does not consist of whole blocks.
         """
-        places, edges = self.positions(heads), self._edges()
+        indices, edges = self.positions(heads), self._edges()
         blocks = [self._groups_of_blocks(groups, axis) for groups, axis in zip((rows, columns), edges, strict=True)]
         queries, keys = (groups.token_span for groups in blocks)
-        counts = visible_to_heads(self.counts[..., queries, keys], places)
-        return sums_of(self.mean[places, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
+        counts = visible_to_heads(self.counts[..., queries, keys], indices)
+        return sum_cells(self.mean[indices, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups with equal counts of visible cells."""
@@ -116,7 +117,7 @@ class PooledMaps(LayerMaps):
         return np.repeat(means, np.diff(edges))[queries]
 
     def cell_factors(self) -> None:
-        """Returns None: no cell is known."""
+        """Returns ``None``: pooled maps have no factors."""
 
     def score_factors(self) -> None:
         """Returns None: no cell is known."""
@@ -139,10 +140,10 @@ class PooledMaps(LayerMaps):
             AttnvizError: if a value is missing, or of another type or shape.
         """
         shape = len(call["heads"]), stored.count("rows"), stored.count("columns")
-        has_numbers = stored.optional_value("metrics", list) is not None
+        has_metrics = stored.optional_value("metrics", list) is not None
         return cls(
             **call,
-            metrics=CapturedMetrics.from_tensors(stored, shape[0]) if has_numbers else None,
+            metrics=CapturedMetrics.from_tensors(stored, shape[0]) if has_metrics else None,
             mean=stored.array("mean", "float32", shape),
             maximum=stored.array("maximum", "float32", shape),
             counts=stored.array("counts", "int64", stored_shape(shape, stored.value)),
@@ -159,14 +160,14 @@ class PooledMaps(LayerMaps):
             AttnvizError: if a group begins or ends within a block.
         """
         if not np.isin(np.concatenate([groups.runs.starts, groups.runs.stops]), edges).all():
-            raise cells_unknown(self)
+            raise unknown_cells_error(self)
         numbers = np.full(len(edges) - 1, -1, dtype=np.int64)
         covered = slice(*np.searchsorted(edges, [groups.first, groups.first + len(groups.numbers)]).tolist())
         numbers[covered] = groups.numbers[edges[:-1][covered] - groups.first]
         return Groups(numbers, groups.labels)
 
     def _blocks(self, queries: slice, keys: slice) -> tuple[slice, slice]:
-        """Returns the blocks that touch a span of each axis."""
+        """Returns the ranges of blocks, by row and by column, that touch these queries and keys."""
         rows, columns = (
             slice(int(np.searchsorted(edges, span.start, "right")) - 1, int(np.searchsorted(edges, span.stop)))
             for edges, span in zip(self._edges(), (queries, keys), strict=True)
@@ -175,29 +176,29 @@ class PooledMaps(LayerMaps):
 
 
 def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
-    """Pools one head after the other, and returns the array fields of ``PooledMaps`` for each text.
+    """Pools heads one by one, and returns a dictionary with the array fields of ``PooledMaps`` for each text.
 
     Args:
         heads: weights of each head, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.
     """
-    totals, highest, counts = [], [], list[IntArray]()
-    first: BoolArray | None = None
+    totals, maxima, counts = [], [], list[IntArray]()
+    first_visible: BoolArray | None = None
     for weights, visible in heads:
-        shape = [_blocks_of(count) for count in visible.shape[1:]]
+        shape = [_block_count(count) for count in visible.shape[1:]]
         totals.append(reduce_blocks(np.add, weights, *shape))
-        highest.append(reduce_blocks(np.maximum, weights, *shape))
-        first = visible if first is None else first
-        same = counts and np.array_equal(first, visible)
-        counts.append(counts[0] if same else reduce_blocks(np.add, visible.astype(np.int64), *shape))
-    by_text = (np.stack(arrays, axis=1) for arrays in (totals, highest))
+        maxima.append(reduce_blocks(np.maximum, weights, *shape))
+        first_visible = visible if first_visible is None else first_visible
+        is_same = counts and np.array_equal(first_visible, visible)
+        counts.append(counts[0] if is_same else reduce_blocks(np.add, visible.astype(np.int64), *shape))
+    stacked = (np.stack(arrays, axis=1) for arrays in (totals, maxima))
     text_counts = (shared_or_per_head([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [
-        {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": largest, "counts": count}
-        for total, largest, count in zip(*by_text, text_counts, strict=True)
+        {"mean": (total / np.maximum(count, 1)).astype(np.float32), "maximum": maximum, "counts": count}
+        for total, maximum, count in zip(*stacked, text_counts, strict=True)
     ]
 
 
-def _blocks_of(count: int) -> int:
-    """Returns the number of blocks of ``count`` cells, with the smallest block size that keeps to the limit."""
-    cells = -(-count // MAX_BLOCKS_A_SIDE)
-    return -(-count // cells)
+def _block_count(cells: int) -> int:
+    """Returns the number of blocks along an axis of ``cells`` cells: at most `MAX_BLOCKS_A_SIDE`, as small as fit."""
+    block_size = -(-cells // MAX_BLOCKS_A_SIDE)
+    return -(-cells // block_size)

@@ -53,5 +53,5 @@ class Recording:
 
     def __repr__(self) -> str:
         calls = [f"  {maps!r}" for maps in self.maps[:MAX_LISTED_CALLS]]
-        more = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
-        return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *more])
+        rest = [f"  … and {len(self.maps) - MAX_LISTED_CALLS} more"] if len(self.maps) > MAX_LISTED_CALLS else []
+        return "\n".join([f"Recording of {self.model}, in order of its layers:", *calls, *rest])

@@ -22,7 +22,7 @@ FORMAT_VERSION = 2
 READ_VERSIONS = (1, 2)
 SUFFIX = ".safetensors"
 KINDS_OF_MAPS = ("dense", "factored", "pooled")  # their names in files
-CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header as they are
+CALL_FIELDS = ("layer", "module", "heads", "kind", "item", "scale", "fidelity")  # stored in the header unchanged
 
 
 def save(recording: "Recording", path: Path, force: bool = False) -> None:
@@ -48,45 +48,45 @@ def save(recording: "Recording", path: Path, force: bool = False) -> None:
 
 
 def load(path: str | Path, whole: bool = False) -> "Recording":
-    """Opens a saved recording, equal to the one that was written; maps are read from the file at access.
+    """Returns the recording of a file; its maps are read from the file at access.
 
     Args:
         path: path of the file.
-        whole: if true, all arrays are compared with their checksums, as in small files: for callers that read all.
+        whole: if true, the checksums of all arrays are verified, as they always are in small files.
 
     Raises:
         AttnvizError: if the file is not a complete recording of a version that this attnviz reads.
     """
     from attnviz.base.tensor_file import TensorFile
-    from attnviz.maps.weight_checks import suspicious_weights
+    from attnviz.maps.weight_checks import weight_warnings
 
     recording = _from_tensors(TensorFile(Path(path), whole))
-    return replace(recording, doubts=suspicious_weights(recording.maps))
+    return replace(recording, doubts=weight_warnings(recording.maps))
 
 
 def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDArray[Any]]]":
-    """Returns header and arrays of a recording for a file."""
+    """Returns the header and the arrays that a file of the recording stores."""
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
     axes = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
-    about_tokens, arrays = tokens_to_tensors(axes)
+    token_header, arrays = tokens_to_tensors(axes)
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
         "recording": {name: value for name, value in vars(recording).items() if name not in ("maps", "doubts")},
-        **about_tokens,
+        **token_header,
         "maps": [],
     }
-    numbers = {id(tokens): number for number, tokens in enumerate(axes)}
+    axis_numbers = {id(tokens): number for number, tokens in enumerate(axes)}
     for number, maps in enumerate(recording.maps):
         tensors = maps.to_tensors()
-        header["maps"].append({"class": tensors.kind, **_call_header(maps, numbers), **tensors.header})
+        header["maps"].append({"class": tensors.kind, **_call_header(maps, axis_numbers), **tensors.header})
         moved = {} if maps.moved is None else {"moved": maps.moved}
         arrays |= {f"maps.{number}.{name}": array for name, array in (tensors.arrays | moved).items()}
     return header, arrays
 
 
 def _from_tensors(file: "Tensors") -> "Recording":
-    """Returns the recording of a file, or of one to be written, with the same checks for both."""
+    """Returns the recording that header and arrays describe, those of a file or those about to be written."""
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_texts, read_tokens
 
@@ -99,7 +99,7 @@ def _from_tensors(file: "Tensors") -> "Recording":
             "try a newer attnviz"
         )
     axes = read_texts(file) if version == 1 else read_tokens(file)
-    maps = [_read_maps(each, axes) for each in file.stored_entries("maps")]
+    maps = [_read_maps(stored, axes) for stored in file.stored_entries("maps")]
     entry = file.header.entry("recording")
     return Recording(
         maps=tuple(maps),
@@ -133,16 +133,16 @@ def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
         moved=_read_moved(stored, (len(heads), len(key_tokens))),
         moved_fidelity=stored.number("moved_fidelity"),
     )
-    return _reader(saved_as)(stored, call)
+    return _maps_reader(saved_as)(stored, call)
 
 
 def _read_moved(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | None":
-    """Returns the norm of each key's value, ``(heads, keys)``, if the file has it."""
+    """Returns the norm of each key's value, ``(heads, keys)``; ``None`` if the file has none."""
     return stored.array("moved", "float32", shape) if stored.value.get("has_moved") else None
 
 
-def _reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
-    """Returns the reader of a kind of maps; imports only that kind, since factored maps import all of streaming."""
+def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
+    """Returns the function that reads this kind of maps; only its module is imported, as streaming imports slowly."""
     if saved_as == "dense":
         from attnviz.maps.dense import DenseMaps
 
@@ -156,9 +156,9 @@ def _reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
     return PooledMaps.from_tensors
 
 
-def _call_header(maps: "LayerMaps", numbers: dict[int, int]) -> dict[str, Any]:
+def _call_header(maps: "LayerMaps", axis_numbers: dict[int, int]) -> dict[str, Any]:
     """Returns the fields of the call for the header, with tokens as their numbers in the file."""
-    queries, keys = (numbers[id(tokens)] for tokens in _tokens_of(maps))
+    queries, keys = (axis_numbers[id(tokens)] for tokens in _tokens_of(maps))
     header = {name: getattr(maps, name) for name in CALL_FIELDS} | {"query_tokens": queries, "key_tokens": keys}
     return header if maps.moved is None else header | {"has_moved": True, "moved_fidelity": maps.moved_fidelity}
 

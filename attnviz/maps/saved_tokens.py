@@ -17,28 +17,33 @@ MAX_NAME_CHARACTERS = 100  # of the name of a kind of groups
 
 
 def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Returns header and arrays of tokens for a file; each medium is stored once."""
+    """Returns the header and the arrays that a file stores for these axes; each medium is stored once."""
     media = list({id(medium): medium for tokens in axes for medium in tokens.media}.values())
-    numbers = {id(medium): number for number, medium in enumerate(media)}
-    stored = [medium.to_tensors() for medium in media]
+    medium_numbers = {id(medium): number for number, medium in enumerate(media)}
+    medium_tensors = [medium.to_tensors() for medium in media]
     header = {
-        "media": [{"medium": medium.name, **about} for medium, (about, _) in zip(media, stored, strict=True)],
+        "media": [
+            {"medium": medium.name, **header_fields}
+            for medium, (header_fields, _) in zip(media, medium_tensors, strict=True)
+        ],
         "tokens": [
             {
                 "labels": tokens.labels,
-                "media": [numbers[id(medium)] for medium in tokens.media],
+                "media": [medium_numbers[id(medium)] for medium in tokens.media],
                 "groups": {name: groups.labels for name, groups in tokens.groups.items()},
             }
             for tokens in axes
         ],
     }
     arrays = {
-        f"media.{number}.{name}": array for number, (_, tensors) in enumerate(stored) for name, array in tensors.items()
+        f"media.{number}.{name}": array
+        for number, (_, tensors) in enumerate(medium_tensors)
+        for name, array in tensors.items()
     }
     for number, tokens in enumerate(axes):
-        named = {name: getattr(tokens, name) for name in ("ids", "special", "medium", "places")}
-        named |= {f"groups.{name}": groups.numbers for name, groups in tokens.groups.items()}
-        arrays |= {f"tokens.{number}.{name}": array for name, array in named.items()}
+        token_arrays = {name: getattr(tokens, name) for name in ("ids", "special", "medium", "places")}
+        token_arrays |= {f"groups.{name}": groups.numbers for name, groups in tokens.groups.items()}
+        arrays |= {f"tokens.{number}.{name}": array for name, array in token_arrays.items()}
     return header, arrays
 
 
@@ -63,25 +68,25 @@ def read_texts(file: Tensors) -> list[Tokens]:
 
 def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
     labels = stored.lines("labels")
-    count, numbers = len(labels), stored.counts("media")
-    if max(numbers) >= len(media):
+    count, medium_numbers = len(labels), stored.counts("media")
+    if max(medium_numbers) >= len(media):
         raise stored.refusal("has tokens of media that are missing")
-    chosen = tuple(media[number] for number in numbers)
-    size = max(medium.place_size for medium in chosen)
+    axis_media = tuple(media[number] for number in medium_numbers)
+    size = max(medium.place_size for medium in axis_media)
     tokens = Tokens(
         labels=labels,
         ids=stored.array("ids", "int64", (count,)),
         special=stored.array("special", "bool", (count,)),
-        media=chosen,
+        media=axis_media,
         medium=stored.array("medium", "int64", (count,)),
         places=stored.array("places", "int64", (count, size)),
         groups={name: _read_groups(stored, name, count) for name in stored.required_value("groups", dict)},
     )
-    if not ((tokens.medium >= -1) & (tokens.medium < len(chosen))).all():
+    if not ((tokens.medium >= -1) & (tokens.medium < len(axis_media))).all():
         raise stored.refusal("has tokens of media that are missing")
-    numbered = np.maximum(tokens.medium, 0)  # a token without a medium (-1) needs a possible place too
-    for number, medium in enumerate(chosen):
-        if not medium.contains(tokens.places[numbered == number, : medium.place_size]):
+    first_if_none = np.maximum(tokens.medium, 0)  # a token without a medium (-1) needs a possible place too
+    for number, medium in enumerate(axis_media):
+        if not medium.contains(tokens.places[first_if_none == number, : medium.place_size]):
             raise stored.refusal(f"has tokens outside their {medium.name}")
     return tokens
 

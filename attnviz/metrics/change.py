@@ -10,25 +10,25 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import track
 from attnviz.maps.block_cells import block_cells
-from attnviz.maps.heads import cell_heads, choose
+from attnviz.maps.heads import cell_heads, chosen_heads
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import measured_frame
-from attnviz.metrics.metrics import with_shares
+from attnviz.metrics.metrics import normalized_rows
 from attnviz.streaming.overview import bands
 from attnviz.text.selection import Selection
 
 Pair = tuple[CellMaps, CellMaps, int]
-CHANGES = (  # columns of a table of heads that compares two recordings
+CHANGE_MEASURES = (  # columns of a table of heads that compares two recordings
     Measure("change", "change", "share", "mean total variation between A and B over the queries"),
     Measure("divergence", "divergence", "bits", "mean Jensen-Shannon divergence of A and B over the queries"),
 )
-COMPARED = (  # columns in files; queries that see no key in either recording are left out
-    Measure("variation_mean", "variation", "share", CHANGES[0].meaning),
+COMPARISON_MEASURES = (  # columns in files; queries that see no key in either recording are left out
+    Measure("variation_mean", "variation", "share", CHANGE_MEASURES[0].meaning),
     Measure("variation_max", "max variation", "share", "maximum total variation between A and B"),
-    Measure("divergence_mean", "divergence", "bits", CHANGES[1].meaning),
+    Measure("divergence_mean", "divergence", "bits", CHANGE_MEASURES[1].meaning),
     Measure("divergence_max", "max divergence", "bits", "maximum Jensen-Shannon divergence of A and B"),
     Measure(
         "entropy_a", "entropy before", "bits", "mean entropy of a row of A, over queries that see two keys or more"
@@ -39,7 +39,7 @@ BAND_CELLS = 2**20  # cells of a head that are compared at once, so that long ma
 
 
 def compare(a: Recording, b: Recording, selection: Selection | None = None) -> HeadFrame:
-    """Computes `COMPARED` for every selected head: in bands of queries for long maps, by blocks for pooled maps.
+    """Computes `COMPARISON_MEASURES` of every selected head: long maps in bands of queries, pooled maps by blocks.
 
     Args:
         a: the recording before the change.
@@ -47,7 +47,7 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
         selection: the heads to compare; ``None`` for all.
 
     Returns:
-        A frame with a row per head, in the order of ``a``, and a column per measure of `COMPARED`.
+        A frame with a row per head, in the order of ``a``, and a column per measure of `COMPARISON_MEASURES`.
 
     Raises:
         AttnvizError: if the two have different layers, heads or numbers of queries or keys.
@@ -60,14 +60,14 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     changes = [_head_change(*pair) for pair in track(pairs, "comparing heads")]
     return HeadFrame(
         rows=tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, _, head in pairs),
-        measures=COMPARED,
+        measures=COMPARISON_MEASURES,
         values=np.column_stack([np.array(changes).reshape(len(pairs), 4), _entropies(before), _entropies(after)]),
     )
 
 
-def named_changes(compared: HeadFrame) -> HeadFrame:
-    """Returns the mean variation and divergence under the names that users give, `CHANGES`."""
-    return replace(compared.select(("variation_mean", "divergence_mean")), measures=CHANGES)
+def change_frame(compared: HeadFrame) -> HeadFrame:
+    """Returns the mean variation and divergence under the names that users give, `CHANGE_MEASURES`."""
+    return replace(compared.select(("variation_mean", "divergence_mean")), measures=CHANGE_MEASURES)
 
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
@@ -78,7 +78,7 @@ def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
         b: another with the same layers and heads.
         selection: the heads to pair.
     """
-    heads = zip(*(cell_heads(choose(recording, selection)) for recording in (a, b)), strict=True)
+    heads = zip(*(cell_heads(chosen_heads(recording, selection)) for recording in (a, b)), strict=True)
     return [(maps_a, maps_b, head) for (maps_a, head), (maps_b, _) in heads]
 
 
@@ -126,7 +126,7 @@ def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
 
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
     """Returns total variation and divergence of the queries that see a key in either recording, ``(queries,)`` each."""
-    one, other = (with_shares(each).window((head,), queries, slice(0, len(each.key_tokens))) for each in (a, b))
+    one, other = (normalized_rows(each).window((head,), queries, slice(0, len(each.key_tokens))) for each in (a, b))
     visible_rows = (one.visible | other.visible).any(axis=-1)
     rows = one.weights[0][visible_rows], other.weights[0][visible_rows]
     return total_variation(*rows), jensen_shannon(*rows)

@@ -72,7 +72,7 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         quantity=maps.quantity,
         sources=tuple(heads),
         method="mean" if method == "mean" else "max",
-    ).held()
+    ).dense_if_small()
 
 
 @final

@@ -31,17 +31,17 @@ class Grid(ABC):
 
     @property
     @abstractmethod
-    def choices(self) -> Array:
+    def visible_counts(self) -> Array:
         """The number of keys that each query sees, ``(queries,)``; of a batch, as below, ``(texts, 1, queries)``."""
 
     @property
     @abstractmethod
-    def most_bits(self) -> Array:
+    def max_entropy(self) -> Array:
         """The largest possible entropy of each query in bits, ``(queries,)``; that of two keys if it sees fewer."""
 
     @property
     @abstractmethod
-    def has_later(self) -> Array:
+    def has_hidden_later(self) -> Array:
         """True for queries from which the mask hides a later key that is not padding, ``(queries,)``."""
 
     @property
@@ -50,15 +50,15 @@ class Grid(ABC):
         """True for the first key that is not padding, ``(..., 1, keys)``."""
 
     @abstractmethod
-    def query(self, name: str) -> Array:
+    def query_numbers(self, name: str) -> Array:
         """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(..., queries, 1)``."""
 
     @abstractmethod
-    def key(self, name: str) -> Array:
+    def key_numbers(self, name: str) -> Array:
         """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(..., 1, keys)``."""
 
     @abstractmethod
-    def all_keys(self, name: str) -> Array:
+    def all_key_numbers(self, name: str) -> Array:
         """Returns a column of `TOKEN_NUMBERS` for all keys of the text, ``(..., 1, all keys)``, beyond the grid too."""
 
     @abstractmethod
@@ -80,21 +80,21 @@ class Grid(ABC):
     def next_keys(self, cells: Array) -> Array:
         """Returns the cells shifted by one key to the right, ``(..., queries, keys)``."""
 
-    def same(self, name: str, among: Array = True) -> Array:
+    def same_numbers(self, name: str, among: Array = True) -> Array:
         """Returns True where query and key have equal numbers, ``(..., queries, keys)``; negative numbers never match.
 
         Args:
             name: a column of `TOKEN_NUMBERS` that holds integers.
             among: the queries that may match, ``(..., queries or 1, 1)``; all other rows are False.
         """
-        numbers = self.query(name)
+        numbers = self.query_numbers(name)
         has_number = (numbers >= 0) & among
-        return self.key(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
+        return self.key_numbers(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
 
     @cached_property
     def is_pair(self) -> bool:
         """True if the keys include tokens of the second text of a pair."""
-        return bool((self.all_keys("segments") > 0).any())
+        return bool((self.all_key_numbers("segments") > 0).any())
 
     @cached_property
     def earlier(self) -> Array:
@@ -102,20 +102,20 @@ class Grid(ABC):
         return self.keys < self.positions[:, None]
 
     @cached_property
-    def elsewhere(self) -> Array:
+    def other_tokens(self) -> Array:
         """True for keys that are not the query itself, ``(queries, keys)``."""
         return self.keys != self.positions[:, None]
 
     @cached_property
     def earlier_copies(self) -> Array:
         """True for earlier copies of the query's token, whether visible or not, ``(..., queries, keys)``."""
-        return self.same("ids") & self.earlier
+        return self.same_numbers("ids") & self.earlier
 
     @cached_property
     def _counted_cells(self) -> dict[Any, Cells]:
         return {}
 
-    def counted_by(self, function: "Callable[[Grid], Cells]") -> Cells:
+    def cells_of(self, function: "Callable[[Grid], Cells]") -> Cells:
         """Returns the cells that a metric's function selects in this grid; it is called once, then cached."""
         if function not in self._counted_cells:
             self._counted_cells[function] = function(self)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnviz.metrics.head_frame import HeadFrame, HeadRow, matched
+from attnviz.metrics.head_frame import HeadFrame, HeadRow, common_frames
 from attnviz.metrics.measure import NORMAL_95, Measure, known_number
 
 
@@ -94,7 +94,7 @@ class HeadChanges:
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
     """Returns the changes of all numbers that both frames have, row by row in the order of ``before``."""
-    later, earlier = matched(after, before)
+    later, earlier = common_frames(after, before)
     differences = after - before
     counts = [
         [each.texts] * earlier.values.size if each.counts is None else each.counts.ravel().tolist()

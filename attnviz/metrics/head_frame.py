@@ -87,8 +87,8 @@ class HeadFrame:
         deciles: ``(rows, measures, 11)``, of the numbers of single texts, from the smallest to the largest; ``None`` if
             unknown.
         texts: the number of texts measured.
-        every: the stride over blocks of queries: 1 if all were measured, 4 for every fourth.
-        whole: the frame that these rows were selected from; ``None`` if this frame has all rows.
+        stride: the stride over blocks of queries: 1 if all were measured, 4 for every fourth.
+        full_frame: the frame that these rows were selected from; ``None`` if this frame has all rows.
     """
 
     rows: tuple[HeadRow, ...]
@@ -99,8 +99,8 @@ class HeadFrame:
     counts: IntArray | None = None
     deciles: Float64Array | None = None
     texts: int = 1
-    every: int = 1
-    whole: "HeadFrame | None" = None
+    stride: int = 1
+    full_frame: "HeadFrame | None" = None
 
     def __post_init__(self) -> None:
         shape = len(self.rows), len(self.measures)
@@ -112,9 +112,9 @@ class HeadFrame:
                 numbers.flags.writeable = False
 
     @property
-    def measured(self) -> int:
+    def total_rows(self) -> int:
         """The number of rows before some were selected."""
-        return len((self.whole or self).rows)
+        return len((self.full_frame or self).rows)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -122,17 +122,17 @@ class HeadFrame:
         return tuple(measure.name for measure in self.measures)
 
     @cached_property
-    def present(self) -> tuple[Measure, ...]:
+    def applicable(self) -> tuple[Measure, ...]:
         """The measures that apply to at least one row, counting the rows that were not selected."""
-        values = (self.whole or self).values
+        values = (self.full_frame or self).values
         return tuple(each for each, column in zip(self.measures, values.T, strict=True) if not np.isnan(column).all())
 
     @property
-    def absent(self) -> tuple[Measure, ...]:
+    def inapplicable(self) -> tuple[Measure, ...]:
         """The measures that apply to no row."""
-        return tuple(measure for measure in self.measures if measure not in self.present)
+        return tuple(measure for measure in self.measures if measure not in self.applicable)
 
-    def place(self, name: str) -> int:
+    def row_index(self, name: str) -> int:
         """Returns the index of the row with this name."""
         return next(place for place, row in enumerate(self.rows) if row.name == name)
 
@@ -143,7 +143,7 @@ class HeadFrame:
 
     def value(self, row: str, measure: str) -> float:
         """Returns one value, given the names of its row and its measure."""
-        return float(self.values[self.place(row), self.names.index(measure)])
+        return float(self.values[self.row_index(row), self.names.index(measure)])
 
     def numbers_of(self, place: int, of: str = "values") -> dict[str, Any]:
         """Returns the numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
@@ -153,7 +153,7 @@ class HeadFrame:
         return dict(zip(self.names, getattr(self, of)[place].tolist(), strict=True))
 
     @cached_property
-    def single(self) -> dict[HeadName, float]:
+    def single_heads(self) -> dict[HeadName, float]:
         """The first measure of the rows with a single head, by layer and head."""
         return {
             row.heads[0]: float(value)
@@ -170,21 +170,21 @@ class HeadFrame:
         """Returns the frame with the rows at these indices, in this order."""
         rows = tuple(self.rows[place] for place in places)
         return replace(
-            self, rows=rows, whole=self.whole or self, **self._changed_arrays(lambda each: each[list(places)])
+            self, rows=rows, full_frame=self.full_frame or self, **self._changed_arrays(lambda each: each[list(places)])
         )
 
     def select(self, names: Iterable[str]) -> "HeadFrame":
         """Returns the frame with the measures of these names, in this order."""
         places = [self.names.index(name) for name in names]
         measures = tuple(self.measures[place] for place in places)
-        return replace(self, measures=measures, whole=None, **self._changed_arrays(lambda each: each[:, places]))
+        return replace(self, measures=measures, full_frame=None, **self._changed_arrays(lambda each: each[:, places]))
 
     def _changed_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
         """Returns the arrays that are not ``None``, each after a change, by their names."""
         arrays = {name: getattr(self, name) for name in NUMBERS}
         return {name: change(each) for name, each in arrays.items() if each is not None}
 
-    def beside(self, other: "HeadFrame") -> "HeadFrame":
+    def with_columns_of(self, other: "HeadFrame") -> "HeadFrame":
         """Returns the frame with the columns of another before its own; NaN for rows whose heads ``other`` lacks."""
         places = {row.heads: place for place, row in enumerate(other.rows)}
         sources = [places.get(row.heads, len(other.rows)) for row in self.rows]
@@ -208,7 +208,7 @@ class HeadFrame:
 
         Margins assume independent texts: the square of a margin is the sum of the squares of both.
         """
-        after, before = matched(self, other)
+        after, before = common_frames(self, other)
         margins = None
         if after.margins is not None and before.margins is not None:
             pairs = zip(after.margins.flat, before.margins.flat, strict=True)
@@ -217,17 +217,17 @@ class HeadFrame:
             after, values=after.values - before.values, margins=margins, spreads=None, counts=None, deciles=None
         )
 
-    def chosen(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
-        """Returns the frame with the rows that `places` selects, in that order.
+    def selected(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
+        """Returns the frame with the rows that `selected_rows` selects, in that order.
 
         Args:
-            sort: see `places`.
-            top: see `places`.
-            filter: see `places`.
+            sort: see `selected_rows`.
+            top: see `selected_rows`.
+            filter: see `selected_rows`.
         """
-        return self.take(self.places(sort, top, filter))
+        return self.take(self.selected_rows(sort, top, filter))
 
-    def places(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> list[int]:
+    def selected_rows(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> list[int]:
         """Returns the indices of the rows that pass a filter, sorted by a measure.
 
         Args:
@@ -252,7 +252,7 @@ class HeadFrame:
         return (candidates if sort is None else self.sorted(candidates, sort))[:top]
 
     def sorted(self, places: Sequence[int], sort: str) -> list[int]:
-        """Returns indices of rows sorted by a measure, stably; ``sort`` is a name as `places` takes it."""
+        """Returns indices of rows sorted by a measure, stably; ``sort`` is a name as `selected_rows` takes it."""
         values = self.column(sort.removeprefix("-"))[list(places)]
         order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
         return [places[place] for place in order.tolist()]
@@ -293,7 +293,7 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
     )
 
 
-def matched(one: HeadFrame, other: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
+def common_frames(one: HeadFrame, other: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
     """Returns both frames restricted to the rows and measures that both have, in the order of the second."""
     rows = {row.heads: place for place, row in enumerate(one.rows)}
     common = [place for place, row in enumerate(other.rows) if row.heads in rows]

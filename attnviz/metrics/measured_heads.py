@@ -13,28 +13,28 @@ from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import named_measure
 from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads
-from attnviz.metrics.patterns import MEASURED
+from attnviz.metrics.patterns import PATTERN_METRICS
 
 MAX_MEASURED_CELLS = 2_000_000  # over all heads: half a second; above it, only some blocks of queries are measured
-MAX_LEFT_OUT = 16  # the largest stride over blocks of queries at which a head's pattern can still be told
+MAX_PATTERN_STRIDE = 16  # the largest stride over blocks of queries at which a head's pattern can still be told
 
 
 def measured_frame(
-    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
+    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), stride: int = 1
 ) -> HeadFrame:
     """Measures heads over one text into a frame, with a row per head in their order.
 
     Args:
         heads: maps with the number of a head.
         names: the names of the metrics.
-        every: the stride over blocks of queries; 1 measures all.
+        stride: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
-    measured = measure_heads(heads, names, every)
+    measured = measure_heads(heads, names, stride)
     rows = (_row(maps.module, maps.kind, one) for (maps, _), one in zip(heads, measured, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
     values = [[one.values[each.name] for each in measures] for one in measured]
-    return HeadFrame(rows=tuple(rows), measures=measures, values=_array(values, len(measures)), every=every)
+    return HeadFrame(rows=tuple(rows), measures=measures, values=_array(values, len(measures)), stride=stride)
 
 
 def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> HeadFrame:
@@ -63,7 +63,7 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
 
     Args:
         heads: the heads to sort.
-        sort: the name of a metric, as `HeadFrame.places` takes it; ``None`` keeps the order.
+        sort: the name of a metric, as `HeadFrame.selected_rows` takes it; ``None`` keeps the order.
         top: the number of heads to keep; ``None`` for all.
 
     Raises:
@@ -74,7 +74,9 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
     frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
     if names:
         frame = measured_frame(measurable_heads(heads), names)
-    return [(heads[place], float(frame.values[place, 0]) if names else math.nan) for place in frame.places(sort, top)]
+    return [
+        (heads[place], float(frame.values[place, 0]) if names else math.nan) for place in frame.selected_rows(sort, top)
+    ]
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:
@@ -85,21 +87,25 @@ def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHe
     """
     if filter is None:
         return heads
-    return [heads[place] for place in measured_frame(measurable_heads(heads)).places(filter=filter)]
+    return [heads[place] for place in measured_frame(measurable_heads(heads)).selected_rows(filter=filter)]
 
 
-def patterns_of(heads: Sequence[ChosenHead]) -> HeadFrame | None:
+def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
     """Returns the frame of heads with their patterns, measured within about half a second.
 
-    It measures some blocks of queries if there are more than `MAX_MEASURED_CELLS` cells, and returns ``None`` if that
-    takes a stride above `MAX_LEFT_OUT`, or if a head has neither single cells nor metrics that were measured earlier.
+    It measures only some blocks of queries if there are more than `MAX_MEASURED_CELLS` cells. ``None`` if that takes a
+    stride above `MAX_PATTERN_STRIDE`, or if a head has neither single cells nor metrics from its capture.
     """
-    every = blocks_apart(heads_with_cells(heads), MAX_MEASURED_CELLS)
+    stride = block_stride(heads_with_cells(heads), MAX_MEASURED_CELLS)
     measurable = all(can_be_measured(head.maps) for head in heads)
-    return measured_frame(measurable_heads(heads), MEASURED, every) if measurable and every <= MAX_LEFT_OUT else None
+    return (
+        measured_frame(measurable_heads(heads), PATTERN_METRICS, stride)
+        if measurable and stride <= MAX_PATTERN_STRIDE
+        else None
+    )
 
 
-def blocks_apart(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
+def block_stride(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
     """Returns the stride over blocks of queries at which about ``most`` cells of all heads are measured."""
     cells = sum(len(maps.query_tokens) * len(maps.key_tokens) for maps, _ in heads)
     return max(1, -(-cells // most))

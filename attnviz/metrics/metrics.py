@@ -21,7 +21,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array
 from attnviz.maps.captured_metrics import CapturedMetrics
-from attnviz.maps.heads import measured_of, tokens_of
+from attnviz.maps.heads import captured_metrics_of, maps_over_tokens
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
@@ -58,11 +58,11 @@ class Metric(Measure):
         A metric of columns has no numbers of queries.
         """
         if not self.fits(rows.grid):
-            return rows.absent()
+            return rows.not_applicable()
         if self.cells is not None:
-            return rows.mass(rows.grid.counted_by(self.cells))
+            return rows.mass(rows.grid.cells_of(self.cells))
         assert self.rows is not None
-        return rows.where(rows.grid.choices > 0, self.rows(rows))
+        return rows.where(rows.grid.visible_counts > 0, self.rows(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def entropy(rows: Rows) -> Array:
 
 def relative_entropy(rows: Rows) -> Array:
     """Returns entropy divided by log2 of the visible keys, 0 (one key) to 1 (uniform); NaN if one key is visible."""
-    return rows.where(rows.grid.choices > 1, rows.entropy / rows.grid.most_bits)
+    return rows.where(rows.grid.visible_counts > 1, rows.entropy / rows.grid.max_entropy)
 
 
 def peak(rows: Rows) -> Array:
@@ -115,7 +115,7 @@ def first(grid: Grid) -> Cells:
 
 def special(grid: Grid) -> Cells:
     """Returns the cells of tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
-    return grid.cells(grid.key("special"))
+    return grid.cells(grid.key_numbers("special"))
 
 
 def itself(grid: Grid) -> Cells:
@@ -167,14 +167,14 @@ def block(grid: Grid) -> Cells:
 
     Special tokens belong to no sentence; neither they nor the queries of a text of one sentence have cells.
     """
-    several = (grid.all_keys("sentences") > 0).any(axis=-1, keepdims=True)
-    return grid.cells(grid.same("sentences", several))
+    several = (grid.all_key_numbers("sentences") > 0).any(axis=-1, keepdims=True)
+    return grid.cells(grid.same_numbers("sentences", several))
 
 
 def pair(grid: Grid) -> Cells:
     """Returns the cells between the two texts of a pair, without special tokens."""
-    other = grid.key("segments") != grid.query("segments")
-    return grid.cells(other & ~grid.key("special") & ~grid.query("special"))
+    other = grid.key_numbers("segments") != grid.query_numbers("segments")
+    return grid.cells(other & ~grid.key_numbers("special") & ~grid.query_numbers("special"))
 
 
 def hidden(rows: Rows) -> Array:
@@ -182,7 +182,7 @@ def hidden(rows: Rows) -> Array:
 
     NaN for a query with no hidden later key, and if the scores of hidden keys are unknown.
     """
-    return rows.where(rows.grid.has_later, rows.hidden)
+    return rows.where(rows.grid.has_hidden_later, rows.hidden)
 
 
 def sink(columns: Columns) -> Array:
@@ -259,14 +259,14 @@ METRICS = {
 
 
 def measure_heads(
-    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), every: int = 1
+    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), stride: int = 1
 ) -> list[HeadNumbers]:
     """Measures heads in their order; the heads of one attention call are measured together.
 
     Args:
         heads: maps with the number of a head.
         names: the names of the metrics.
-        every: the stride over blocks of queries; 1 measures all.
+        stride: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
     calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
@@ -275,13 +275,13 @@ def measure_heads(
     measured = {
         (id(maps), numbers.head): numbers
         for maps, chosen in calls.values()
-        for numbers in measure(maps, names, tuple(chosen), every)
+        for numbers in measure(maps, names, tuple(chosen), stride)
     }
     return [measured[id(maps), head] for maps, head in heads]
 
 
 def measure(
-    maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, every: int = 1
+    maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, stride: int = 1
 ) -> list[HeadNumbers]:
     """Measures heads of one attention call.
 
@@ -289,22 +289,22 @@ def measure(
         maps: the maps of the call.
         names: the names of the metrics.
         heads: the numbers of the heads; ``None`` for all.
-        every: the stride over blocks of queries; 1 measures all.
+        stride: the stride over blocks of queries; 1 measures all.
 
     Raises:
         AttnvizError: for maps without single cells that were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
-    if (captured := measured_of(maps)) is not None:
-        return [_captured_numbers(tokens_of(maps), captured, names, head) for head in heads]
-    cells = cell_maps(tokens_of(maps))
+    if (captured := captured_metrics_of(maps)) is not None:
+        return [_captured_numbers(maps_over_tokens(maps), captured, names, head) for head in heads]
+    cells = cell_maps(maps_over_tokens(maps))
     measured = {
-        one.head: one for alike in cells.head_groups(heads) for one in _measured_group(cells, names, alike, every)
+        one.head: one for alike in cells.head_groups(heads) for one in _measured_group(cells, names, alike, stride)
     }
     return [measured[head] for head in heads]
 
 
-def hold_numbers(maps: CellMaps) -> CapturedMetrics:
+def all_metrics(maps: CellMaps) -> CapturedMetrics:
     """Returns every metric of all heads, to be stored with maps whose single cells are about to be dropped."""
     measured = measure(maps)
     return CapturedMetrics(
@@ -333,11 +333,11 @@ def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[s
     )
 
 
-def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int) -> list[HeadNumbers]:
-    numbers, columns, has_choice = measure_queries(maps, names, heads, every)
+def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int) -> list[HeadNumbers]:
+    numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
     means, mean_counts = _means(numbers, has_choice)
     mean_of = dict(zip(_of_queries(names), means, strict=True))
-    count, keys = int(has_choice.sum()), int(columns.seen.sum())
+    count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
     values = {
         name: (metric.columns(columns) if metric.columns else mean_of[name]) if count else np.full(len(heads), np.nan)
         for name, metric in METRICS.items()
@@ -359,17 +359,17 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
     ]
 
 
-def with_shares(maps: CellMaps) -> CellMaps:
+def normalized_rows(maps: CellMaps) -> CellMaps:
     """Returns maps whose rows sum to 1: weights unchanged, contributions divided by the sum of their row."""
     if maps.quantity == "weight":
         return maps
-    from attnviz.maps.contributions import shares_of_rows
+    from attnviz.maps.contributions import normalized_maps
 
-    return shares_of_rows(maps)
+    return normalized_maps(maps)
 
 
 def measure_queries(
-    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], every: int = 1
+    maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int = 1
 ) -> tuple[Float64Array, Columns, BoolArray]:
     """Measures each query of heads that share their visible cells, as the groups of `LayerMaps.head_groups` do.
 
@@ -377,13 +377,13 @@ def measure_queries(
         maps: the maps of one attention call.
         names: the names of the metrics; those of columns have no number for a query and are skipped.
         heads: the numbers of the heads.
-        every: the stride over blocks of queries; 1 measures all.
+        stride: the stride over blocks of queries; 1 measures all.
 
     Returns:
         The metrics ``(metrics, heads, queries)``, the weight that the keys receive, and ``(queries,)``, True for the
         measured queries that see two keys or more.
     """
-    maps = with_shares(maps)
+    maps = normalized_rows(maps)
     metrics, shape = list(_of_queries(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
     received = np.zeros((len(heads), len(maps.key_tokens)))
@@ -398,21 +398,21 @@ def measure_queries(
         weights = rows.received
         with lock:
             received[rows.places, : weights.shape[-1]] += weights
-            has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.seen
+            has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.visible_keys
 
-    _each_rows(maps, heads, add, every)
+    _each_rows(maps, heads, add, stride)
     return numbers, Columns(received / max(1, int(has_choice.sum())), visible_keys), has_choice
 
 
-def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], every: int) -> None:
+def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
     """Calls ``work`` with blocks of rows: computed by torch in threads for long maps with a device, else by numpy."""
-    factors = maps.cell_factors() if every == 1 else None
+    factors = maps.cell_factors() if stride == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
 
         torch_rows.each_rows(maps, factors, heads, work)
         return
-    for rows in blocks_of_rows(maps, heads, every):
+    for rows in blocks_of_rows(maps, heads, stride):
         work(rows)
 
 

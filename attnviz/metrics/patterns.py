@@ -28,7 +28,7 @@ MIN_WIDE_SHARE = 0.8
 MIN_LOCAL_TOKENS = 20
 MAX_NAMES = 2
 
-SHARP = {
+SHARE_PATTERNS = {
     "induction": "induction",
     "previous": "previous token",
     "next": "next token",
@@ -38,7 +38,7 @@ SHARP = {
     "pair": "other sentence",
 }
 OWN_SENTENCE, LOCAL = "own sentence", "local"
-MEASURED = ("relative-entropy", *SHARP, "block", "locality")  # the metrics that decide patterns
+PATTERN_METRICS = ("relative-entropy", *SHARE_PATTERNS, "block", "locality")  # the metrics that decide patterns
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Pattern:
 
 UNIFORM, MIXED = Pattern("uniform"), Pattern("mixed")
 # From the rarest and most informative patterns to those of many heads.
-BY_RARITY = (*(name for name in SHARP.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
+BY_RARITY = (*(name for name in SHARE_PATTERNS.values() if name != "sink"), OWN_SENTENCE, LOCAL, "sink")
 ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
@@ -81,10 +81,10 @@ def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys:
         return ()
     if values.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
         return (UNIFORM,)
-    clear = {name: value for name in SHARP if (value := values.get(name, math.nan)) >= MIN_CLEAR_SHARE}
+    clear = {name: value for name in SHARE_PATTERNS if (value := values.get(name, math.nan)) >= MIN_CLEAR_SHARE}
     if clear:
         best = sorted(clear, key=lambda name: clear[name], reverse=True)[:MAX_NAMES]
-        return tuple(Pattern(SHARP[name], clear[name], sink if name == "sink" else "") for name in best)
+        return tuple(Pattern(SHARE_PATTERNS[name], clear[name], sink if name == "sink" else "") for name in best)
     if values.get("block", 0) >= MIN_WIDE_SHARE:
         return (Pattern(OWN_SENTENCE, values["block"]),)
     if values.get("locality", 0) >= MIN_WIDE_SHARE and keys >= MIN_LOCAL_TOKENS:
@@ -106,7 +106,7 @@ def clearest_first(found: Iterable[tuple[Item, Pattern]]) -> list[Item]:
     return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
 
-def summed_up(patterns: Iterable[Pattern]) -> str:
+def pattern_counts(patterns: Iterable[Pattern]) -> str:
     """Returns the number of heads per pattern, in the order of `ORDER`: ``2 previous token, 31 sinks on [CLS]``."""
     by_name: dict[str, list[Pattern]] = {}
     for pattern in patterns:

@@ -114,7 +114,7 @@ class QueryGrid(Grid):
 
     Attributes:
         visible: ``(queries, keys)``, True where the query sees the key.
-        seen: ``(all keys,)``, True for keys that any query of the maps sees; the others are padding.
+        visible_keys: ``(all keys,)``, True for keys that any query of the maps sees; the others are padding.
         start: the index of the first query.
         query_tokens: the tokens of all queries of the maps.
         key_tokens: the tokens of all keys of the maps.
@@ -123,7 +123,7 @@ class QueryGrid(Grid):
     """
 
     visible: BoolArray
-    seen: BoolArray
+    visible_keys: BoolArray
     start: int
     query_tokens: NumberedTokens
     key_tokens: NumberedTokens
@@ -153,16 +153,16 @@ class QueryGrid(Grid):
     @cached_property
     def hidden_later(self) -> BoolArray:
         """True for later keys that the query cannot see and another query can, ``(queries, all keys)``."""
-        count, width = len(self.seen), self.visible.shape[1]
+        count, width = len(self.visible_keys), self.visible.shape[1]
         first, stop = (int(np.clip(place + 1, 0, count)) for place in self.positions[[0, -1]])
         hidden = np.zeros((len(self.visible), count), dtype=bool)
-        hidden[:, first:stop] = self.seen[first:stop] & (np.arange(first, stop) > self.positions[:, None])
-        hidden[:, stop:] = self.seen[stop:]
+        hidden[:, first:stop] = self.visible_keys[first:stop] & (np.arange(first, stop) > self.positions[:, None])
+        hidden[:, stop:] = self.visible_keys[stop:]
         hidden[:, first:width] &= ~self.visible[:, first:]
         return hidden
 
     @cached_property
-    def has_later(self) -> BoolArray:
+    def has_hidden_later(self) -> BoolArray:
         """True for queries with a hidden later key, ``(queries,)``."""
         return np.asarray(self.hidden_later.any(axis=-1))
 
@@ -199,14 +199,14 @@ class QueryGrid(Grid):
         return np.stack([np.ones_like(places), places, places**2], axis=1)
 
     @cached_property
-    def choices(self) -> IntArray:
+    def visible_counts(self) -> IntArray:
         """The number of keys that each query sees, ``(queries,)``."""
         return np.asarray(np.count_nonzero(self.visible, axis=-1))
 
     @cached_property
     def has_choice(self) -> BoolArray:
         """True for queries that see two keys or more, ``(queries,)``."""
-        return np.asarray(self.choices > 1)
+        return np.asarray(self.visible_counts > 1)
 
     @cached_property
     def distances(self) -> FloatArray:
@@ -220,24 +220,24 @@ class QueryGrid(Grid):
         return self.distances**2
 
     @cached_property
-    def most_bits(self) -> Float64Array:
+    def max_entropy(self) -> Float64Array:
         """The largest possible entropy of each query in bits, ``(queries,)``; that of two keys if it sees fewer."""
-        return np.asarray(np.log2(np.maximum(self.choices, 2)))
+        return np.asarray(np.log2(np.maximum(self.visible_counts, 2)))
 
     @cached_property
     def first_key(self) -> BoolArray:
         """True for the first key that any query of the maps sees, ``(1, keys)``."""
-        return np.asarray(self.keys == np.argmax(self.seen))[None]
+        return np.asarray(self.keys == np.argmax(self.visible_keys))[None]
 
-    def query(self, name: str) -> NDArray[Any]:
+    def query_numbers(self, name: str) -> NDArray[Any]:
         """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(queries, 1)``."""
         return self.query_tokens.of(name)[self.queries, None]
 
-    def key(self, name: str) -> NDArray[Any]:
+    def key_numbers(self, name: str) -> NDArray[Any]:
         """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(1, keys)``."""
         return self.key_tokens.of(name)[None, self.keys]
 
-    def all_keys(self, name: str) -> NDArray[Any]:
+    def all_key_numbers(self, name: str) -> NDArray[Any]:
         """Returns a column of `TOKEN_NUMBERS` for all keys of the maps, ``(1, all keys)``."""
         return self.key_tokens.of(name)[None]
 

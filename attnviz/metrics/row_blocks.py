@@ -67,7 +67,7 @@ class Rows(ABC):
         """Returns the numbers of the queries where ``defined``, ``(queries,)``, is True; NaN for the others."""
 
     @abstractmethod
-    def absent(self) -> Array:
+    def not_applicable(self) -> Array:
         """Returns NaN for every query: the numbers of a metric that does not apply."""
 
 
@@ -99,13 +99,15 @@ class GridRows(Rows):
     @property
     def hidden(self) -> Float64Array:
         """The share of the softmax that would be on hidden later keys, without the mask."""
-        return np.asarray(1 - 1 / (1 + self.hidden_ratio)) if self.grid.has_later.any() else self.absent()
+        return (
+            np.asarray(1 - 1 / (1 + self.hidden_ratio)) if self.grid.has_hidden_later.any() else self.not_applicable()
+        )
 
     def where(self, defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
         """Returns the numbers of the queries where ``defined`` is True; NaN for the others."""
         return where(defined, numbers)
 
-    def absent(self) -> Float64Array:
+    def not_applicable(self) -> Float64Array:
         """Returns NaN for every query, ``(heads, queries)``."""
         return np.full(self.shape, np.nan)
 
@@ -170,8 +172,8 @@ class NumpyRows(GridRows):
         grid = self.grid
         width, first = grid.visible.shape[1], max(0, int(grid.positions[0]) + 1)
         sums = _exp_sums(self.scores[:, :, first:], self.logsumexp, grid.hidden_later[:, first:width])
-        if width < len(grid.seen):
-            hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.seen)))
+        if width < len(grid.visible_keys):
+            hidden = self.maps.scores_of(self.heads, grid.span, slice(width, len(grid.visible_keys)))
             sums = sums + _exp_sums(hidden, self.logsumexp, grid.hidden_later[:, width:])
         return sums
 
@@ -180,7 +182,7 @@ class NumpyRows(GridRows):
         if cells.indices is None:
             return where(cells.present, self._weighted(cells.counted))
         queries, keys = cells.indices
-        sums, picked = self.absent(), self.weights[:, queries, keys]
+        sums, picked = self.not_applicable(), self.weights[:, queries, keys]
         if len(cells.starts) < len(queries):
             picked = np.add.reduceat(picked, cells.starts, axis=1, dtype=np.float64)
             queries = queries[cells.starts]
@@ -204,34 +206,34 @@ class Columns:
 
     Attributes:
         received: ``(..., heads, keys)``, the mean weight on each key, over the queries that see two keys or more.
-        seen: ``(..., keys)``, True for keys that any query sees; the others receive nothing.
+        visible_keys: ``(..., keys)``, True for keys that any query sees; the others receive nothing.
     """
 
     received: Float64Array
-    seen: BoolArray
+    visible_keys: BoolArray
 
     @property
     def keys(self) -> IntArray:
         """The number of keys that any query sees, ``(..., 1)``."""
-        return np.asarray(self.seen.sum(axis=-1, keepdims=True))
+        return np.asarray(self.visible_keys.sum(axis=-1, keepdims=True))
 
 
-def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], every: int = 1) -> Iterator[NumpyRows]:
+def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> Iterator[NumpyRows]:
     """Yields the rows of heads in blocks of queries, with as many heads in a block as fit the processor's cache.
 
     Args:
         maps: the maps of the attention call.
         heads: the numbers of the heads, all with the same visible cells.
-        every: the stride over blocks of queries; of each ``every`` blocks the last is measured, whose queries see more.
+        stride: the stride over blocks of queries; the last of ``stride`` blocks is measured, which sees more keys.
     """
     count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
     long = is_long(count, everything.stop)
-    kind = np.float32 if long or every > 1 else np.float64
+    kind = np.float32 if long or stride > 1 else np.float64
     cells, rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
     heads_together = min(len(heads), max(1, cells // (rows * everything.stop)))
-    height = max(1, rows if heads_together < len(heads) or every > 1 else cells // (heads_together * everything.stop))
+    height = max(1, rows if heads_together < len(heads) or stride > 1 else cells // (heads_together * everything.stop))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
-    spans = spans[min(every, len(spans)) - 1 :: every]
+    spans = spans[min(stride, len(spans)) - 1 :: stride]
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
         for first in range(0, len(heads), heads_together):
@@ -250,7 +252,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
         spans: the ranges of queries.
     """
     factors, count = maps.cell_factors(), len(maps.key_tokens)
-    seen = _visible_keys(maps, head, spans)
+    visible_keys = _visible_keys(maps, head, spans)
     query_tokens, key_tokens = NumberedTokens(maps.query_tokens), NumberedTokens(maps.key_tokens)
     for span in track(spans, f"measuring layer {maps.layer}"):
         reach = count if factors is None else max(1, factors.mask.reach(span, count).stop)
@@ -258,7 +260,7 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
         width = 1 + int(np.flatnonzero(visible.any(axis=0)).max(initial=0))
         yield QueryGrid(
             visible=visible[:, :width],
-            seen=seen,
+            visible_keys=visible_keys,
             start=span.start,
             query_tokens=query_tokens,
             key_tokens=key_tokens,

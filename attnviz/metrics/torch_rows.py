@@ -132,7 +132,7 @@ class TorchRows(GridRows):
     @cached_property
     def hidden_ratio(self) -> Float64Array:
         """Σ exp(score) over hidden later keys, divided by that over visible keys."""
-        grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.seen)
+        grid, width, count = self.grid, self.grid.visible.shape[1], len(self.grid.visible_keys)
         sums = self.bands.zeros(len(grid.visible), torch.float64)
         for keys in self.bands.tiles(slice(max(0, int(grid.positions[0]) + 1), count)):
             exponents = self.bands.exponents(self.loaded, keys)

@@ -132,7 +132,7 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
     )
 
 
-def strongest(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] | None:
+def strongest_unit(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] | None:
     """Returns the shares, the index of a head and the index of a unit that stands out most; ``None`` if none does."""
     best, most = None, 0.0
     for each in shares:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import choose
+from attnviz.maps.heads import chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
@@ -61,6 +61,8 @@ def _answer_line(recording: Recording, options: ReportOptions) -> str:
     from attnviz.metrics.unit_shares import unit_frame
     from attnviz.report.words.looked_at import looked_at_most
 
-    heads = [(head.maps, head.head) for head in choose(recording, replace(options.selection, queries=ALL, keys=ALL))]
+    heads = [
+        (head.maps, head.head) for head in chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
+    ]
     _, shares = unit_frame(heads, options.grouping.units)
     return f"{looked_at_most(shares, options.grouping.units)} " if shares else ""

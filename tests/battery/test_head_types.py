@@ -28,8 +28,8 @@ def test_heads_of_the_trained_model_are_found_beyond_their_controls(trained: Hea
         assert scores.rows[scores.ranked(name)[0]].name == head
         assert scores.value(head, name) >= 0.97
     assert trained.controls.value("1.1", "induction") < 0.05
-    assert trained.is_clear("induction")[scores.place("1.1")]
-    assert not trained.is_clear("duplicate")[scores.place("0.0")]
+    assert trained.is_clear("induction")[scores.row_index("1.1")]
+    assert not trained.is_clear("duplicate")[scores.row_index("0.0")]
     assert scores.value("1.1", "retrieval") > 0.85  # it copies what it has seen
     assert scores.value("0.0", "retrieval") == 0
     assert set(trained.skipped) == {"successor", "delimiter", "first token", "name mover", "S-inhibition"}

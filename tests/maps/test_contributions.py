@@ -61,7 +61,7 @@ def test_an_overview_of_factors_is_that_of_their_contributions() -> None:
     shared = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "moved")}
     lazy = ContributionMaps(**shared, quantity="contribution", source=cell_maps(maps))
     found = lazy.overview((1,), 6, 5, slice(0, 60), slice(0, 60))
-    expected = lazy.whole().overview((1,), 6, 5, slice(0, 60), slice(0, 60))
+    expected = lazy.to_dense().overview((1,), 6, 5, slice(0, 60), slice(0, 60))
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.maximum, expected.maximum, rtol=1e-4, atol=1e-6)
     assert found.maximum.max() > 1e-3
@@ -98,7 +98,7 @@ def test_a_file_keeps_what_keys_move(tmp_path: Path) -> None:
 
 
 def test_norms_of_another_shape_are_refused() -> None:
-    with pytest.raises(AttnvizError, match=r"layer 0: moved of shape \(3, 5\), expected \(3, 7\)"):
+    with pytest.raises(AttnvizError, match=r"layer 0: moved has shape \(3, 5\), not \(3, 7\)"):
         replace(dense_maps(), moved=MOVED[:, :5].copy())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.grouped import GroupedMaps, join, regroup
+from attnviz.maps.grouped import GroupedMaps, join_window, regroup
 from attnviz.maps.recording import Recording
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Grouping, Selection
@@ -167,7 +167,7 @@ def test_refuses_to_leave_nothing_of_a_text_of_special_tokens() -> None:
 
 def test_only_units_of_one_token_have_scores() -> None:
     units = Units.of(tokens(), "words")
-    joined = join(cells(recording()).window((3,), slice(0, 4), slice(0, 4)), units, units)
+    joined = join_window(cells(recording()).window((3,), slice(0, 4), slice(0, 4)), units, units)
     assert np.isnan(joined.scores[0, 1]).all()
     np.testing.assert_allclose(joined.scores[0, 0], [np.log(1.4), np.nan, np.log(1.3)], rtol=1e-6)
 
@@ -178,7 +178,7 @@ def test_only_units_of_one_token_have_scores() -> None:
 def test_maps_too_large_to_hold_are_joined_as_they_are_read(how: Grouping, monkeypatch: pytest.MonkeyPatch) -> None:
     held = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(held, DenseMaps)
-    monkeypatch.setattr("attnviz.maps.derived.MAX_HELD_CELLS", 1)
+    monkeypatch.setattr("attnviz.maps.derived.MAX_DENSE_CELLS", 1)
     monkeypatch.setattr("attnviz.maps.derived.MAX_BAND_CELLS", 3)
     read = regroup(recording(), Selection(), how).maps[0]
     assert isinstance(read, GroupedMaps)

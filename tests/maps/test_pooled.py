@@ -22,13 +22,13 @@ from attnviz.cli.commands import main
 from attnviz.maps import pooled as maps_pooled
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.grouped import join
+from attnviz.maps.grouped import join_window
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
 from attnviz.metrics.change import compare
-from attnviz.metrics.metrics import hold_numbers, measure
+from attnviz.metrics.metrics import all_metrics, measure
 from attnviz.streaming.overview import block_edges, pool_weights
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
@@ -93,7 +93,7 @@ def test_more_pixels_than_blocks_and_single_cells_are_refused() -> None:
 
 def test_numbers_of_other_heads_or_keys_are_refused() -> None:
     maps = whole_maps()
-    held = hold_numbers(maps)
+    held = all_metrics(maps)
     assert replace(pooled_maps(maps), metrics=held).metrics is held
     for wrong in (
         replace(held, sinks=held.sinks[:-1]),
@@ -101,7 +101,7 @@ def test_numbers_of_other_heads_or_keys_are_refused() -> None:
         replace(held, values=held.values[:, 1:]),
         replace(held, keys=held.keys + KEYS),
     ):
-        with pytest.raises(AttnvizError, match=f"numbers that are not of {len(maps.heads)} heads over {KEYS} keys"):
+        with pytest.raises(AttnvizError, match=f"stored metrics do not fit {len(maps.heads)} heads over {KEYS} keys"):
             replace(pooled_maps(maps), metrics=wrong)
 
 
@@ -122,7 +122,7 @@ def pooled_with_own_cells(tmp_path: Path) -> PooledMaps:
     maps = own_cells()
     (fields,) = pool_heads((maps.weights[[head]], maps.visible[[head]]) for head in range(3))
     common = {name: getattr(maps, name) for name in ("layer", "module", "heads", "query_tokens", "key_tokens", "kind")}
-    whole = PooledMaps(**common, **fields, metrics=hold_numbers(maps))
+    whole = PooledMaps(**common, **fields, metrics=all_metrics(maps))
     drawable(Recording(maps=(whole,), model="none")).save(tmp_path / "x.safetensors")
     [again] = load(tmp_path / "x.safetensors").maps
     assert isinstance(again, PooledMaps)
@@ -160,9 +160,9 @@ def test_pooled_heads_count_their_own_keys_and_sum_to_their_own_rows(tmp_path: P
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
     maps = pooled_maps(whole_maps())
-    with pytest.raises(AttnvizError, match="mean of shape"):
+    with pytest.raises(AttnvizError, match="mean has shape"):
         replace(maps, mean=maps.mean[:2])
-    with pytest.raises(AttnvizError, match="blocks of fewer cells"):
+    with pytest.raises(AttnvizError, match="blocks of"):
         replace(maps, query_tokens=Tokens.numbered(9))
 
 
@@ -254,7 +254,7 @@ def test_pooled_recordings_are_saved_and_drawn_and_refuse_cells(
 
 
 def pooled_recording(maps: DenseMaps) -> Recording:
-    return Recording(maps=(replace(pooled_maps(maps), metrics=hold_numbers(maps)),), model="a model")
+    return Recording(maps=(replace(pooled_maps(maps), metrics=all_metrics(maps)),), model="a model")
 
 
 def test_blocks_are_cells_whose_rows_are_those_of_the_tokens_joined() -> None:
@@ -263,7 +263,7 @@ def test_blocks_are_cells_whose_rows_are_those_of_the_tokens_joined() -> None:
     rows, columns = (
         Groups(np.repeat(np.arange(BLOCKS), np.diff(block_edges(count, BLOCKS)))) for count in (QUERIES, KEYS)
     )
-    joined = join(maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS)), rows, columns)
+    joined = join_window(maps.window(maps.heads, slice(0, QUERIES), slice(0, KEYS)), rows, columns)
     window = cell_maps(blocks.maps[0]).window(maps.heads, slice(0, BLOCKS), slice(0, BLOCKS))
     np.testing.assert_allclose(window.weights, joined.weights, atol=1e-6)
     np.testing.assert_array_equal(window.visible, joined.visible)

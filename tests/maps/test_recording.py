@@ -79,7 +79,7 @@ def test_maps_cannot_be_written() -> None:
 @pytest.mark.parametrize("name", ["scores", "weights", "visible"])
 def test_refuses_arrays_that_are_turned(name: str) -> None:
     maps = dense_maps()
-    with pytest.raises(AttnvizError, match=f"{name} of shape"):
+    with pytest.raises(AttnvizError, match=f"{name} has shape"):
         replace(maps, **{name: np.swapaxes(getattr(maps, name), -1, -2)})
 
 

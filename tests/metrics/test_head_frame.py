@@ -31,10 +31,10 @@ def test_a_set_of_heads_is_named_by_all_of_them() -> None:
 
 
 def test_rows_are_chosen_by_filter_order_and_number() -> None:
-    assert names(frame().chosen(sort="loss")) == ["0.1", "1.2", "1.0"]
-    assert names(frame().chosen(sort="-score", top=2)) == ["1.0", "1.2"]
-    assert names(frame().chosen(filter="score>0.2 layer:1")) == ["1.2"]
-    assert names(frame().chosen(filter="induction")) == ["0.1"]
+    assert names(frame().selected(sort="loss")) == ["0.1", "1.2", "1.0"]
+    assert names(frame().selected(sort="-score", top=2)) == ["1.0", "1.2"]
+    assert names(frame().selected(filter="score>0.2 layer:1")) == ["1.2"]
+    assert names(frame().selected(filter="induction")) == ["0.1"]
 
 
 def test_places_are_sorted_with_unknown_numbers_last_and_equal_ones_as_they_were() -> None:
@@ -50,10 +50,10 @@ def test_a_filter_may_leave_no_row() -> None:
 
 
 def test_a_choice_knows_how_many_rows_there_were_and_what_all_of_them_lack() -> None:
-    chosen = frame().chosen(filter="1.0")
-    assert chosen.measured == 3
-    assert chosen.present == (LOSS, SCORE)
-    assert frame().take([1]).chosen().measured == 3
+    chosen = frame().selected(filter="1.0")
+    assert chosen.total_rows == 3
+    assert chosen.applicable == (LOSS, SCORE)
+    assert frame().take([1]).selected().total_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_a_choice_knows_how_many_rows_there_were_and_what_all_of_them_lack() -> 
 )
 def test_what_cannot_be_chosen_is_refused(choice: dict[str, object], said: str) -> None:
     with pytest.raises(AttnvizError, match=said):
-        frame().places(**choice)  # type: ignore[arg-type]
+        frame().selected_rows(**choice)  # type: ignore[arg-type]
     with pytest.raises(AttnvizError, match="no head has the metric 'loss' here: it needs a repeat"):
-        frame().take([1]).places(sort="loss")
+        frame().take([1]).selected_rows(sort="loss")
 
 
 def test_columns_of_another_frame_stand_first_matched_by_heads() -> None:
     moved = Measure("moved", "moved", "norm", "what is moved")
     other = HeadFrame(rows=(HeadRow(((1, 2),)), HeadRow(((9, 9),))), measures=(moved,), values=np.array([[7.0], [8.0]]))
-    joined = frame(spreads=np.ones((3, 2))).beside(other)
+    joined = frame(spreads=np.ones((3, 2))).with_columns_of(other)
     assert joined.names == ("moved", "loss", "score")
     np.testing.assert_array_equal(joined.column("moved"), [np.nan, np.nan, 7.0])
     np.testing.assert_array_equal(joined.column("score"), VALUES[:, 1])

@@ -14,12 +14,12 @@ from rich.cells import cell_len
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.maps.heads import choose
+from attnviz.maps.heads import chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 from attnviz.metrics.measured_heads import frame_over_texts, ranked_heads
 from attnviz.metrics.metrics import METRICS, measure
-from attnviz.metrics.patterns import SHARP
+from attnviz.metrics.patterns import SHARE_PATTERNS
 from attnviz.render.formats import draw
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import build_report
@@ -64,8 +64,8 @@ def test_rows_are_in_the_order_of_layers_and_heads() -> None:
 
 @pytest.mark.parametrize(("sort", "best"), [("previous", "1.2"), ("next", "0.1"), ("sink", "0.0"), ("-entropy", "0.0")])
 def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> None:
-    table = frame_over_texts(every_head(known_recording()), 1).chosen(sort, 2)
-    assert (table.rows[0].name, len(table.rows), table.measured) == (best, 2, LAYERS * HEADS)
+    table = frame_over_texts(every_head(known_recording()), 1).selected(sort, 2)
+    assert (table.rows[0].name, len(table.rows), table.total_rows) == (best, 2, LAYERS * HEADS)
 
 
 def test_show_draws_the_heads_that_rank_first() -> None:
@@ -75,7 +75,7 @@ def test_show_draws_the_heads_that_rank_first() -> None:
 
 
 def test_ranking_without_a_metric_keeps_the_order() -> None:
-    heads = choose(known_recording(), Selection())
+    heads = chosen_heads(known_recording(), Selection())
     assert [head for head, _ in ranked_heads(heads, None, 2)] == heads[:2]
 
 
@@ -253,7 +253,7 @@ def test_document_lists_every_metric_and_every_pattern() -> None:
     for metric in METRICS.values():
         assert f"| `{metric.name}` | {metric.unit} |" in text
         assert f"| {metric.meaning} | {metric.reason} |" in text
-    for words in SHARP.values():
+    for words in SHARE_PATTERNS.values():
         assert f"`{words}" in text
 
 
@@ -272,8 +272,8 @@ def test_heads_of_a_real_model_are_named(capsys: pytest.CaptureFixture[str]) -> 
 def test_filter_leaves_heads_before_the_first_few_are_taken(causal_recording: Recording) -> None:
     heads = every_head(causal_recording)
     frame = frame_over_texts(heads, 1)
-    whole, table = frame.chosen("entropy"), frame.chosen("entropy", 1, "layer:1")
+    whole, table = frame.selected("entropy"), frame.selected("entropy", 1, "layer:1")
     assert [row.name for row in table.rows] == [row.name for row in whole.rows if row.layer == 1][:1]
-    assert table.measured == len(heads)
+    assert table.total_rows == len(heads)
     with pytest.raises(AttnvizError, match=f"leaves none of {len(heads)} heads"):
-        frame.chosen(filter="layer:1 layer:0")
+        frame.selected(filter="layer:1 layer:0")

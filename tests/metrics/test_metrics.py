@@ -128,7 +128,7 @@ def test_first_token_is_the_first_that_is_not_padding() -> None:
 @pytest.mark.parametrize("every", [1, 2, 4])
 def test_one_in_so_many_blocks_of_queries_is_that_share_of_the_queries(every: int) -> None:
     maps = random_maps(Tokens.numbered(128))
-    assert [one.counts["entropy"] for one in measure(maps, ("entropy",), every=every)] == [128 // every] * HEADS
+    assert [one.counts["entropy"] for one in measure(maps, ("entropy",), stride=every)] == [128 // every] * HEADS
 
 
 def test_row_that_sees_nothing_is_absent_from_every_metric() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
-from attnviz.metrics.unit_shares import UnitShares, strongest, unit_frame, unit_shares
+from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame, unit_shares
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -84,7 +84,7 @@ def test_frame_has_a_row_a_head_and_a_column_a_unit() -> None:
 
 def test_a_text_of_one_unit_has_no_shares() -> None:
     assert unit_shares(maps(), "sentences") is None
-    assert strongest([]) is None
+    assert strongest_unit([]) is None
 
 
 def test_a_planted_copy_is_named_in_every_draw() -> None:
@@ -98,7 +98,7 @@ def test_a_planted_copy_is_named_in_every_draw() -> None:
         text = ". ".join(passages) + ". " + " ".join(passages[planted].split()[:5])
         recording = reader.record(Example(text), Selection())
         heads = [(each, head) for each in recording.maps for head in each.heads]
-        found = strongest(unit_frame(heads, "sentences")[1])
+        found = strongest_unit(unit_frame(heads, "sentences")[1])
         assert found is not None
         each, _, unit = found
         assert each.labels[unit].startswith(passages[planted][:16])

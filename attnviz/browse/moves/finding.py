@@ -78,9 +78,9 @@ def matching_metrics(typed: str, metrics: Iterable[str]) -> list[str]:
 
     A leading ``-``, which reverses the order, does not count.
     """
-    from attnviz.metrics.patterns import SHARP
+    from attnviz.metrics.patterns import SHARE_PATTERNS
 
-    names = dict.fromkeys([*SHARP, *metrics, LAYER_ORDER])
+    names = dict.fromkeys([*SHARE_PATTERNS, *metrics, LAYER_ORDER])
     return [name for name in names if name.startswith(typed.strip().casefold().removeprefix("-"))]
 
 

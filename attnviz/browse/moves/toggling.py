@@ -7,7 +7,7 @@ from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.moves.lens_layout import lens_heads
 from attnviz.browse.moves.moving import turn_lens
 from attnviz.browse.session.state import THEMES, State
-from attnviz.maps.heads import tokens_of
+from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.picture.colors import Steps
 
 COLOR_STEPS: tuple[Steps, ...] = ("sqrt", "linear", "log")
@@ -22,7 +22,7 @@ def toggle(screen: Screen, state: State, key: str) -> State:
     view = state.view
     if key == "v" and state.opened and state.head >= screen.session.recorded:
         return replace(state, message="several heads together have no score; Esc goes back to one")
-    if key == "v" and tokens_of(screen.session.heads[state.head][0]).block != (1, 1):
+    if key == "v" and maps_over_tokens(screen.session.heads[state.head][0]).block != (1, 1):
         return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
     if key == "v" and view.words:
         return replace(state, message=WORD_SCORES)

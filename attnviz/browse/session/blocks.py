@@ -88,11 +88,11 @@ def unit_window(maps: CellMaps, number: int, rows: Side, columns: Side) -> Windo
         rows: the units of the queries, and the span of them that is shown.
         columns: the units of the keys, and the span of them that is shown.
     """
-    from attnviz.maps.grouped import join
+    from attnviz.maps.grouped import join_window
 
     (row_units, row_span), (column_units, column_span) = rows, columns
     row_part, column_part = row_units.part(row_span), column_units.part(column_span)
-    return join(maps.window((number,), row_part.token_span, column_part.token_span), row_part, column_part)
+    return join_window(maps.window((number,), row_part.token_span, column_part.token_span), row_part, column_part)
 
 
 def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from attnviz.browse.session.blocks import InspectedHead
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.state import MapShape, View
-from attnviz.maps.heads import cell_heads, choose, head_name
+from attnviz.maps.heads import cell_heads, chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection
@@ -43,7 +43,7 @@ class InspectedHeads:
     """
 
     def __init__(self, recording: Recording, other: Recording | None, selection: Selection, by: str) -> None:
-        self.heads: list[tuple[CellMaps, int]] = cell_heads(choose(recording, selection))
+        self.heads: list[tuple[CellMaps, int]] = cell_heads(chosen_heads(recording, selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if other is not None:
             from attnviz.metrics.change import refuse_mismatch

@@ -49,7 +49,7 @@ class Ranking:
         values = np.full((len(rows), len(METRICS)), np.nan)
         frame = HeadFrame(rows=rows, measures=tuple(METRICS.values()), values=values)
         for added in reversed(self.added):
-            frame = frame.beside(added)
+            frame = frame.with_columns_of(added)
         return frame
 
     @property

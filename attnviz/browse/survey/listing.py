@@ -51,7 +51,7 @@ class SurveyView:
         """
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
         frame = survey_frame(self.survey, chosen_places(self.survey, self.selection))
-        return frame.chosen(order, None, self.filter or None)
+        return frame.selected(order, None, self.filter or None)
 
     @property
     def rows(self) -> tuple[HeadRow, ...]:

@@ -22,7 +22,7 @@ from attnviz.browse.view.head_layout import OpenHead, lay_out
 from attnviz.browse.view.legends import preview_status
 from attnviz.browse.view.side_pane import listed_heads, side_lines
 from attnviz.browse.view.text_pane import text_pane, token_at
-from attnviz.maps.heads import tokens_of
+from attnviz.maps.heads import maps_over_tokens
 from attnviz.report.picture.panels import Panel
 
 _GAP = StyledText(" ", style="dim")
@@ -63,7 +63,7 @@ def _status(head: OpenHead) -> Box:
 def part_status(head: OpenHead) -> str:
     """Returns a sentence on the part of the map that is on the screen, and on how many tokens a cell stands for."""
     pane, parts = head.pane, list[str]()
-    block = tokens_of(head.screen.session.heads[head.state.head][0]).block
+    block = maps_over_tokens(head.screen.session.heads[head.state.head][0]).block
     if head.scrolled:
         axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))

@@ -19,14 +19,14 @@ from attnviz.capture.assembly.mask_rules import PositionRules, position_rules
 from attnviz.capture.assembly.recovered_factors import factors_of
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, pick_heads
 from attnviz.capture.flow.sites import CallSite
-from attnviz.maps.captured_metrics import CapturedMetrics, joined_metrics
+from attnviz.maps.captured_metrics import CapturedMetrics, concatenated_metrics
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import MAX_FLOAT32_LOGSUMEXP, FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, is_long
 from attnviz.maps.pooled import PooledMaps, pool_heads
 from attnviz.maps.score_factors import ScoreFactors
 from attnviz.maps.visibility import shared_or_per_head, visible_to_heads
-from attnviz.metrics.metrics import hold_numbers
+from attnviz.metrics.metrics import all_metrics
 from attnviz.streaming.factors import Factors
 from attnviz.text.tokens import Tokens
 
@@ -174,7 +174,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     if len(calls) > 1:
         joined |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
     if fields.get("metrics") is not None:
-        joined["metrics"] = joined_metrics(call.fields[item]["metrics"] for call in calls)
+        joined["metrics"] = concatenated_metrics(call.fields[item]["metrics"] for call in calls)
     return first.map_type(**shared, **fields | joined)
 
 
@@ -221,7 +221,7 @@ def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextT
             yield weights, visible
 
     pooled = pool_heads(weights_and_visible())
-    of_texts = map(joined_metrics, zip(*numbers, strict=True))
+    of_texts = map(concatenated_metrics, zip(*numbers, strict=True))
     return [text | {"metrics": measured} for text, measured in zip(pooled, of_texts, strict=True)]
 
 
@@ -240,7 +240,7 @@ def _measured(
         weights=weights[None],
         visible=np.ascontiguousarray(visible),
     )
-    return hold_numbers(maps)
+    return all_metrics(maps)
 
 
 def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]) -> list[dict[str, Any]]:

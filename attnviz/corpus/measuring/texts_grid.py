@@ -100,17 +100,17 @@ class TextsGrid(Grid):
         """True if a call with this mask has the same grid."""
         return self.all_scores == all_scores and torch.equal(self.given, given)
 
-    def query(self, name: str) -> Tensor:
+    def query_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each query's token, ``(texts, queries, 1)``."""
         return self.batch.of(name)[self.texts, self.rows, None]
 
-    def key(self, name: str) -> Tensor:
+    def key_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each key's token, ``(texts, 1, keys)``."""
         return self.batch.of(name)[self.texts, None]
 
-    def all_keys(self, name: str) -> Tensor:
+    def all_key_numbers(self, name: str) -> Tensor:
         """Returns what `key` returns: this grid has all keys of its texts."""
-        return self.key(name)
+        return self.key_numbers(name)
 
     def cells(self, counted: Tensor) -> TextsCells:
         """Returns the cells with the kind that decides how they are summed.
@@ -173,24 +173,24 @@ class TextsGrid(Grid):
         return self.visible.any(1)
 
     @cached_property
-    def choices(self) -> Tensor:
+    def visible_counts(self) -> Tensor:
         """The number of keys that each query sees, ``(texts, 1, queries)``."""
         return self.ones.sum(-1)[:, None]
 
     @cached_property
     def has_choice(self) -> Tensor:
         """1 for queries that see two keys or more, which alone are measured, else 0, ``(texts, queries)``."""
-        return (self.choices[:, 0] > 1).float()
+        return (self.visible_counts[:, 0] > 1).float()
 
     @cached_property
     def has_lone(self) -> bool:
         """True if any of the queries sees exactly one key."""
-        return bool((self.choices == 1).any())
+        return bool((self.visible_counts == 1).any())
 
     @cached_property
-    def most_bits(self) -> Tensor:
+    def max_entropy(self) -> Tensor:
         """The largest entropy in bits that each query can have, for at least two keys, ``(texts, 1, queries)``."""
-        return self.choices.clamp(min=2).log2()
+        return self.visible_counts.clamp(min=2).log2()
 
     @cached_property
     def later(self) -> Tensor:
@@ -198,21 +198,21 @@ class TextsGrid(Grid):
         return (self.offsets > 0) & ~self.visible & self.batch.real[self.texts][:, None]
 
     @cached_property
-    def has_later(self) -> Tensor:
+    def has_hidden_later(self) -> Tensor:
         """True for queries that see a key and have hidden later ones with known scores, ``(texts, 1, queries)``."""
         if not self.all_scores:
-            return torch.zeros_like(self.choices, dtype=torch.bool)
-        return self.later.any(-1)[:, None] & (self.choices > 0)
+            return torch.zeros_like(self.visible_counts, dtype=torch.bool)
+        return self.later.any(-1)[:, None] & (self.visible_counts > 0)
 
     @cached_property
     def hides_scores(self) -> bool:
         """True if scores of hidden later keys are known."""
-        return bool(self.has_later.any())
+        return bool(self.has_hidden_later.any())
 
     @cached_property
     def sums(self) -> CellSums:
         """The factors that sum weights over the cells of all metrics of cells."""
-        cells = [(number, self.counted_by(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
+        cells = [(number, self.cells_of(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
         fitting = [(number, each) for number, each in cells if self.metrics[number].fits(self)]
         return CellSums.of(len(self.metrics), fitting, self.visible, self.distances, wide_of(self.batch.device))
 

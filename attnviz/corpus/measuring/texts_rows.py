@@ -95,7 +95,7 @@ class TextsRows(Rows):
         """Returns the numbers where ``defined``, else NaN."""
         return torch.where(defined, numbers, math.nan)
 
-    def absent(self) -> Tensor:
+    def not_applicable(self) -> Tensor:
         """Returns NaN for every query, ``(texts, heads, queries)``."""
         return torch.full_like(self.weighed.entropy, math.nan)
 
@@ -128,7 +128,7 @@ def _weighed(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> WeighedRo
         grid: the visible cells.
         sinks: the score of each head's attention sink, a key without a value, ``(heads, 1, 1)``; ``None`` for none.
     """
-    barrier, sees = grid.barrier if grid.hides else None, (grid.choices > 0).float()
+    barrier, sees = grid.barrier if grid.hides else None, (grid.visible_counts > 0).float()
     raised = scores if barrier is None else scores + barrier
     largest = raised.amax(-1, keepdim=True)
     if barrier is not None and not bool(largest.isfinite().all()):  # hidden scores may be NaN or infinite
@@ -146,7 +146,7 @@ def _weighed(scores: Tensor, grid: TextsGrid, sinks: Tensor | None) -> WeighedRo
         parts.mul_(barrier == 0)
     visible = _row_sums(parts)
     if grid.hides_scores:
-        hidden = hidden / (hidden + visible).clamp_(min=TINY) * grid.has_later
+        hidden = hidden / (hidden + visible).clamp_(min=TINY) * grid.has_hidden_later
     total = visible if sinks is None else visible + (sinks - most)[..., 0].exp_()
     total.clamp_(min=0.5)  # it is at least 1 where a query sees a key; the clamp only avoids log(0) elsewhere
     entropy = (total.log() * visible - _row_products(exponents, parts)) / total / math.log(2)

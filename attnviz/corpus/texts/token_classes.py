@@ -56,32 +56,32 @@ SURVEYED_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
 
 def punctuation(grid: Grid) -> Cells:
     """Returns the cells whose key is only punctuation."""
-    return grid.cells(grid.key("kinds") == KINDS.index("punctuation"))
+    return grid.cells(grid.key_numbers("kinds") == KINDS.index("punctuation"))
 
 
 def digits(grid: Grid) -> Cells:
     """Returns the cells whose key is only decimal digits."""
-    return grid.cells(grid.key("kinds") == KINDS.index("digits"))
+    return grid.cells(grid.key_numbers("kinds") == KINDS.index("digits"))
 
 
 def whitespace(grid: Grid) -> Cells:
     """Returns the cells whose key is only white space."""
-    return grid.cells(grid.key("kinds") == KINDS.index("whitespace"))
+    return grid.cells(grid.key_numbers("kinds") == KINDS.index("whitespace"))
 
 
 def sentence_start(grid: Grid) -> Cells:
     """Returns the cells whose key is the first token of a sentence."""
-    return grid.cells(grid.key("sentence starts"))
+    return grid.cells(grid.key_numbers("sentence starts"))
 
 
 def same_token(grid: Grid) -> Cells:
     """Returns the cells whose key is another copy of the query's token."""
-    return grid.cells(grid.same("ids") & grid.elsewhere)
+    return grid.cells(grid.same_numbers("ids") & grid.other_tokens)
 
 
 def same_word(grid: Grid) -> Cells:
     """Returns the cells whose key is another token of the query's word."""
-    return grid.cells(grid.same("words") & grid.elsewhere)
+    return grid.cells(grid.same_numbers("words") & grid.other_tokens)
 
 
 SUCH_TOKEN = frozenset({Need.SUCH_TOKEN})
@@ -112,6 +112,6 @@ def own_class(name: str, pattern: str) -> Metric:
     """Returns the metric of a class that the user defined."""
 
     def matched(grid: Grid) -> Cells:
-        return grid.cells(grid.key(class_numbers(name)))
+        return grid.cells(grid.key_numbers(class_numbers(name)))
 
     return Metric(name, name[:9], "share", f"on what {pattern!r} matches", SUCH_TOKEN, matched)

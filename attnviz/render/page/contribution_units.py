@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.contributions import contribution_bound, divided_by
+from attnviz.maps.contributions import contribution_bound, divided_contributions
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers
 
@@ -29,4 +29,4 @@ def in_units(report: ExactNumbers) -> ExactNumbers:
 
 
 def _scaled(head: HeadCells, unit: float) -> HeadCells:
-    return replace(head, sides={name: divided_by(maps, unit) for name, maps in head.sides.items()})
+    return replace(head, sides={name: divided_contributions(maps, unit) for name, maps in head.sides.items()})

@@ -38,7 +38,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
     style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     rows = {(row.layer, row.head): row for row in report.results.rows}
-    metrics = {metric.name: metric for metric in report.results.present}
+    metrics = {metric.name: metric for metric in report.results.applicable}
     lines = (
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -103,7 +103,7 @@ def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | No
 
 def _all_heads(table: HeadFrame) -> str:
     """The HTML table of every metric of every head, in the order of the table."""
-    names = [metric.name for metric in table.present]
+    names = [metric.name for metric in table.applicable]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []
     for row, numbers in zip(table.rows, table.select(names).values.tolist(), strict=True):

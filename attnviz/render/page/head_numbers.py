@@ -33,7 +33,7 @@ def about_metrics(measured: HeadFrame | None) -> dict[str, Any] | None:
         "patterns": list(named),
         "of": [[places[one.name, one.token] for one in patterns] for patterns in of_heads],
         "values": [[round(one.value, 4) for one in patterns if one.value] for patterns in of_heads],
-        "every": measured.every,
+        "every": measured.stride,
     }
 
 
@@ -89,6 +89,6 @@ def _about_counts(counts: Float64Array) -> dict[str, Any]:
 
 def measured_remarks(numbers: Numbers, measured: HeadFrame | None) -> list[str]:
     """A remark if metrics are measured on a part of the queries."""
-    if measured is None or measured.every == 1:
+    if measured is None or measured.stride == 1:
         return []
-    return [f"Metrics of these {len(numbers.heads)} heads are measured on one in {measured.every} blocks of queries."]
+    return [f"Metrics of these {len(numbers.heads)} heads are measured on one in {measured.stride} blocks of queries."]

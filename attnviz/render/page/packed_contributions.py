@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.base.arrays import FloatArray
-from attnviz.maps.contributions import contribution_bound, contribution_maps, divided_by
+from attnviz.maps.contributions import contribution_bound, contribution_maps, divided_contributions
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import base85, without_nan
 from attnviz.render.page.packing import FirstLook, PackedHead, PageCells, PagePlan, look_at, look_at_overview
@@ -41,7 +41,7 @@ def pack_contributions(
     each = {id(head.maps): head.maps for head in heads}
     moved = {name: contribution_maps(maps) for name, maps in each.items()}
     unit = max(map(contribution_bound, moved.values())) or 1.0
-    scaled = {name: divided_by(maps, unit) for name, maps in moved.items()}
+    scaled = {name: divided_contributions(maps, unit) for name, maps in moved.items()}
     pairs = zip(heads, packed, strict=True)
     looks = [_look(replace(head, sides={"": scaled[id(head.maps)]}), one) for head, one in pairs]
     about = {

@@ -21,7 +21,7 @@ KEPT_BITS = 12  # of the 23 bits of a float32's fraction: three digits, enough f
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
     """Writes the page; the same report gives the same bytes."""
-    frame = report.frame.select([measure.name for measure in report.frame.present])
+    frame = report.frame.select([measure.name for measure in report.frame.applicable])
     file.write(opening(report, "survey", "heads of a survey", report.remarks, _about(report, frame)))
     write_data(file, "numbers", _packed(_numbers(report, frame)))
     write_data(file, "texts", base85(zlib.compress(_texts(report), 9)))

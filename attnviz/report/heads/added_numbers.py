@@ -52,7 +52,7 @@ def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) ->
         file: the path of their file, for the message.
         heads: the layer and number of each head.
     """
-    single = effects.frame.single
+    single = effects.frame.single_heads
     if not heads & single.keys():
         named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
         raise AttnvizError(

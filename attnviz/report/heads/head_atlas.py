@@ -8,14 +8,14 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import choose, measurable_heads
+from attnviz.maps.heads import chosen_heads, measurable_heads
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.measured_heads import frame_over_texts
 from attnviz.metrics.metrics import METRICS
-from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARP, clearest_first, summed_up
+from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
 from attnviz.report.heads.added_numbers import MOVED, effect_remark
 from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import METRIC_QUANTITIES, UNIT_ENDINGS, UNKNOWN, Column, layers_by_heads, listed
@@ -79,7 +79,7 @@ def heads_report(
         from attnviz.maps.contributions import contributions_of
 
         recordings = tuple(contributions_of(one) for one in recordings)
-    heads = measurable_heads([head for one in recordings for head in choose(one, options.selection)])
+    heads = measurable_heads([head for one in recordings for head in chosen_heads(one, options.selection)])
     texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
     _refuse_unlike(recordings)
     added = [] if effects is None else [effects.frame]
@@ -92,7 +92,7 @@ def heads_report(
         named_measure(options.sort, (*(one for each in reversed(added) for one in each.measures), *METRICS.values()))
     frame = frame_over_texts(heads, texts)
     for each in added:
-        frame = frame.beside(each)
+        frame = frame.with_columns_of(each)
     title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
     remarks = tuple(dict.fromkeys(line for one in recordings for line in recording_remarks(one)))
     remarks = (
@@ -137,7 +137,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
     Raises:
         AttnvizError: for an unknown measure or an invalid filter.
     """
-    table = frame.chosen(options.sort, options.top, options.filter)
+    table = frame.selected(options.sort, options.top, options.filter)
     shown = _shown(table, options)
     found = Found(
         title=source.title,
@@ -159,7 +159,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
 
 def _shorter_lists(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
     """Yields shorter and shorter lists of the clearest heads, under a caption that sums up all heads."""
-    patterns = summed_up(row.first_pattern for row in table.rows)
+    patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
     remark = (
         f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
@@ -173,7 +173,7 @@ def _shorter_lists(whole: HeadList, table: HeadFrame, source: About, shown: tupl
 def _shown(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
     """Returns as many metrics as fit the width: the one that sorts the rows, then the most informative."""
     sorted_by = [options.sort.removeprefix("-")] if options.sort else []
-    present = {metric.name: metric for metric in table.present}
+    present = {metric.name: metric for metric in table.applicable}
     names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *present)) if name in present]
     heads = max(map(len, ("head", *(row.title for row in table.rows))))
     patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
@@ -228,24 +228,24 @@ def fit_words(text: str, width: int) -> str:
 def _drawn(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
     """The metrics of an atlas: in a picture the one sorted by and the most telling, unless the user asks for all."""
     if options.all or not options.medium.draws_maps:
-        return table.present
+        return table.applicable
     wanted = [options.sort.removeprefix("-")] if options.sort else []
-    names = dict.fromkeys((*wanted, *FIRST_SHOWN, *(each.name for each in table.present)))
-    first = [name for name in names if name in {each.name for each in table.present}][:MAX_DRAWN]
-    return tuple(each for each in table.present if each.name in first)
+    names = dict.fromkeys((*wanted, *FIRST_SHOWN, *(each.name for each in table.applicable)))
+    first = [name for name in names if name in {each.name for each in table.applicable}][:MAX_DRAWN]
+    return tuple(each for each in table.applicable if each.name in first)
 
 
 def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...]:
     """A remark on the metrics that a picture leaves out."""
     drawn = len(_drawn(table, options))
-    if drawn == len(table.present):
+    if drawn == len(table.applicable):
         return ()
-    return (f"Showing {drawn} of {len(table.present)} metrics; use {option('all', True)} for all.",)
+    return (f"Showing {drawn} of {len(table.applicable)} metrics; use {option('all', True)} for all.",)
 
 
 def _panels(table: HeadFrame, drawn: tuple[Measure, ...]) -> list[Panel]:
     """Returns a panel for each metric to draw, whose quantity says which panels share its colours."""
-    if not table.present:
+    if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
     quantities = _quantities(drawn)
     return [
@@ -271,15 +271,15 @@ def _quantities(drawn: tuple[Measure, ...]) -> dict[str, Quantity]:
 
 def _caption(source: About, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
-    which = f"{len(table.rows)} of {table.measured}" if len(table.rows) < table.measured else str(table.measured)
+    which = f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
     over = f", over {table.texts} texts" if table.texts > 1 else ""
-    heads = f"head{'s' * (table.measured > 1)}"
+    heads = f"head{'s' * (table.total_rows > 1)}"
     return f"Metrics of {which} {heads} in {source.model}{over}{_clearest(table)}."
 
 
 def _clearest(table: HeadFrame) -> str:
     named = []
-    for name, words in SHARP.items():
+    for name, words in SHARE_PATTERNS.items():
         if name in table.names:
             values = np.nan_to_num(table.column(name), nan=-1.0)
             best = int(values.argmax())
@@ -299,7 +299,7 @@ def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     several = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
     numbers = f"Numbers are means over queries that see two keys or more{several}."
     reasons: dict[str, list[str]] = {}
-    for metric in table.absent:
+    for metric in table.inapplicable:
         reasons.setdefault(metric.reason, []).append(metric.name)
     absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     return (numbers, f"Not applicable: {absent}.") if absent else (numbers,)

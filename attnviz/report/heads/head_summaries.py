@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from attnviz.maps.heads import ChosenHead, choose
+from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.words.captions import Notes
@@ -49,11 +49,11 @@ class HeadSummaries:
     @property
     def summary(self) -> str:
         """The number of heads per pattern: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
-        from attnviz.metrics.patterns import summed_up
+        from attnviz.metrics.patterns import pattern_counts
 
-        every = self.frame.every
+        every = self.frame.stride
         sampled = f" (measured over one in {every} blocks of queries)" if every > 1 else ""
-        return summed_up(row.first_pattern for row in self.frame.rows) + sampled
+        return pattern_counts(row.first_pattern for row in self.frame.rows) + sampled
 
     @property
     def sentence(self) -> str:
@@ -73,8 +73,8 @@ def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummari
     if not shown or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
         return None
     selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
-    heads = choose(recording, selection)
-    from attnviz.metrics.measured_heads import patterns_of
+    heads = chosen_heads(recording, selection)
+    from attnviz.metrics.measured_heads import pattern_frame
 
-    frame = patterns_of(heads)
+    frame = pattern_frame(heads)
     return None if frame is None or not heads else HeadSummaries(heads, frame)

@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.maps.heads import heads_with_cells
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.metrics.measured_heads import blocks_apart, measured_frame
+from attnviz.metrics.measured_heads import block_stride, measured_frame
 from attnviz.report.heads.added_numbers import MOVED, effect_remark, read_effects
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
@@ -38,7 +38,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     frame = report.frame or shown_metrics(report.numbers)
     return replace(
         report,
-        frame=frame if frame is None or effects is None else frame.beside(effects.frame),
+        frame=frame if frame is None or effects is None else frame.with_columns_of(effects.frame),
         effects="" if effects is None else effect_remark(effects),
         notes=tuple(read_notes(report.look.notes)),
     )
@@ -66,5 +66,5 @@ def _measured(shown: tuple[HeadCells, ...]) -> HeadFrame | None:
     maps = heads_with_cells(shown)
     if len(maps) < len(shown):
         return None
-    frame = measured_frame(maps, every=blocks_apart(maps, MAX_MEASURED_CELLS))
-    return frame.select(measure.name for measure in frame.present) if frame.present else None
+    frame = measured_frame(maps, stride=block_stride(maps, MAX_MEASURED_CELLS))
+    return frame.select(measure.name for measure in frame.applicable) if frame.applicable else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import ChosenHead, cell_heads, choose
+from attnviz.maps.heads import ChosenHead, cell_heads, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
@@ -143,7 +143,7 @@ def _refuse_scores(options: ReportOptions) -> None:
 
 def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
     """The combination of all chosen heads, as a head."""
-    passing = filtered_heads(choose(recording, options.selection), options.filter)
+    passing = filtered_heads(chosen_heads(recording, options.selection), options.filter)
     heads = [head for head, _ in ranked_heads(passing, options.sort, options.top)]
     maps = reduce_heads(cell_heads(heads), method, residual)
     return replace(heads[0], maps=maps, head=0)

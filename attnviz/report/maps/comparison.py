@@ -11,9 +11,9 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.block_cells import block_cells
 from attnviz.maps.grouped import regroup
-from attnviz.maps.heads import ChosenHead, choose
+from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
-from attnviz.metrics.change import compare, named_changes
+from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.heads.heads_measured import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
@@ -106,7 +106,7 @@ def comparison_report(
         a, b = contributions_of(a), contributions_of(b)
     a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
     a, b = block_cells((a, b), options.selection)
-    pairs = list(zip(*(choose(recording, options.selection) for recording in (a, b)), strict=True))
+    pairs = list(zip(*(chosen_heads(recording, options.selection) for recording in (a, b)), strict=True))
     whole = _Comparison(a, b, change, pairs, compare(a, b, options.selection), options)
     places = _places(whole.changes, options)
     comparison = whole.take(places)
@@ -143,7 +143,7 @@ def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
     if options.sort not in (None, "change", "-change"):
         sort, by_change = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
-    return named_changes(changes).select(("change",)).places(options.sort, options.top, options.filter)
+    return change_frame(changes).select(("change",)).selected_rows(options.sort, options.top, options.filter)
 
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
@@ -201,7 +201,7 @@ def _exact_numbers(comparison: _Comparison, recorded: _Comparison) -> ExactNumbe
             look=look,
             numbers=Numbers(comparison.about, _cells(shown)),
             sort=(comparison.options.sort or "") if sorts else "",
-            frame=named_changes(shown.changes) if sorts else None,
+            frame=change_frame(shown.changes) if sorts else None,
         ),
         comparison.options,
     )

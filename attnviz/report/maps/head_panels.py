@@ -3,7 +3,7 @@
 import numpy as np
 
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead, tokens_of
+from attnviz.maps.heads import ChosenHead, maps_over_tokens
 from attnviz.maps.layer_maps import cell_maps, mean_visible_keys
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.colors import ColorScale
@@ -72,7 +72,7 @@ def head_panels(
     queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
     finest = maps.resolution(queries, keys)
     height, width = (_whole_blocks(most, options.medium.max_cells) for most in finest)
-    blocks = tokens_of(maps) is not maps
+    blocks = maps_over_tokens(maps) is not maps
     rows = token_axis("blocks of queries" if blocks else "queries", maps.query_tokens, queries, height, look.mark)
     columns = token_axis("blocks of keys" if blocks else "keys", maps.key_tokens, keys, width, look.mark)
     if options.table is None and (rows.pooled or columns.pooled):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead, choose, heads_with_cells
+from attnviz.maps.heads import ChosenHead, chosen_heads, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.heads.head_summaries import HeadSummaries, summarize_heads
@@ -128,7 +128,7 @@ def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, summar
 
 def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
     """The chosen heads that pass the filter; metrics are imported only if there is one."""
-    chosen = choose(recording, options.selection)
+    chosen = chosen_heads(recording, options.selection)
     if options.filter is None:
         return chosen
     from attnviz.metrics.measured_heads import filtered_heads

@@ -33,7 +33,7 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
     """
     chosen = chosen_places(survey, options.selection)
     frame = survey_frame(survey, chosen)
-    return [chosen[place] for place in frame.places(options.sort, options.top, options.filter)]
+    return [chosen[place] for place in frame.selected_rows(options.sort, options.top, options.filter)]
 
 
 def refuse_of_texts(options: ReportOptions) -> None:

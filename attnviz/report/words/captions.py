@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.printable import printable_line
-from attnviz.maps.heads import ChosenHead, tokens_of
+from attnviz.maps.heads import ChosenHead, maps_over_tokens
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
@@ -37,7 +37,7 @@ def text_title(recording: Recording) -> str:
     """Returns the text or texts of a recording on one line; without a text its tokens, without tokens its model."""
     from attnviz.text.tokens import first_words
 
-    texts = {maps.item: _written(tokens_of(maps).query_tokens) for maps in reversed(recording.maps)}
+    texts = {maps.item: _written(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
     first = sorted(texts)[:MAX_TITLE_CHARACTERS]
     words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
     return first_words(words, MAX_TITLE_CHARACTERS) or recording.model

@@ -9,7 +9,7 @@ from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.metrics.unit_shares import UnitShares, strongest, unit_frame
+from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame
 from attnviz.text.named_groups import REMAINDER_LABELS, singular
 from attnviz.text.selection import Grouping
 from attnviz.text.tokens import first_words
@@ -60,7 +60,7 @@ def looked_at_most(shares: Sequence[UnitShares], by: str) -> str:
         shares: the shares of each attention call.
         by: the name of the units.
     """
-    found = strongest(shares)
+    found = strongest_unit(shares)
     last = shares[0].last if by in REMAINDER_LABELS else f"“{shares[0].last}”"
     if found is None:
         return f"{last} looked at no {singular(by)} more than at an even share of the keys."

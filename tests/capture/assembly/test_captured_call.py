@@ -302,9 +302,9 @@ def test_files_hold_each_heads_cells_and_say_so_only_where_heads_differ(tmp_path
 
 def test_cells_of_another_shape_than_the_maps_are_refused() -> None:
     maps = dense(recorded("kernel").maps[0])
-    with pytest.raises(AttnvizError, match=r"visible of shape \(3, 10, 10\), expected \(4, 10, 10\)"):
+    with pytest.raises(AttnvizError, match=r"visible has shape \(3, 10, 10\), not \(4, 10, 10\)"):
         replace(maps, visible=maps.visible[:3])
-    with pytest.raises(AttnvizError, match=r"visible of shape \(9, 10\), expected \(10, 10\)"):
+    with pytest.raises(AttnvizError, match=r"visible has shape \(9, 10\), not \(10, 10\)"):
         replace(maps, visible=maps.visible[0, :9])
 
 

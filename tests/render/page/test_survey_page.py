@@ -196,7 +196,7 @@ def test_heads_stand_by_layers_in_the_colours_of_the_points(show: Opener, report
     assert opened.text(".card-head h2") == f"Head {report.frame.rows[int(in_layers[2])].name}"
     assert "view=maps" in opened.evaluate("location.hash")
     opened.press("3")
-    measured = len(report.frame.present)
+    measured = len(report.frame.applicable)
     assert opened.page.locator("#chosen thead th").count() == 2 + measured
     assert not opened.page.is_visible("#overview")
 

@@ -80,7 +80,7 @@ def test_only_chosen_heads_are_compared(recording: Recording, other: Recording) 
     chosen = compare(recording, other, Selection(pairs=((1, 2), (0, 0))))
     every = compare(recording, other)
     assert [row.name for row in chosen.rows] == ["1.2", "0.0"]
-    np.testing.assert_array_equal(chosen.values, every.values[[every.place("1.2"), every.place("0.0")]])
+    np.testing.assert_array_equal(chosen.values, every.values[[every.row_index("1.2"), every.row_index("0.0")]])
 
 
 @pytest.mark.parametrize("sort", [None, "change"])
