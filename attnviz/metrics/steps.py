@@ -12,7 +12,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.grouped import refuse_missing_units
-from attnviz.maps.heads import choose, head_name
+from attnviz.maps.heads import chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest, unit_frame
@@ -87,7 +87,7 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     Raises:
         AttnvizError: if the model sees later tokens, single cells are not known, or the heads have different tokens.
     """
-    heads = [(head.maps, head.head) for head in choose(recording, selection)]
+    heads = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
     first = heads[0][0]
     if any(maps.item != first.item for maps, _ in heads):
         raise AttnvizError("steps need a single text, and these are several; record one of them")
