@@ -15,7 +15,7 @@ from attnviz.maps.grouped import refuse_missing_units
 from attnviz.maps.heads import chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest, unit_frame
+from attnviz.metrics.unit_shares import column_sums, last_unit, row_bands, sink_tokens, strongest_unit, unit_frame
 from attnviz.text.named_groups import GENERATED, PASSAGES, SENTENCES, TOKENS, TURNS, named_groups
 from attnviz.text.selection import Grouping, Selection, Span, resolve_span
 from attnviz.text.tokens import TEXTS, Tokens
@@ -143,7 +143,7 @@ def units_of(tokens: Tokens, by: str | None) -> str:
 
 def _standing_out(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
     """Returns the head in which a unit stands out most; none without units."""
-    found = None if by == TOKENS else strongest(unit_frame(heads, by)[1])
+    found = None if by == TOKENS else strongest_unit(unit_frame(heads, by)[1])
     return [] if found is None else [(found[0].maps, found[0].heads[found[1]])]
 
 
