@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnviz.render.figure.labels import Labelling, fits, label_depth, prefers_positions
+from attnviz.render.figure.labels import Labelling, fits, label_depth, label_stride, prefers_positions
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
@@ -17,11 +17,13 @@ AXIS_NAME_POINTS = 12.0  # font size of the names of axes and colour bars
 PANEL_TITLE_POINTS = 14.0
 LABEL_POINTS = (18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 10.0, 9.0, 8.0)
 MIN_LABEL_POINTS = 6.0  # smallest labels on a page of any size
-MIN_FRAME_POINTS = 4.5  # smallest labels in the frame of a slide, which the slide enlarges
+MIN_FRAME_POINTS = 4.0  # smallest labels in the frame of a slide, which the slide enlarges
 MIN_FLAT_LABEL_POINTS = 12.0  # key labels are turned rather than made smaller than this
 MAX_LABEL_INCHES = 1.7
 MAX_CELL_INCHES = 1.5
+MAX_LABEL_ROUNDS = 3  # to find larger cells whose labels still fit
 MAX_ASPECT_RATIO = 4.0  # cells of a map with few queries and many keys are stretched until it has this ratio
+UNEVEN_SIDES = 2.0  # maps are equally large if the longest has this many times the tokens of the shortest
 CELL_HEIGHT_PER_NUMBER = 1.9  # height of a cell with a number, in heights of the number
 
 
@@ -55,21 +57,23 @@ class PanelGrid:
         labelling: the style of the token labels.
         lefts: the space for query labels in each column.
         bottoms: the space for key labels in each row.
-        columns: the number of cells of the widest panel in each column.
-        rows: the number of cells of the tallest panel in each row.
+        columns: the width of the widest panel in each column, in cells of the largest map.
+        rows: the height of the tallest panel in each row, in cells of the largest map.
         gaps: the gap before each column.
         title: the space for titles above each row.
-        cell: the width and height of a cell.
+        factors: the size of each panel's cells, in cells of the largest map.
+        cell: the width and height of a cell of the largest map.
     """
 
     across: int
     labelling: Labelling
     lefts: tuple[float, ...]
     bottoms: tuple[float, ...]
-    columns: tuple[int, ...]
-    rows: tuple[int, ...]
+    columns: tuple[float, ...]
+    rows: tuple[float, ...]
     gaps: tuple[float, ...]
     title: float
+    factors: tuple[float, ...]
     cell: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -158,41 +162,80 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
 
 
 def _all_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
-    axes = {id(axis): (axis, size) for panel in picture.panels for axis, size in _sides(panel, grid)}
+    axes = {id(axis): (axis, size) for axis, size in _sides(picture, grid)}
     return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
 def _with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
     """The grid's labelling with positions instead of tokens on the axes where few tokens could be labelled."""
-    counted = {
-        axis.name
-        for panel in picture.panels
-        for axis, size in _sides(panel, grid)
-        if prefers_positions(axis, grid.labelling, size, ruler)
-    }
+    dense = [axis for axis, size in _sides(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)]
+    counted, least = {axis.name for axis in dense}, min((len(axis.labels) for axis in dense), default=0)
     grow = len(counted) == 2 and picture.look.font_size is None and not page_size(picture.look).column
     larger = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if grow else grid.labelling.points
-    return replace(grid.labelling, counted=frozenset(counted), points=larger)
+    return replace(grid.labelling, counted=frozenset(counted), least=least, points=larger)
 
 
-def _sides(panel: Panel, grid: PanelGrid) -> list[tuple[Axis, float]]:
-    return [(panel.rows, grid.cell[1]), (panel.columns, grid.cell[0])]
+def _sides(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, float]]:
+    """Yields the axes of all panels, each with the size of a cell along it."""
+    for panel, factor in zip(picture.panels, grid.factors, strict=True):
+        yield panel.rows, grid.cell[1] * factor
+        yield panel.columns, grid.cell[0] * factor
+
+
+def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
+    """The size of each panel's cells, in cells of the largest map.
+
+    All have one size, unless the maps differ so much that the small ones could not be read, as those of a batch of
+    short and long texts: then all maps are equally large.
+    """
+    sides = [max(panel.values.shape) for panel in panels]
+    if max(sides) < UNEVEN_SIDES * min(sides):
+        return (1.0,) * len(panels)
+    return tuple(max(sides) / side for side in sides)
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """The grid with ``across`` panels side by side, and cells as large as the area allows."""
-    panels, scale = picture.panels, area.scale
+    """The grid with ``across`` panels side by side, and cells as large as the area allows.
+
+    It leaves the depth of all labels beside the panels, or of those that are shown if not all are.
+    """
+    grid = _grid_of_depth(picture, area, across, labelling, ruler, {})
+    shown = first = _strides(picture, grid, ruler)
+    if max(first.values()) == 1:
+        return grid
+    for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
+        tighter = _grid_of_depth(picture, area, across, labelling, ruler, shown)
+        if shown == (shown := _strides(picture, tighter, ruler)):
+            return tighter
+    return replace(_grid_of_depth(picture, area, across, labelling, ruler, first), cell=grid.cell)
+
+
+def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
+    """The step from one labelled token to the next, by the axis' identity."""
+    sides = _sides(picture, grid)
+    return {id(axis): label_stride(axis, grid.labelling, size, ruler) for axis, size in sides}
+
+
+def _grid_of_depth(
+    picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler, strides: dict[int, int]
+) -> PanelGrid:
+    """The grid that leaves the depth of every label, or of every nth label of an axis with a stride of n."""
+    panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     across = min(across, len(panels))
     places = [divmod(number, across) for number in range(len(panels))]
-    lefts, columns = [0.0] * across, [1] * across
-    bottoms, rows = [0.0] * (places[-1][0] + 1), [1] * (places[-1][0] + 1)
+    lefts, columns = [0.0] * across, [1.0] * across
+    bottoms, rows = [0.0] * (places[-1][0] + 1), [1.0] * (places[-1][0] + 1)
+
+    def depth(axis: Axis) -> float:
+        return axis_depth(label_depth(axis, labelling, ruler, strides.get(id(axis), 1)), scale)
+
     for number, (panel, (row, column)) in enumerate(zip(panels, places, strict=True)):
-        columns[column] = max(columns[column], len(panel.columns.labels))
-        rows[row] = max(rows[row], len(panel.rows.labels))
+        columns[column] = max(columns[column], len(panel.columns.labels) * factors[number])
+        rows[row] = max(rows[row], len(panel.rows.labels) * factors[number])
         if shows_rows(panels, number, across, labelling):
-            lefts[column] = max(lefts[column], axis_depth(label_depth(panel.rows, labelling, ruler), scale))
+            lefts[column] = max(lefts[column], depth(panel.rows))
         if shows_columns(panels, number, across, labelling):
-            bottoms[row] = max(bottoms[row], axis_depth(label_depth(panel.columns, labelling, ruler), scale))
+            bottoms[row] = max(bottoms[row], depth(panel.columns))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
     grid = PanelGrid(
@@ -204,6 +247,7 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
         rows=tuple(rows),
         gaps=(0.0, *(gap * scale for gap in gaps[1:])),
         title=_title_height(area.title_lines) * scale,
+        factors=factors,
     )
     return replace(grid, cell=_cell(picture, area, grid, ruler))
 

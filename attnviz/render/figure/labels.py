@@ -24,12 +24,14 @@ class Labelling:
         turned: True if key labels are turned by 90 degrees.
         limit: the greatest width of a label in inches; longer labels are cut.
         counted: the names of the axes that show positions instead of tokens.
+        least: the fewest tokens of such an axis; a shorter one shows its tokens.
     """
 
     points: float
     turned: bool
     limit: float
     counted: frozenset[str] = field(default_factory=frozenset)
+    least: int = 0
 
     @property
     def line(self) -> float:
@@ -38,7 +40,7 @@ class Labelling:
 
     def counts(self, axis: Axis) -> bool:
         """True if the axis shows positions instead of tokens."""
-        return axis.pooled or axis.name in self.counted
+        return axis.pooled or (axis.name in self.counted and len(axis.labels) >= self.least)
 
 
 @dataclass(frozen=True)
@@ -58,17 +60,18 @@ class Labels:
     name: str
 
 
-def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
+def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
     """The depth in inches of the labels beside a panel, perpendicular to the axis.
 
     Args:
         axis: the axis with its labels.
         labelling: the style of the labels.
         ruler: measures the text.
+        stride: the step from one labelled token to the next.
     """
     if axis.marks:
         return min(ruler.longest(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
-    return labelling.line if _flat(axis, labelling) else _widest(axis, labelling, ruler)
+    return labelling.line if _flat(axis, labelling) else _widest(axis, labelling, ruler, stride)
 
 
 def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
@@ -111,13 +114,25 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     if axis.marks:
         return _marks(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
     turned = axis.name == "keys" and labelling.turned and not labelling.counts(axis)
-    every = max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - 1e-6))
+    every = label_stride(axis, labelling, cell, ruler)
     if labelling.counts(axis):
         return _positions(axis, label_distance(axis, labelling, ruler) / cell)
     places = range(0, len(axis.labels), every)
     texts = tuple(ruler.cut(axis.labels[place], labelling.points, labelling.limit) for place in places)
     name = axis.name if every == 1 else f"{axis.name}, every {ORDINALS.get(every, f'{every}th')}"
     return Labels(tuple(map(float, places)), texts, turned, name)
+
+
+def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:
+    """The step from one labelled token to the next, so that labels do not touch.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        cell: the size of a cell along the axis in inches.
+        ruler: measures the text.
+    """
+    return max(1, math.ceil(label_distance(axis, labelling, ruler) / cell - 1e-6))
 
 
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
@@ -162,7 +177,7 @@ def _flat(axis: Axis, labelling: Labelling) -> bool:
     return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.turned))
 
 
-def _widest(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
+def _widest(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
     if labelling.counts(axis):
         return ruler.width("0" * len(str(axis.edges[-1])), labelling.points)
-    return min(ruler.longest(axis.labels, labelling.points), labelling.limit)
+    return min(ruler.longest(axis.labels[::stride], labelling.points), labelling.limit)

@@ -157,6 +157,8 @@ def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
     top = high - margin - head.height - max(inner - grid.height, 0) / 2
     titles = _title_points(picture, grid, area.title_lines, scale, ruler)
+    names = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, titles))
+    bars = [replace(bar, points=names) for bar in bars]  # a legend is no larger than the names of the axes
     places = tuple(_places(picture, grid, left, top, scale, (titles, area.title_lines), ruler))
     return Layout(
         width=wide,
@@ -172,22 +174,27 @@ def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         labels=grid.labelling.points,
         titles=titles,
         numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
-        names=min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, titles)),
+        names=names,
     )
 
 
 def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> bool:
     """True if a title is wider than its panel at the smallest legible size, even without "head" at its start."""
     return any(
-        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale)
-        > grid.cell[0] * len(panel.columns.labels) + 1e-6
-        for panel in picture.panels
+        ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + 1e-6
+        for panel, width in _widths(picture, grid)
     )
+
+
+def _widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]]:
+    """The panels, each with its width in inches."""
+    pairs = zip(picture.panels, grid.factors, strict=True)
+    return [(panel, grid.cell[0] * factor * len(panel.columns.labels)) for panel, factor in pairs]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
     """The largest font size at which each title fits its panel in so many lines, at least the smallest legible size."""
-    widths = [(panel.title, grid.cell[0] * len(panel.columns.labels)) for panel in picture.panels]
+    widths = [(panel.title, width) for panel, width in _widths(picture, grid)]
     if lines <= 1:
         shares = (width / max(ruler.width(title, 1.0), 1e-6) for title, width in widths)
         return max(min(PANEL_TITLE_POINTS * scale, *shares), MIN_PANEL_TITLE_POINTS * scale)
@@ -208,12 +215,13 @@ def _places(
         row, column = divmod(number, grid.across)
         x = left + sum(grid.gaps[: column + 1]) + sum(grid.lefts[: column + 1]) + wide * sum(grid.columns[:column])
         y = top - grid.title * (row + 1) - high * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
-        width, height = wide * len(panel.columns.labels), high * len(panel.rows.labels)
+        cell_width, cell_height = (size * grid.factors[number] for size in (wide, high))
+        width, height = cell_width * len(panel.columns.labels), cell_height * len(panel.rows.labels)
         box = Box(round(x * pixel) / pixel, round((y - height) * pixel) / pixel, width, height)
         shown_rows = shows_rows(picture.panels, number, grid.across, grid.labelling)
         shown_columns = shows_columns(picture.panels, number, grid.across, grid.labelling)
-        rows = _labels_of(panel.rows, grid, high, height, scale, ruler) if shown_rows else None
-        columns = _labels_of(panel.columns, grid, wide, width, scale, ruler) if shown_columns else None
+        rows = _labels_of(panel.rows, grid, cell_height, height, scale, ruler) if shown_rows else None
+        columns = _labels_of(panel.columns, grid, cell_width, width, scale, ruler) if shown_columns else None
         yield Place(
             panel=panel,
             box=box,

@@ -39,12 +39,11 @@ if TYPE_CHECKING:
     from pptx.presentation import Presentation
     from pptx.slide import Slide
 
-MARGIN, TITLE_BAND = 0.5, 0.75  # lengths in this file are in inches
-BLEED = 0.25  # part of a picture's empty margin that lies under the remarks
+MARGIN, TITLE_BAND = 0.5, 0.6  # lengths in this file are in inches
 HEADING_POINTS = (40, 32, 28, 24, 20)  # the largest size that fits is used
 TEXT_POINTS = (24, 20, 18, 16)
-REMARK_POINTS = (16, 14)
-MAX_REMARKS_HEIGHT = 1.2
+REMARK_POINTS = (14, 12)
+MAX_REMARKS_HEIGHT = 0.6
 TABLE_POINTS, TABLE_ROW_HEIGHT = 16, 0.42  # points, inches
 SUMMARY = "How much each head changed"
 CHARACTER_WIDTH = 0.62  # width of a narrow character, in font sizes
@@ -188,8 +187,8 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
     foot = _whole_remarks(((_heading(part) + ".") if short else note, *foot) if note else foot, inner)
     remarks = _fitted_text(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
-    foot_height = len(remarks.lines) * remarks.line + MARGIN / 2 if remarks.lines else 0.0
-    size = (width, height - TITLE_BAND - foot_height + BLEED)
+    foot_height = len(remarks.lines) * remarks.line + MARGIN / 4 if remarks.lines else 0.0
+    size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture(part, size, ".png"), *box)
     _add_vector(slide, picture, _picture(part, size, ".svg").getvalue())

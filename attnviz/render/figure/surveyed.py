@@ -213,7 +213,23 @@ class _Sheet:
             axes.set_yticks(sorted({int(low), int(high)}))
         self.text(WIDTH - MARGIN - 0.85, self.head_height, name, TINY, "faint")
         if size is not None:
-            self.text(WIDTH - MARGIN - 0.85, self.head_height + 2.35, f"size:\n{size}", TINY, "faint")
+            self.size_legend(size)
+
+    def size_legend(self, name: str) -> None:
+        """Draws the smallest, a middle and the largest point, each with its number."""
+        left, top = WIDTH - MARGIN - 0.85, self.head_height + 2.35
+        self.text(left, top, f"size:\n{name}", TINY, "faint")
+        numbers, shares = self.numbers(name), np.array([0.0, 0.5, 1.0])
+        low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        axes = self.axes(left, top + 0.55, 0.3, 0.9)
+        axes.set_axis_off()
+        areas = (AREAS[0] + (AREAS[1] - AREAS[0]) * shares) * self.scale**2
+        edge: dict[str, Any] = {"edgecolors": self.theme["ink"], "linewidths": 0.5 * self.scale}
+        axes.scatter(np.zeros(len(shares)), shares, s=areas, color=self.theme["faint"], **edge)
+        axes.set(xlim=(-1, 1), ylim=(-0.2, 1.2))
+        for share in shares.tolist():
+            down = top + 0.55 + 0.9 * (1.2 - share) / 1.4 - 0.07
+            self.text(left + 0.38, down, f"{low + share * (high - low):.2g}", TINY, "ink")
 
     def numbers(self, name: str) -> Float64Array:
         """The metric, or the layer, of every head, ``(heads,)``."""

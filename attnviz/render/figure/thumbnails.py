@@ -39,6 +39,7 @@ MAX_THUMBNAIL_PIXELS = 200  # longer side of a thumbnail if no size is given
 MIN_THUMBNAIL_PIXELS = 4  # smallest place of a thumbnail
 # Pixels below are those of a slide at 200 pixels per inch.
 MARGIN_PIXELS, GAP_PIXELS, BAR_PIXELS, LEGEND_PIXELS = 56, 12, 30, 230
+FLAT_BAR_PIXELS, MAX_FLAT_BAR_PIXELS = 20, 700
 TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
@@ -100,6 +101,7 @@ class SheetPlan:
         right: the free space at their right.
         area: the height and width that the thumbnails may fill.
         page: the width and height of the sheet.
+        legend: the height of the colour bar under the thumbnails; 0 if it stands beside them.
     """
 
     groups: list[list[Panel]]
@@ -109,6 +111,7 @@ class SheetPlan:
     right: int
     area: tuple[int, int]
     page: tuple[int, int]
+    legend: int
 
     @property
     def margin(self) -> int:
@@ -181,18 +184,19 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
         min(width / 2000, height / 1500) if page.fixed else page.scale * picture.look.dpi / 200 if page.column else 1.0
     )
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
-    right = margin + round(LEGEND_PIXELS * unit)
+    legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.column else 0
+    right = margin + (0 if page.column else round(LEGEND_PIXELS * unit))
     below = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
     top = margin + round((TITLE_PIXELS * 1.6 + below) * unit) if picture.title or below else margin
     foot = _foot(foot_text, width, margin, unit)
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
 
     def plan_from(left: int) -> SheetPlan:
-        area = (height if page.grows else height - top - foot, width - left - right)
+        area = (height if page.grows else height - top - foot - legend, width - left - right)
         banded = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
         frame = _frame(banded, area, unit, fixed=not page.grows)
         frame = _clear_frame(banded, area, frame) if picture.filled else frame
-        return SheetPlan(banded, frame, foot_text, (left, top), right, area, (width, height))
+        return SheetPlan(banded, frame, foot_text, (left, top), right, area, (width, height), legend)
 
     advice = picture.look.worded(UNNUMBERED)
     if picture.filled:
@@ -236,8 +240,9 @@ def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
         corner = (left + max(plan.area[1] - wide, 0) // 2, top + max(plan.area[0] - high, 0) // 2)
         return replace(plan, corner=corner)
     width = plan.page[0] if page.column else max(left + wide + plan.right, 1100)
-    foot = _foot(plan.foot_text, width, plan.margin, plan.frame.unit)
-    return replace(plan, page=(width, max(top + high, top + round(400 * plan.frame.unit)) + foot))
+    foot = _foot(plan.foot_text, width, plan.margin, plan.frame.unit) + plan.legend
+    bar = 0 if plan.legend else round(400 * plan.frame.unit)
+    return replace(plan, page=(width, top + max(high, bar) + foot))
 
 
 def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
@@ -246,8 +251,11 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
     yield from _place(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.number and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
-    x = left + frame.step[1] * frame.columns + round(20 * frame.unit)
-    yield from _bar(pixels, picture.panels[0], x, top, frame.step[0] * frame.rows, frame.unit)
+    below, beside = top + frame.step[0] * frame.rows, left + frame.step[1] * frame.columns + round(20 * frame.unit)
+    if plan.legend:
+        yield from _flat_bar(pixels, picture.panels[0], left, below, beside - left, frame.unit)
+    else:
+        yield from _bar(pixels, picture.panels[0], beside, top, below - top, frame.unit)
     yield from _title(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
     if picture.source:
@@ -403,6 +411,19 @@ def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: f
     for tick, text in panel.level.ticks(panel.scale):
         y = upper + (1 - float(panel.scale.fraction(tick))) * (high - 1)
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
+
+
+def _flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, unit: float) -> Iterator[Mark]:
+    """Draws a colour bar under the thumbnails, and yields its name and its ticks."""
+    size, wide = round(SMALL_TEXT_PIXELS * unit), min(width, round(MAX_FLAT_BAR_PIXELS * unit))
+    upper = top + round(1.3 * size)
+    yield Mark(left, top + size, panel.level.name, size, faint=True)
+    levels = np.linspace(0, COLOR_LEVELS - 1, wide).round().astype(np.uint8)
+    pixels[upper : upper + round(FLAT_BAR_PIXELS * unit), left : left + wide] = levels
+    y = upper + round((FLAT_BAR_PIXELS + 0.2 * SMALL_TEXT_PIXELS) * unit) + size
+    for tick, text in panel.level.ticks(panel.scale):
+        x = left + float(panel.scale.fraction(tick)) * wide
+        yield Mark(x, y, text, size, anchor="ls" if x == left else "ms")
 
 
 def _title(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:

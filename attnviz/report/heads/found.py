@@ -62,6 +62,6 @@ class Found:
         fields |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
         if isinstance(self.results, HeadFrame):
             return HeadAtlas(**fields, results=self.results)
-        if len(panels) == 1 and panels[0].values.size <= MAX_NUMBERED:
+        if sum(panel.values.size for panel in panels) <= MAX_NUMBERED:
             fields["look"] = replace(look, annotate=True)
         return Heatmaps(**fields)

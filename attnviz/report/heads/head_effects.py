@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
+
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
 from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, known, layers_by_heads, listed, share_of
+from attnviz.report.heads.head_columns import Column, known, labelled_panel, layers_by_heads, listed, share_of
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
@@ -35,7 +37,7 @@ def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
         remarks=_remarks(effects),
         results=effects,
         summary=lambda: _summary(effects),
-        panels=lambda: [_panel(effects)],
+        panels=lambda: [_panel(effects), *_pairs_panel(effects)],
         refusal="effects of heads are drawn as one picture; use -o effect.png, or -o effect.csv for numbers",
         about=source_of(effects.model, effects.title),
     )
@@ -46,6 +48,20 @@ def _panel(effects: Effects) -> Panel:
     title, name = f"without a head: change of {effects.metric}", f"change of {with_unit(effects.output)} without a head"
     none = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
     return single_heads(effects.frame, title, name, none)
+
+
+def _pairs_panel(effects: Effects) -> list[Panel]:
+    """Returns a panel of heads by heads with the change without both, if two heads were removed at a time."""
+    pairs = [row for row in effects.rows if len(row.heads) == 2]
+    if effects.greedy or not pairs:
+        return []
+    names = list(dict.fromkeys(name for row in effects.rows for name in row.name.split("+")))
+    cells = np.full((len(names), len(names)), np.nan)
+    for row in pairs:
+        one, other = (names.index(name) for name in row.name.split("+"))
+        cells[one, other] = cells[other, one] = row.mean
+    title, name = f"without two heads: change of {effects.metric}", _panel(effects).quantity.name
+    return [labelled_panel(title, cells, ("heads removed", names), ("heads", names), EFFECT.named(name))]
 
 
 def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:

@@ -32,10 +32,13 @@ from attnviz.report.words.captions import (
     which_maps,
 )
 from attnviz.text.selection import Selection
+from attnviz.text.tokens import first_words
 
 MIN_MAP_CELLS = 32  # rows or columns that a map keeps, however many maps share a page
 MAX_OVERVIEW_CELLS = 2048  # rows of cells in all, from the top to the bottom of an overview on one page
 MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
+MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
+MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
@@ -162,16 +165,27 @@ def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
 
 
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    texts = {head.maps.item: words_of(head) for head in heads}
+    if batch := options.medium.one_page and len(texts) > 1:
+        notes = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads} | notes
     panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), notes)
     colored = share_scales(panels, options.look)
+    across = len(heads) // len(texts)
     return Heatmaps(
-        title=report_title(recording, options.look),
+        title=(options.look.title or f"{len(texts)} texts") if batch else report_title(recording, options.look),
         panels=colored,
+        across=across if batch and 1 < across <= MAX_HEADS_OF_A_TEXT else None,
         caption=heads_caption(recording, heads, panels),
         remarks=_map_remarks(recording, colored, options.look),
         look=options.look,
         about={"recording": origin(recording)},
     )
+
+
+def words_of(head: ChosenHead) -> str:
+    """The text of a head's queries on one line, or their labels if the text is not known."""
+    tokens = head.maps.query_tokens
+    return " ".join((tokens.text or " ".join(tokens.labels)).split())
 
 
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:

@@ -64,8 +64,9 @@ def refuse_of_texts(options: ReportOptions) -> None:
 
 
 def title_of(survey: Survey) -> str:
-    """Returns the size of the survey as a title: ``12 texts, 340 tokens``."""
-    return f"{survey.texts} texts, {survey.tokens} tokens"
+    """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``."""
+    over = f" over {', '.join(survey.corpus)}" if survey.corpus else ""
+    return f"{survey.model}{over}: {survey.texts} texts, {survey.tokens} tokens"
 
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:

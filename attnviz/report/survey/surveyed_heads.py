@@ -95,7 +95,7 @@ def surveyed_heads_report(
     wanted = [[*main, *more] for main, more in zip(chosen, others, strict=True)] if others else chosen
     examples, texts, remark = _with_weights(survey, places, wanted)
     return SurveyedHeads(
-        title=options.look.title or (title_of(survey) if picture else _title_of_page(survey)),
+        title=options.look.title or title_of(survey),
         caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
         remarks=(*_remarks(cards, picture), *by_one, *remark, *survey_remarks(survey)),
         look=options.look,
@@ -284,11 +284,6 @@ def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
         whole=span == (0, len(tokens)),
         command=head_command(tokens.text, survey.settings, survey.model),
     )
-
-
-def _title_of_page(survey: Survey) -> str:
-    """Returns the title of a page: the model, the corpus, and its size."""
-    return f"{survey.model} over {', '.join(survey.corpus)}: {title_of(survey)}"
 
 
 def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: bool) -> str:

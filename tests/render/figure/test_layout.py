@@ -1,15 +1,17 @@
 """The layout of pages of maps: titles are whole, and colour bars and their letters keep their places."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.layout import Layout, arrange
+from attnviz.render.figure.layout import Layout, Place, arrange
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.ruler import Ruler
 from attnviz.render.formats import medium_of
+from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
@@ -85,3 +87,54 @@ def test_an_atlas_shows_eight_metrics_and_its_bars_say_which_panels_they_serve()
     assert len(drawn(heads_report((recording(),), options(all=True))).panels) == 14
     sorted_by_locality = drawn(heads_report((recording(),), options(sort="locality")))
     assert "locality" in {panel.title for panel in sorted_by_locality.panels}
+
+
+TEXTS = ("one two", "one two three four", TEXT)
+
+
+def batch() -> Layout:
+    maps = tuple(replace(random_maps(tokenize(text), heads=2), item=item) for item, text in enumerate(TEXTS))
+    report = build_report(Recording(maps=maps, model="a test"), options())
+    return arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+
+
+def test_texts_of_different_lengths_have_a_row_and_maps_of_one_size_each() -> None:
+    layout = batch()
+    sides = [place.box.width for place in layout.places]
+    assert max(sides) <= min(sides) * 1.01, "the map of the shortest text is as large as that of the longest"
+    for text, (first, second) in zip(TEXTS, batched_pairs(layout), strict=True):
+        assert first.box.y == pytest.approx(second.box.y)
+        assert f"· {text[:30]}" in first.panel.title, "every map names its text"
+
+
+def batched_pairs(layout: Layout) -> list[tuple[Place, Place]]:
+    return list(zip(layout.places[::2], layout.places[1::2], strict=True))
+
+
+def test_short_texts_keep_their_tokens_beside_a_text_that_has_positions() -> None:
+    maps = tuple(
+        replace(random_maps(tokenize(text), heads=4), item=item)
+        for item, text in enumerate((TEXT, " ".join([TEXT] * 20)))
+    )
+    report = build_report(Recording(maps=maps, model="a test"), options(size="column"))
+    layout = arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+    texts = [place.columns.texts for place in layout.places if place.columns]
+    assert any(set(shown) <= set(TEXT.split()) for shown in texts)
+    assert any(all(text.isdigit() for text in shown) for shown in texts)
+
+
+def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
+    words = " ".join(f"a{'b' * 12 if place % 3 == 1 else place}" for place in range(60))
+    report = build_report(
+        Recording(maps=(random_maps(tokenize(words), heads=4),), model="a test"), options(size="16:9")
+    )
+    layout = arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+    place = layout.places[-1]
+    assert place.columns is not None
+    shown = Ruler(("DejaVu Sans",)).longest(place.columns.texts, layout.labels)
+    assert place.reach[1] <= max(shown, layout.labels * 1.18 / 72) + 0.01
+
+
+def test_letters_of_a_colour_bar_are_no_larger_than_the_names_of_axes() -> None:
+    layout = batch()
+    assert all(bar.points <= layout.names for bar in layout.bars)

@@ -69,3 +69,16 @@ def test_refuses_axes_that_no_head_has_both_of() -> None:
     nothing[:, NAMES.index("sink")] = np.nan
     with pytest.raises(AttnvizError, match="no head has both previous and sink"):
         draw(replace(found, frame=replace(found.frame, values=nothing)), ".png")
+
+
+def test_sizes_of_points_have_a_legend_with_their_numbers() -> None:
+    found = report(axes="previous,sink,entropy")
+    words = [text.get_text() for text in figure(found).texts]
+    numbers = found.frame.column("entropy")
+    for number in (np.nanmin(numbers), np.nanmax(numbers)):
+        assert f"{number:.2g}" in words
+
+
+def test_a_picture_names_model_and_corpus() -> None:
+    found = report(axes="previous,sink")
+    assert found.title == f"{SURVEY.model}: {SURVEY.texts} texts, {SURVEY.tokens} tokens", "its corpus has no name"

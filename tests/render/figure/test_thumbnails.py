@@ -258,7 +258,7 @@ def test_sorted_heads_fill_rows_in_their_order_each_with_its_name_and_number(siz
 
 
 def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() -> None:
-    report = report_of(recorded(6, 12, 20, 30), sort="-previous", size="column")
+    report = report_of(recorded(6, 12, 20, 30), sort="-previous", size="2.6in")
     marks = {mark.text for mark in sheet_of(report).marks}
     assert {panel.name for panel in report.panels} <= marks
     assert "Sorted by previous, smallest first;" in " ".join(report.remarks)
@@ -295,3 +295,13 @@ def test_a_sorted_comparison_fills_rows_with_how_much_each_head_changed() -> Non
         assert panel.name == head
         assert float(panel.title.partition(" · ")[2]) == pytest.approx(float(variation), abs=0.0006)
     assert report.remarks[0] == "Sorted by change, largest first; the number after each head is its value."
+
+
+def test_a_column_has_whole_layers_in_a_row_over_its_colour_bar() -> None:
+    report = report_of(recorded(6, 12, 20, 20), size="column")
+    sheet = sheet_of(report)
+    marks = {mark.text: mark for mark in sheet.marks}
+    rows = {marks[f"layer {layer}"].y for layer in range(6)}
+    assert len(rows) == 6, "one row for each layer"
+    assert marks["attention weight"].y > max(rows), "the bar takes no width from the maps"
+    assert marks["attention weight"].size <= marks["layer 0"].size

@@ -39,9 +39,12 @@ def test_sets_come_by_what_they_change_with_their_interval_and_what_is_beyond_ea
 def test_a_picture_has_layers_by_heads_with_colours_around_zero() -> None:
     report = effects_report(EFFECTS, options(".png"))
     assert isinstance(report, Heatmaps)
-    [panel] = report.panels
+    panel, pairs = report.panels
     np.testing.assert_allclose(panel.values, [[np.nan, 0.6], [0.0, np.nan]], atol=1e-6)
+    assert (pairs.rows.labels, pairs.columns.labels) == (("0.1", "1.0"),) * 2
+    np.testing.assert_allclose(pairs.values, [[np.nan, 2.1], [2.1, np.nan]], atol=1e-6)
     assert panel.scale.low == -panel.scale.high
+    assert panel.scale == pairs.scale
     assert panel.quantity.name == "change of loss in nats without a head"
 
 

@@ -14,6 +14,7 @@ from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
 from attnviz.report.survey import surveyed_heads
 from attnviz.report.survey.survey_card import survey_card_report
+from attnviz.report.survey.survey_heads import title_of
 from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
@@ -48,10 +49,10 @@ def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -
     assert abs(examples[14].value - np.nanmedian(sample)) < 0.1
 
 
-def test_a_page_is_titled_by_its_model_and_corpus_and_a_picture_by_its_size() -> None:
+def test_a_page_and_a_picture_are_titled_by_their_model_and_corpus() -> None:
     size = f"{SURVEY.texts} texts, {SURVEY.tokens} tokens"
-    assert report(PAGE).title == f"a test over {', '.join(SURVEY.corpus)}: {size}"
-    assert report(FIGURE, axes="previous,sink").title == size
+    assert report(PAGE).title == report(FIGURE, axes="previous,sink").title == f"a test: {size}"
+    assert title_of(replace(SURVEY, corpus=("wiki.txt", "books"))) == f"a test over wiki.txt, books: {size}"
 
 
 def test_a_model_that_is_not_here_leaves_the_texts_without_shades_and_says_so() -> None:
