@@ -1,6 +1,7 @@
 """Runs the inspector of a survey: heads as a list or as points, and a card about one head."""
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,17 +9,21 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
+from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import DataTable, Footer, Input, OptionList, Static
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from attnviz.base.errors import AttnvizError, flag
+from attnviz.base.errors import AttnvizError, choices, flag
 from attnviz.base.printable import printable
 from attnviz.browse.drawing.draw import IN_ASCII
 from attnviz.browse.drawing.pixels import style_of
+from attnviz.browse.moves.finding import LAYER_ORDER, matching_metrics
 from attnviz.browse.process.application import Application
 from attnviz.browse.process.pictures import save_report
 from attnviz.browse.survey.listing import SurveyView
@@ -28,12 +33,51 @@ from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.lines import Line, fit
 from attnviz.report.picture.look import Look
+from attnviz.report.survey.survey_heads import title_of
 from attnviz.report.survey.surveyed_heads import ChosenExample
 from attnviz.text.tokens import first_words
 
 WIDE_SCREEN = 120  # columns; on a screen of this width the card is to the right of the list
 Record = Callable[[str], Recording]
 PATTERN_COLUMNS, LABEL_COLUMNS, MIN_TEXT, SCROLLBAR = 24, 10, 20, 2
+PROGRESS_SECONDS = 0.5  # between two reports of a run
+HINTS = {  # the key, what it does, and the action; by whether a card is open
+    False: (
+        ("Enter", "card", "open"),
+        ("/", "find", "ask('find')"),
+        ("o", "sort", "sort(1)"),
+        ("f", "filter", "ask('filter')"),
+        ("v", "points or list", "points"),
+        ("y", "copy", "copy"),
+        ("s", "save", "ask('save')"),
+        (":", "actions", "command_palette"),
+    ),
+    True: (
+        ("Enter", "open text", "open"),
+        ("o", "texts by metric", "sort(1)"),
+        ("Tab", "numbers", "focus_next"),
+        ("Esc", "back", "heads"),
+        ("y", "copy", "copy"),
+        ("s", "save", "ask('save')"),
+        (":", "actions", "command_palette"),
+    ),
+}
+HINTS_AT_END = (("?", "keys", "help"), ("q", "quit", "leave"))
+KEYS = (
+    ("arrows", "choose a head, or a text of the card"),
+    ("Enter", "open the card; run the model over the chosen text"),
+    ("Esc", "back to the heads; then remove the filter"),
+    ("Tab", "go to the texts, the numbers, the heads"),
+    ("/", "find a head (4.11), sort by a metric (ind, -sink), draw points (previous,sink)"),
+    ("o O r", "sort by metrics; reverse; in a card: texts by metrics"),
+    ("f", "filter heads: previous>0.5 layer:3-5"),
+    ("v", "show points or the list"),
+    ("y", "copy the command that draws the screen"),
+    ("s", "save as SVG, PNG, PDF"),
+    (":", "list all actions"),
+    ("?", "show these keys"),
+    ("q", "quit; leave a run of the model"),
+)
 
 
 class OpenedText(NamedTuple):
@@ -52,6 +96,23 @@ class OpenedText(NamedTuple):
     line: int
 
 
+class KeysScreen(ModalScreen[None]):
+    """The list of keys, until any key is pressed."""
+
+    CSS = "KeysScreen { background: ansi_default; }"
+
+    def compose(self) -> ComposeResult:
+        """Yields the list of keys."""
+        width = max(len(key) for key, _ in KEYS)
+        lines = [" keys; any key returns", "", *(f"  {key:>{width}}  {does}" for key, does in KEYS)]
+        yield Static("\n".join(lines), id="keys", markup=False)
+
+    def on_key(self, event: events.Key) -> None:
+        """Goes back to the survey."""
+        event.stop()
+        self.dismiss()
+
+
 class SurveyBrowser(Application[OpenedText]):
     """The inspector of a survey as an application; its result is the text to open, or ``None`` if the user quits.
 
@@ -66,13 +127,15 @@ class SurveyBrowser(Application[OpenedText]):
     CSS = """
     Screen, DataTable, OptionList, Static, Input, VerticalScroll { background: ansi_default; color: ansi_default; }
     * { scrollbar-size: 1 1; scrollbar-color: ansi_bright_black; scrollbar-background: ansi_default; }
-    #title, #status { height: 1; }
+    #title, #status, #hints { height: 1; }
+    #hints, #status { color: ansi_bright_black; }
+    #status { color: ansi_default; }
     #title { text-style: bold; }
     DataTable { width: 1fr; height: 1fr; }
     DataTable > .datatable--header { background: ansi_default; color: ansi_default; text-style: bold; }
     DataTable > .datatable--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
     DataTable > .datatable--odd-row, DataTable > .datatable--even-row { background: ansi_default; }
-    #card { width: 1fr; }
+    #card { width: 1fr; min-width: 66; }
     #card.beside { border-left: solid ansi_bright_black; padding: 0 0 0 1; }
     #does { height: 1; text-style: bold; }
     OptionList { height: auto; max-height: 40%; border: none; padding: 0; }
@@ -90,11 +153,12 @@ class SurveyBrowser(Application[OpenedText]):
         Binding("O", "sort(-1)", "sort by the previous metric", show=False),
         Binding("r", "reverse", "reverse"),
         Binding("f", "ask('filter')", "filter"),
-        Binding("p", "points", "points"),
-        Binding("a", "ask('axes')", "axes"),
+        Binding("slash", "ask('find')", "find"),
+        Binding("v", "points", "points"),
         Binding("y", "copy", "copy command"),
         Binding("s", "ask('save')", "save"),
-        Binding("q", "quit", "quit"),
+        Binding("question_mark", "help", "keys"),
+        Binding("q", "leave", "quit"),
         *(
             Binding(key, f"move({axis}, {step})", show=False)
             for key, axis, step in (("up", 1, 1), ("down", 1, -1), ("right", 0, 1), ("left", 0, -1))
@@ -108,6 +172,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.view, self.file, self.record, self.look, self.first_line = view, file, record, look, line
         self.card_open = self.shows_points = False
         self.open_prompt = self.message = ""
+        self.run_started: float | None = None  # the time when the model began to run over a text
         self.examples: list[ChosenExample] = []
 
     def compose(self) -> ComposeResult:
@@ -123,11 +188,12 @@ class SurveyBrowser(Application[OpenedText]):
                     yield Static(id="numbers", markup=False)
         yield Input(id="typed", compact=True)
         yield Static(id="status", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield Static(id="hints")
 
     def on_mount(self) -> None:
         """Lists the heads, and opens the head of the first line if one was given."""
         self.query_one("#typed").display = False
+        self.set_interval(PROGRESS_SECONDS, self.show_progress)
         self.list_heads(self.first_line or 0)
         self.query_one(DataTable).focus()
         if self.first_line is not None:
@@ -155,9 +221,7 @@ class SurveyBrowser(Application[OpenedText]):
         table.move_cursor(row=min(line, len(view.rows) - 1))
         survey = view.survey
         heads = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
-        self.query_one("#title", Static).update(
-            printable(f" {survey.model}: {heads} over {survey.texts} texts, {survey.tokens} tokens")
-        )
+        self.query_one("#title", Static).update(printable(f" {heads}  {title_of(survey)}"))
         self.show()
 
     def show(self, message: str = "") -> None:
@@ -169,7 +233,21 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one("#card").display = wide or self.card_open
         self.query_one("#card").set_class(wide and not self.look.ascii, "beside")
         self.query_one("#status", Static).update(self.status)
+        self.query_one("#hints", Static).update(self.hints)
         self.call_after_refresh(self.draw)
+
+    @property
+    def hints(self) -> Text:
+        """The last line: as many keys as fit, which are also buttons, in the words of a recording's inspector."""
+        line = Text(" ", no_wrap=True)
+        first, *others = HINTS[self.card_open]
+        last = HINTS_AT_END
+        for key, does, action in (first, *others, *last):
+            free = self.size.width - sum(len(each) + len(word) + 3 for each, word, _ in last)
+            if (key, does, action) in last or line.cell_len + len(key) + len(does) + 3 <= free:
+                line.append(key, Style(bold=True, meta={"@click": f"app.{action}"}))
+                line.append(f" {does}  ", Style(meta={"@click": f"app.{action}"}))
+        return line
 
     @property
     def status(self) -> str:
@@ -178,9 +256,9 @@ class SurveyBrowser(Application[OpenedText]):
         if self.message:
             return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
-            return " Enter opens the text; Tab goes to the numbers, Esc back to the heads"
+            return " Enter runs the model over the text and opens the head; o chooses texts by the next metric"
         if self.shows_points:
-            return f" {view.axes[0]} across, {view.axes[1]} up; a changes them, arrows choose a head"
+            return f" {view.axes[0]} across, {view.axes[1]} up; / changes them as /sink,self; arrows choose a head"
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"
         return f" {order}; Enter shows the head's numbers and example texts"
 
@@ -197,7 +275,8 @@ class SurveyBrowser(Application[OpenedText]):
         if not self.query_one("#card").display:
             return
         width = max(40, self.query_one("#tables").size.width)
-        self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}"))
+        by = self.view.example_metric(row)
+        self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}  texts by {by}"))
         card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else 2**24))
         card = replace(card, sections=card.sections[:2])
         self.query_one("#numbers", Static).update(self.rich_text(report_lines(card)[3:]))
@@ -257,18 +336,53 @@ class SurveyBrowser(Application[OpenedText]):
         example, head = self.examples[event.option_index], self.row.name
         text = self.view.survey.examples.texts[example.id].tokens.text
         address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
-        self.show(f"running {self.view.survey.model} over the text …")
-        self.run_worker(lambda: self.run_model(text, address), thread=True, exclusive=True)
+        self.run_started = started = time.monotonic()
+        self.show_progress()
+        self.run_worker(lambda: self.run_model(text, address, started), thread=True, exclusive=True)
 
-    def run_model(self, text: str, address: str) -> None:
-        """Runs the model over a text and ends the application with the recording, or shows why it cannot run."""
+    def show_progress(self) -> None:
+        """Shows for how long the model has been running, if it runs."""
+        if self.run_started is not None:
+            seconds = time.monotonic() - self.run_started
+            self.show(f"running {self.view.survey.model} over the text, {seconds:.0f} s; q comes back")
+
+    def run_model(self, text: str, address: str, started: float) -> None:
+        """Runs the model over a text and ends the application with the recording, or shows why it cannot run.
+
+        Args:
+            text: the text.
+            address: the place that is shown first.
+            started: the time when this run began; its result is dropped if the user left it.
+        """
         try:
             recording = self.record(text)
         except AttnvizError as error:
-            self.call_from_thread(self.show, error.worded(flag))
+            self.call_from_thread(self.end_run, started, error.worded(flag))
         else:
             opened = OpenedText(recording, address, self.view, self.query_one(DataTable).cursor_row)
-            self.call_from_thread(self.exit, opened)
+            self.call_from_thread(self.end_run, started, opened)
+
+    def end_run(self, started: float, result: OpenedText | str) -> None:
+        """Ends the application with the opened text, or shows a message, unless the user left this run."""
+        if self.run_started != started:
+            return
+        self.run_started = None
+        if isinstance(result, str):
+            self.show(result)
+        else:
+            self.exit(result)
+
+    def action_leave(self) -> None:
+        """Leaves the run of the model if there is one, else quits."""
+        if self.run_started is None:
+            self.exit()
+            return
+        self.run_started = None
+        self.show("stopped; Enter runs the model again")
+
+    def action_help(self) -> None:
+        """Shows the keys, until any key is pressed."""
+        self.push_screen(KeysScreen())
 
     def action_open(self) -> None:
         """Opens the card of the chosen head."""
@@ -286,8 +400,12 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(DataTable).focus()
 
     def action_sort(self, step: int) -> None:
-        """Sorts heads by the metric that is ``step`` columns after the present one."""
-        self.show_view(self.view.sorted_by_next(step), choose_first=True)
+        """Sorts heads, or chooses the texts of the open card, by the metric that is ``step`` after the present one."""
+        if self.card_open:
+            self.view = self.view.texts_by_next(self.row, step)
+            self.show()
+        else:
+            self.show_view(self.view.sorted_by_next(step), choose_first=True)
 
     def action_reverse(self) -> None:
         """Reverses the order of heads."""
@@ -326,24 +444,24 @@ class SurveyBrowser(Application[OpenedText]):
         self.list_heads(0 if choose_first or name not in names else names.index(name))
 
     def action_ask(self, purpose: str) -> None:
-        """Opens the prompt for a ``filter``, for the ``axes`` of the points, or for the file to ``save``."""
+        """Opens the prompt to ``find`` a head or a metric, for a ``filter``, or for the file to ``save``."""
         self.open_prompt = purpose
         if purpose == "save":
             suggestion = "heads.svg" if self.shows_points else f"head-{self.row.name}.svg"
         else:
-            suggestion = self.view.filter if purpose == "filter" else ",".join(self.view.axes)
+            suggestion = self.view.filter if purpose == "filter" else ""
         field = self.query_one(Input)
         field.display, field.value = True, suggestion
         hints = {
             "filter": "filter heads, such as previous>0.5 layer:3-5",
-            "axes": "two metrics, such as previous,sink",
+            "find": "find a head (4.11), a metric to sort by (ind, -sink), or two for points (previous,sink)",
             "save": "save as",
         }
         self.show(hints[purpose])
         field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Answers Enter in the prompt: filters, draws points over other axes, or saves."""
+        """Answers Enter in the prompt: finds, filters, draws points over other axes, or saves."""
         event.input.display = False
         self.query_one(DataTable).focus()
         if self.open_prompt == "save":
@@ -351,8 +469,21 @@ class SurveyBrowser(Application[OpenedText]):
         elif self.open_prompt == "filter":
             self.show_view(replace(self.view, filter=event.value.strip()))
         else:
+            self.find(event.value.strip())
+
+    def find(self, words: str) -> None:
+        """Goes to a head, sorts by a metric, or draws points over two metrics."""
+        names = [row.name for row in self.view.rows]
+        if words in names:
+            self.query_one(DataTable).move_cursor(row=names.index(words))
+        elif "," in words:
             self.shows_points = True
-            self.show_view(replace(self.view, axis_names=event.value.strip()))
+            self.show_view(replace(self.view, axis_names=words))
+        elif words and (metrics := matching_metrics(words, self.view.numbers)):
+            sort = None if metrics[0] == LAYER_ORDER else metrics[0]
+            self.show_view(replace(self.view, sort=sort, ascending=words.startswith("-")), choose_first=True)
+        elif words:
+            self.show(f"no head or metric {words!r}; {choices(words, (*names, *self.view.numbers))}")
 
     def save_as(self, path: Path) -> None:
         """Saves the points, or the card of the chosen head, as a picture."""

@@ -33,6 +33,7 @@ class SurveyView:
         ascending: sort the smallest number first.
         filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
         axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" chooses two.
+        texts_by: the metric by which a head's texts are chosen; ``None`` for that of the order, else the clearest.
     """
 
     survey: Survey
@@ -41,6 +42,7 @@ class SurveyView:
     ascending: bool = False
     filter: str = ""
     axis_names: str = ""
+    texts_by: str | None = None
 
     @cached_property
     def table(self) -> HeadFrame:
@@ -105,7 +107,12 @@ class SurveyView:
 
     def example_metric(self, row: HeadRow) -> str:
         """Returns the metric by which a head's examples are chosen."""
-        return self.sort or clearest_metric(self.survey, self.index_of(row))
+        return self.texts_by or self.sort or clearest_metric(self.survey, self.index_of(row))
+
+    def texts_by_next(self, row: HeadRow, step: int) -> "SurveyView":
+        """Returns the view with the texts of a head chosen by the metric that is ``step`` after the present one."""
+        index = self.numbers.index(self.example_metric(row)) + step
+        return replace(self, texts_by=self.numbers[index % len(self.numbers)])
 
     def command(self, file: str, row: HeadRow | None) -> str:
         """Returns the command that draws a figure of a head's card; of the points if ``row`` is ``None``."""

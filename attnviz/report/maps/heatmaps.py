@@ -167,7 +167,7 @@ def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
     texts = {head.maps.item: words_of(head) for head in heads}
     if batch := options.medium.one_page and len(texts) > 1:
-        notes = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads} | notes
+        notes = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads} | dict(notes)
     panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), notes)
     colored = share_scales(panels, options.look)
     across = len(heads) // len(texts)

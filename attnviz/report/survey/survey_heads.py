@@ -65,7 +65,8 @@ def refuse_of_texts(options: ReportOptions) -> None:
 
 def title_of(survey: Survey) -> str:
     """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``."""
-    over = f" over {', '.join(survey.corpus)}" if survey.corpus else ""
+    names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
+    over = f" over {', '.join(names)}" if survey.corpus else ""
     return f"{survey.model}{over}: {survey.texts} texts, {survey.tokens} tokens"
 
 

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from attnviz.corpus.saved import load_survey
 from attnviz.corpus.sums.survey import Survey
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
-from tests.browse.player import after_play
+from attnviz.report.survey.survey_heads import title_of
+from tests.browse.player import after_play, until
 from tests.conftest import dense_maps
+from tests.patience import PATIENCE
 
 TEXTS = ["the cat sat. the cat sat", "Life is short", "to be or not to be", "again and again", "one two three"]
 Play = Callable[["Pilot[Any]", SurveyBrowser], Coroutine[Any, Any, None]]
@@ -98,7 +101,7 @@ def test_card_of_the_chosen_head_stands_beside_the_list(survey: Survey) -> None:
         await pilot.pause()
         row = browser.row
         assert row.name == "0.1"
-        assert said(browser, "#does") == f"0.1 {row.pattern}".rstrip()
+        assert said(browser, "#does") == f"0.1 {row.pattern}  texts by previous"
         numbers = said(browser, "#numbers")
         assert f"{browser.view.table.value('0.1', 'entropy'):.2f}" in numbers
         assert "by offset" in numbers
@@ -150,7 +153,7 @@ def test_model_that_cannot_be_run_is_said(survey: Survey) -> None:
 
 def test_points_are_of_two_numbers_and_arrows_choose_along_them(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("a", *["ctrl+u"], *"previous,sink", "enter")
+        await pilot.press("slash", *"previous,sink", "enter")
         await pilot.pause()
         assert browser.view.axes == ("previous", "sink")
         drawn = said(browser, "#points")
@@ -186,7 +189,7 @@ def test_command_and_picture_are_of_what_is_seen(survey: Survey, tmp_path: Path)
 
 def test_ascii_has_no_other_character_in_what_is_drawn(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        await pilot.press("p")
+        await pilot.press("v")
         await pilot.pause()
         assert said(browser, "#points").isascii()
         assert said(browser, "#numbers").isascii()
@@ -220,3 +223,99 @@ def test_text_that_is_opened_comes_back_to_its_head(
     for option, value in (("--at", "head=0.0"), ("--effects", "effects.json")):
         assert main(["browse", str(file), option, value]) == 1
         assert "do not apply to a survey" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [120, 160])
+def test_rows_of_the_card_fit_a_screen_of_two_panes(survey: Survey, width: int) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        await pilot.pause()
+        lines = said(browser, "#numbers").splitlines()
+        start = next(place for place, line in enumerate(lines) if line.split()[:2] == ["metric", "mean"])
+        assert lines[start].split()[-1] == "texts"
+        first = [line.split()[0] for line in lines[start + 1 : start + 6]]
+        assert set(first) <= set(browser.view.numbers), "each metric has one line"
+
+    played(survey, play, (width, 40))
+
+
+def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
+    ours = {key for binding in SurveyBrowser.BINDINGS for key in binding.key.split(",")}
+    meanings = {"enter", "escape", "backspace", "slash", "o", "O", "r", "f", "v", "y", "s", "q", "question_mark"}
+    assert meanings <= ours
+    assert not {"a", "p"} & ours, "these do something else there"
+
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        hints = said(browser, "#hints")
+        assert hints.startswith(" Enter card  / find  o sort  f filter")
+        assert hints.rstrip().endswith("? keys  q quit")
+        await pilot.press("question_mark")
+        keys = str(browser.screen.query_one("#keys", Static).render())
+        assert "find a head" in keys
+        await pilot.press("o")
+        assert not browser.screen.query("#keys")
+        assert browser.view.sort is None, "the key that returns does nothing else"
+
+    played(survey, play, (80, 24))
+
+
+def test_slash_finds_a_head_and_sorts_by_a_metric(survey: Survey) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        await pilot.press("slash", *"1.0", "enter")
+        assert browser.row.name == "1.0"
+        await pilot.press("slash", *"-ind", "enter")
+        assert (browser.view.sort, browser.view.ascending) == ("induction", True)
+        assert not browser.card_open
+        await pilot.press("slash", *"layer", "enter")
+        assert browser.view.sort is None
+        await pilot.press("slash", *"zebra", "enter")
+        await pilot.pause()
+        assert "no head or metric 'zebra'" in said(browser)
+
+    played(survey, play)
+
+
+def test_texts_of_a_card_are_chosen_by_any_metric_and_named(survey: Survey) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        await pilot.press("enter")
+        await pilot.pause()
+        before, order = browser.view.example_metric(browser.row), listed(browser)
+        await pilot.press("o")
+        await pilot.pause()
+        now = browser.view.example_metric(browser.row)
+        assert now != before
+        assert said(browser, "#does").endswith(f"texts by {now}")
+        assert listed(browser) == order, "heads keep their order"
+
+    played(survey, play)
+
+
+def test_a_run_says_how_long_it_takes_and_q_comes_back(survey: Survey) -> None:
+    released = threading.Event()
+
+    def slow(text: str) -> Recording:
+        assert released.wait(PATIENCE)
+        return Recording(maps=(dense_maps(0),), model=text)
+
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        await pilot.press("enter")
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: "q comes back" in said(browser))
+        assert "running" in said(browser)
+        await pilot.press("q")
+        await pilot.pause()
+        assert "stopped" in said(browser)
+        released.set()
+        await browser.workers.wait_for_complete()
+        await pilot.pause()
+        assert browser.is_running, "what was left does not open"
+
+    assert played(survey, play, record=slow).return_value is None
+
+
+def test_title_names_model_and_corpus(survey: Survey) -> None:
+    async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
+        assert said(browser, "#title") == f" {len(survey.heads)} heads  {title_of(survey)}"
+        assert "over texts.txt" in said(browser, "#title")
+
+    played(survey, play)
