@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import DataTable, OptionList, Static
 
@@ -239,7 +240,7 @@ def test_rows_of_the_card_fit_a_screen_of_two_panes(survey: Survey, width: int) 
 
 
 def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
-    ours = {key for binding in SurveyBrowser.BINDINGS for key in binding.key.split(",")}
+    ours = {key for each in SurveyBrowser.BINDINGS if isinstance(each, Binding) for key in each.key.split(",")}
     meanings = {"enter", "escape", "backspace", "slash", "o", "O", "r", "f", "v", "y", "s", "q", "question_mark"}
     assert meanings <= ours
     assert not {"a", "p"} & ours, "these do something else there"
