@@ -8,6 +8,7 @@ from attnviz.version import __version__ as __version__
 if TYPE_CHECKING:
     from attnviz.api.arrays import from_arrays as from_arrays
     from attnviz.api.contributions import contributions as contributions
+    from attnviz.api.decoding import kept as kept
     from attnviz.api.decoding import steps as steps
     from attnviz.api.drawing import draw as draw
     from attnviz.api.record import record as record
@@ -39,6 +40,7 @@ EXPORTS = {
     "contributions": "attnviz.api.contributions:contributions",
     "draw": "attnviz.api.drawing:draw",
     "from_arrays": "attnviz.api.arrays:from_arrays",
+    "kept": "attnviz.api.decoding:kept",
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "record": "attnviz.api.record:record",

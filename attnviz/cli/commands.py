@@ -32,6 +32,7 @@ from attnviz.cli.options import (
     Output,
     Pair,
     Pairs,
+    Policies,
     Recordings,
     Resume,
     SaveHalf,
@@ -386,6 +387,29 @@ def steps(
     if subject.survey is not None:
         raise AttnvizError("a survey has no steps; give a text or a recording of one")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
+
+
+@command()
+@expand_options
+def kept(
+    *,
+    input: Input,
+    settings: ModelSettings,
+    policy: Policies = None,
+    selection: Annotated[Selection, ("layers", "heads", "queries")],
+    look: Annotated[Look, ATLAS_LOOK],
+    output: Output,
+) -> None:
+    """Show how much attention a cache keeps that drops keys."""
+    from attnviz.cli.decoding import show_kept
+    from attnviz.cli.input import read_input
+    from attnviz.cli.recordings import record
+
+    refuse_output(output, "atlas")
+    subject = read_input(input, settings.tokenizer)
+    if subject.survey is not None:
+        raise AttnvizError("a survey has no steps; give a text or a recording of one")
+    show_kept(record(subject, settings, selection), selection, policy or (), ReportOptions(look=look), output)
 
 
 @command()

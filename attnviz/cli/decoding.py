@@ -62,6 +62,25 @@ def _show_page(
     deliver(build_report(recording, fit_options(chosen, output)), output)
 
 
+def show_kept(
+    recording: "Recording", selection: "Selection", policies: Sequence[str], options: ReportOptions, output: "Output"
+) -> None:
+    """Writes what a cache keeps of a recording, as a list or a map of layers by heads for each policy.
+
+    Args:
+        recording: the recording of the text that was written.
+        selection: the heads, and the queries of the steps.
+        policies: the policies; none stands for the defaults.
+        options: the look.
+        output: where the report goes.
+    """
+    from attnviz.metrics.kept import default_policies, measure_kept
+    from attnviz.report.decoding.kept_report import kept_report
+
+    kept = measure_kept(recording, selection, policies or default_policies(recording, selection))
+    deliver(kept_report(recording, kept, fit_options(options, output)), output)
+
+
 def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Output") -> None:
     """Writes the film of several recordings.
 

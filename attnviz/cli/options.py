@@ -173,6 +173,14 @@ AllSteps = Annotated[
     bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
 ]
 Recordings = Annotated[list[str], Option("Saved recordings, in the order of the film.", panel="Input")]
+Policies = Annotated[
+    list[str] | None,
+    Option(
+        "A policy of the cache: sinks:4+recent:60, h2o:64, snapkv:64 or top:64; may be repeated.",
+        panel="Select",
+        brief="A policy: sinks:4+recent:60, h2o:64, snapkv:64, top:64.",
+    ),
+]
 Corpus = Annotated[
     list[str] | None,
     Option(

@@ -1,0 +1,193 @@
+"""Measures which share of each row's weight a cache would still hold, for policies that drop keys."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.progress import track
+from attnviz.maps.heads import chosen_heads
+from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.metrics.cache_policies import DecodingHead, Policy, parse_policy
+from attnviz.metrics.head_frame import HeadRow
+from attnviz.metrics.steps import WHOLE, written_tokens
+from attnviz.metrics.unit_shares import row_bands
+from attnviz.text.named_groups import GENERATED, PASSAGES, TURNS
+from attnviz.text.selection import Selection, resolve_span
+from attnviz.text.tokens import Tokens
+
+LOST_TOKENS = 8  # keys of a policy that are listed
+SINKS, RECENT = 4, 64  # keys beside which weight is far
+MIN_FAR, MAX_RETRIEVAL = 0.35, 0.25  # a retrieval head's least weight on far keys, and the largest share of such heads
+MAX_NUMBERS = 2**26  # policies x heads x steps, which are kept in memory
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeptMass:
+    """The share of each row's weight on the keys that a cache would still hold.
+
+    A step is a query after the prompt: it attends to the keys that are held, its own included. The numbers are those of
+    the recorded run, whose queries saw all keys; a model that had lost keys would go on otherwise.
+
+    Attributes:
+        policies: the policies as they were written.
+        heads: the heads.
+        tokens: the tokens of the keys.
+        queries: ``(steps,)``.
+        prompt: the number of keys of the prompt.
+        kept: ``(policies, heads, steps)``, the weight on the keys that are held, 0 to 1.
+        held: ``(policies, heads, steps)``, the number of keys that are held.
+        visible: ``(heads, steps)``, the number of keys that the head can see.
+        lost_keys: ``(policies, keys)``, the keys with the largest lost weight, the largest first.
+        lost_weights: ``(policies, keys)``, that weight: the mean over heads and steps.
+        drops: ``(policies,)``, false for a policy that reads few keys but drops none.
+        far: ``(heads,)``, the mean weight beyond the first 4 keys and the latest 64.
+    """
+
+    policies: tuple[str, ...]
+    heads: tuple[HeadRow, ...]
+    tokens: Tokens
+    queries: IntArray
+    prompt: int
+    kept: Float64Array
+    held: IntArray
+    visible: IntArray
+    lost_keys: IntArray
+    lost_weights: Float64Array
+    drops: BoolArray
+    far: Float64Array
+
+    @cached_property
+    def retrieves(self) -> BoolArray:
+        """Whether each head retrieves, ``(heads,)``: it must keep the whole text; the others stream.
+
+        A retrieval head has at least 0.35 of its weight on far keys, and is among the quarter of heads with most; these
+        are the defaults of DuoAttention's split in mlx-lm.
+        """
+        most = max(1, round(MAX_RETRIEVAL * len(self.heads)))
+        ranks = np.empty(len(self.heads), dtype=np.int64)
+        ranks[np.argsort(-self.far, kind="stable")] = np.arange(len(self.heads))
+        return np.asarray((self.far >= MIN_FAR) & (ranks < most))
+
+    @property
+    def memory(self) -> Float64Array:
+        """The share of all keys of the last step that each policy keeps in memory, ``(policies,)``."""
+        held = self.held[:, :, -1].sum(axis=1) / max(int(self.visible[:, -1].sum()), 1)
+        return np.where(self.drops, held, 1.0)
+
+
+def measure_kept(recording: Recording, selection: Selection, policies: Sequence[str]) -> KeptMass:
+    """Returns the mass that policies keep of a recording.
+
+    Args:
+        recording: the recording of a text that a model wrote.
+        selection: the heads; and the queries that are the steps, by default the generated tokens, else the last turn or
+            passage.
+        policies: the policies, as ``h2o:1024``.
+
+    Raises:
+        AttnvizError: if a policy cannot be read or drops nothing, nothing was generated, or the model sees later
+            tokens.
+    """
+    parsed = [parse_policy(policy) for policy in policies]
+    chosen = chosen_heads(recording, selection)
+    heads = [(cell_maps(head.maps), head.head) for head in chosen if head.maps.kind == "self"]
+    if not heads:
+        raise AttnvizError("a cache of decoding is that of self-attention, and these heads look at another text")
+    if any(maps.item != heads[0][0].item for maps, _ in heads):
+        raise AttnvizError("kept needs a single text, and these are several; record one of them")
+    queries = _queries(heads[0][0], selection)
+    _refuse_large(parsed, policies, int(queries[-1]) + 1)
+    if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
+        raise AttnvizError(f"too many policies, heads and steps; choose some with {option('heads', '0.1')}")
+    _refuse_later(heads, int(queries[0]))
+    return _measured(heads, queries, parsed, tuple(policies))
+
+
+def default_policies(recording: Recording, selection: Selection) -> tuple[str, ...]:
+    """Returns policies that hold half of the keys of the last step, for a user who named none."""
+    keys = int(_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
+    half = max(keys // 2, 2)
+    window = min(32, max(half // 2, 1))
+    sinks = min(SINKS, half - 1)
+    return (f"sinks:{sinks}+recent:{half - sinks}", f"h2o:{half}", f"snapkv:{half},window={window}", f"top:{half}")
+
+
+def _queries(maps: LayerMaps, selection: Selection) -> IntArray:
+    """Returns the queries that attend to a cache, ``(steps,)``."""
+    tokens = maps.query_tokens
+    if selection.queries != WHOLE:
+        span = resolve_span(selection.queries, len(tokens), "queries")
+        queries = np.arange(max(span.start, 1), span.stop)
+    else:
+        known = any(name in tokens.groups for name in (GENERATED, TURNS, PASSAGES))
+        queries = written_tokens(tokens) if known else np.empty(0, dtype=np.int64)
+    if not len(queries):
+        raise AttnvizError(
+            f"no part of the text is known to be generated; name the steps with {option('queries', '384:')}"
+        )
+    return queries
+
+
+def _refuse_large(parsed: Sequence[Policy], policies: Sequence[str], keys: int) -> None:
+    for policy, text in zip(parsed, policies, strict=True):
+        if policy.budget >= keys:
+            raise AttnvizError(
+                f"{option('policy', text)} holds {policy.budget} keys and the last step sees {keys}, so that nothing "
+                "is dropped; give a smaller number"
+            )
+
+
+def _refuse_later(heads: Sequence[tuple[CellMaps, int]], query: int) -> None:
+    for maps, head in heads:
+        later = slice(query + 1, len(maps.key_tokens))
+        if maps.visibility(head, slice(query, query + 1), later).any():
+            raise AttnvizError("a cache needs a model that writes from left to right, and this one sees later tokens")
+
+
+def _measured(
+    heads: Sequence[tuple[CellMaps, int]], queries: IntArray, parsed: Sequence[Policy], names: tuple[str, ...]
+) -> KeptMass:
+    shape, keys, prompt = (len(parsed), len(heads), len(queries)), len(heads[0][0].key_tokens), int(queries[0])
+    kept, held = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+    visible, far = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
+    lost = np.zeros((len(parsed), keys))
+    for number, (maps, head) in enumerate(track(heads, "reading heads")):
+        keepers = [policy.keeper(DecodingHead(maps, head, prompt)) for policy in parsed]
+        for part, span in row_bands(queries, keys):
+            window = maps.window((head,), span, slice(0, keys))
+            places = queries[part] - span.start
+            rows = window.weights[0][places]
+            seen = (window.visible if window.visible.ndim == 2 else window.visible[0])[places]
+            visible[number, part] = seen.sum(axis=1)
+            far[number] += _far(rows, queries[part])
+            for policy, keeper in enumerate(keepers):
+                mask = keeper(queries[part], rows) & seen
+                kept[policy, number, part] = np.where(mask, rows, 0).sum(axis=1, dtype=np.float64)
+                held[policy, number, part] = mask.sum(axis=1)
+                lost[policy] += np.where(mask, 0, rows).sum(axis=0, dtype=np.float64)
+    order = np.argsort(-lost, axis=1, kind="stable")[:, :LOST_TOKENS]
+    return KeptMass(
+        policies=names,
+        heads=tuple(HeadRow(((maps.layer, head),), module=maps.module) for maps, head in heads),
+        tokens=heads[0][0].key_tokens,
+        queries=queries,
+        prompt=prompt,
+        kept=kept,
+        held=held,
+        visible=visible,
+        lost_keys=order,
+        lost_weights=np.take_along_axis(lost, order, axis=1) / (len(heads) * len(queries)),
+        drops=np.array([policy.drops_keys for policy in parsed]),
+        far=far / len(queries),
+    )
+
+
+def _far(rows: FloatArray, queries: IntArray) -> float:
+    """Returns the sum of the weights beyond the first and the latest keys."""
+    keys = np.arange(rows.shape[1])
+    return float(np.where((keys >= SINKS) & (keys <= queries[:, None] - RECENT), rows, 0).sum(dtype=np.float64))
