@@ -18,7 +18,7 @@ from attnviz.capture.assembly.contributions import MovedValues
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
-from attnviz.capture.calls.readable import apart_from_the_run
+from attnviz.capture.calls.readable import hidden_from_run
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
 from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
@@ -45,11 +45,11 @@ class Capture:
         model: the model.
         modules: its modules.
         options: the choice of calls to record.
-        can_stop: True if the forward pass may be ended from within; False in threads that entered no block.
+        may_stop: True if the capture may end the forward pass; False in threads that entered no block.
     """
 
-    def __init__(self, model: nn.Module, modules: ModuleIndex, options: CaptureOptions, can_stop: bool = True) -> None:
-        self.model, self.options, self.can_stop = model, options, can_stop
+    def __init__(self, model: nn.Module, modules: ModuleIndex, options: CaptureOptions, may_stop: bool = True) -> None:
+        self.model, self.options, self.may_stop = model, options, may_stop
         self.lock = RLock()
         self.failure: Exception | None = None
         self.unreadable: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Capture:
         self.others: dict[tuple[object, ...], OtherCall] = {}
         self.parts: set[AttentionPart] = set()
         self.chunks: Chunks | None = None
-        self.waits_for_chunk = False
+        self.may_get_chunk = False
         self.moved = MovedValues() if options.values else None
         self.observer.search = None if self.moved is None else self.moved.search
 
@@ -75,7 +75,7 @@ class Capture:
             self._on_attention(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
-        """Keeps a description of attention that is no map of queries and keys, once a module.
+        """Keeps a description of attention that is not a map of queries and keys, once for each module and reason.
 
         Args:
             caller: the module that computed it.
@@ -85,16 +85,16 @@ class Capture:
         """
         if self.options.attention in (None, caller.part):
             layer = self.modules.block_of(caller.name, type(caller.module)).number
-            called = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
-            self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, called))
+            is_named_attention = bool(ATTENTION_CLASS.search(type(caller.module).__name__))
+            self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, is_named_attention))
 
     def _keep_other(self, other: OtherCall) -> None:
-        """Keeps the first of each reason and shape: a softmax kept aside must not hide another of its module."""
+        """Keeps the first of each module, reason and shape: an unused softmax must not hide another one."""
         self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
 
     def on_further_product(self) -> None:
-        """Ends the forward pass if it waited only for further projections of the chosen heads' outputs."""
-        if self.observer.ends_after_search and self.moved is not None and not self.moved.search.pending:
+        """Ends the forward pass if only projections were still searched, and all are found."""
+        if self.observer.stops_after_search and self.moved is not None and not self.moved.search.pending:
             raise StopForward(self)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
@@ -102,13 +102,13 @@ class Capture:
         self.unreadable.setdefault(caller.name, reason)
 
     def on_failure(self, error: Exception) -> None:
-        """Keeps the first error of our own, and ends the forward pass if that is allowed."""
+        """Keeps the first error that observing raised, and ends the forward pass if that is allowed."""
         self.failure = self.failure or error
-        if self.options.stop and self.can_stop:
+        if self.options.stop and self.may_stop:
             raise StopForward(self)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that the thread calls a module."""
+        """Notes that the thread calls a module; a failure to do so does not reach the model."""
         try:
             self.runs.enter(module, inputs)
         except Exception as error:
@@ -125,49 +125,52 @@ class Capture:
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
     def _on_attention(self, observed: ObservedCall) -> None:
+        """Adds a call to the chunks before it, or begins a new one; ignores parts that are not chosen."""
         part = observed.caller.part
         self.runs.note_attention()
         self.parts.add(part)
         if self.failure is not None or self.options.attention not in (None, part):
             return
         with _without_autocast():
-            added = self._add_chunk(observed)
-            if self.waits_for_chunk and not added:
+            is_added = self._add_chunk(observed)
+            if self.may_get_chunk and not is_added:
                 self._deliver()
-            self.waits_for_chunk = False
-            if not added:
+            self.may_get_chunk = False
+            if not is_added:
                 self._begin(observed)
 
     def _begin(self, observed: ObservedCall) -> None:
-        """Numbers a call, and keeps it or waits for further chunks of its queries."""
+        """Numbers a call; keeps it, or waits if it may be the first chunk of its queries."""
         site = self.numbering.number(observed.caller, observed.single, observed.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module)
         chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
         call = observed.build() if chosen or observed.may_be_step or any(piece.is_first for piece in pieces) else None
-        site = site if call is None else self.loops.placed(site, pieces, call.shape)
+        site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
-        waits = self.moved is None  # else it would miss its projection, which runs before the last chunk is known
-        self.chunks = Chunks.begin(site, call, observed) if call is not None and waits else None
+        may_wait = (
+            self.moved is None
+        )  # the projection of a chunk runs before the last chunk is known, and would be missed
+        self.chunks = Chunks.begin(site, call, observed) if call is not None and may_wait else None
         if self.chunks is None:
             if chosen:
                 self._keep(site, call, observed.shape)
             self._stop_after(site)
 
     def _add_chunk(self, observed: ObservedCall) -> bool:
-        """Adds a call to the chunks before it if it is the next one, else ends the chunks; True if it was added."""
+        """Adds a call to the present chunks if it is their next one, else ends them; True if it was added."""
         chunks, pieces = self.chunks, observed.queries.pieces
         if chunks is None:
             return False
-        may_go_on = chunks.continues(pieces) or chunks.may_add_step(observed)
-        call = observed.build() if chunks.site.module == observed.caller.name and may_go_on else None
-        added = call is not None and (chunks.add(call, observed.queries, observed.keys) or chunks.add_step(call))
-        if chunks.is_complete or not added:
+        may_continue = chunks.continues(pieces) or chunks.may_add_step(observed)
+        call = observed.build() if chunks.site.module == observed.caller.name and may_continue else None
+        is_added = call is not None and (chunks.add(call, observed.queries, observed.keys) or chunks.add_step(call))
+        if chunks.is_complete or not is_added:
             self._end_chunks()
-        return added
+        return is_added
 
     def _end_chunks(self) -> None:
-        """Keeps the call that chunks of queries form."""
+        """Keeps the call that the present chunks form, if there are any."""
         chunks, self.chunks = self.chunks, None
         if chunks is None:
             return
@@ -177,11 +180,11 @@ class Capture:
             self._stop_after(chunks.site)
 
     def finish(self) -> None:
-        """Delivers the call that still waits for chunks, if calls are received and not kept.
+        """Hands on the call that still waits for chunks, if `CaptureOptions.receive` receives the calls.
 
         Raises:
             AttnvizError: if a call could not be observed.
-            Exception: the error itself if it is the machine's or the user's fault.
+            Exception: any other error that is not a fault of attnviz, such as a lack of memory.
         """
         self._conclude(lambda: None)
 
@@ -190,10 +193,10 @@ class Capture:
 
         Raises:
             AttnvizError: if there are none, or not the chosen ones, or a call could not be observed.
-            Exception: the error itself if it is the machine's or the user's fault.
+            Exception: any other error that is not a fault of attnviz, such as a lack of memory.
         """
         self._conclude(lambda: self.texts.add(self.calls))
-        with apart_from_the_run():
+        with hidden_from_run():
             return ForwardPass(
                 self.model,
                 self.modules.modules,
@@ -207,11 +210,11 @@ class Capture:
             ).recording()
 
     def _conclude(self, step: Callable[[], None]) -> None:
-        """Ends the chunks and runs the last step, unless a call failed; raises errors in the form that users see."""
+        """Ends the chunks and runs ``step``, unless a call failed; turns faults of attnviz into refusals."""
         try:
             if self.failure is not None:
                 raise self.failure
-            with apart_from_the_run():
+            with hidden_from_run():
                 self._end_chunks()
                 step()
         except Exception as error:
@@ -221,23 +224,24 @@ class Capture:
             raise user_error from error
 
     def _begin_pass(self) -> None:
-        """Delivers the calls of a forward pass before the next begins, unless that may bring more of its chunks."""
-        with apart_from_the_run():
+        """Delivers the calls of a forward pass before the next begins, unless that may bring further chunks."""
+        with hidden_from_run():
             self.observer.flush()
-            self.waits_for_chunk = self.chunks is not None
-            if not self.waits_for_chunk:
+            self.may_get_chunk = self.chunks is not None
+            if not self.may_get_chunk:
                 self._deliver()
         self.numbering, self.observer.places = LayerNumbering(self.modules), TokenPlaces()
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:
-        """Adds the calls of a forward pass that is over to the texts."""
+        """Adds the calls of a finished forward pass to the texts."""
         self._end_chunks()
         self.texts.add(self.calls)
-        self.calls, self.waits_for_chunk = [], False
+        self.calls, self.may_get_chunk = [], False
         self.map_shapes.clear()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
+        """Keeps or hands on the chosen heads of a call; ``None`` counts as attention of another kind."""
         if call is None or self._has_many_shapes(site, call):
             reason = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), reason))
@@ -252,10 +256,10 @@ class Capture:
                 site, heads, call, self.options.dense, first, self.options.labels_now, self.options.factors
             )
             windows = self.observer.windows
-            joined = windows and joined_windows(captured, windows)
-            self.calls.append(joined or captured)
-            if self.moved is not None and not (joined and windows and windows.overlap):
-                self.moved.expect(call, joined or captured, first, windows if joined else None)
+            joined_call = windows and joined_windows(captured, windows)
+            self.calls.append(joined_call or captured)
+            if self.moved is not None and not (joined_call and windows and windows.overlap):
+                self.moved.expect(call, joined_call or captured, first, windows if joined_call else None)
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head: further calls of a module continue where the last one ended."""
@@ -264,7 +268,7 @@ class Capture:
         return self.head_counts.get(replace(site, call=site.call - 1), 0)
 
     def _has_many_shapes(self, site: CallSite, call: AttentionCall) -> bool:
-        """True if the module has computed maps of so many shapes that none of them is all of its attention."""
+        """True if the module has computed maps of more than ``MAX_MAP_SHAPES`` shapes in this run."""
         shapes = self.map_shapes.setdefault((site.module, site.run), set())
         shapes.add(call.shape[2:])
         return len(shapes) > MAX_MAP_SHAPES
@@ -272,18 +276,18 @@ class Capture:
     def _stop_after(self, site: CallSite) -> None:
         """Ends the forward pass once all chosen layers are recorded."""
         chosen = self.options.selection.chosen_layers
-        if not self.options.stop or not self.can_stop or not chosen or self.loops.go_on(site.module):
+        if not self.options.stop or not self.may_stop or not chosen or self.loops.has_further_texts(site.module):
             return
-        complete = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
-        if complete and set(chosen) <= {recorded.layer for recorded in self.head_counts}:
-            if self.moved is not None and self.moved.search.pending and not self.observer.ends_after_search:
-                self.observer.ends_after_search = True
+        is_past_last = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
+        if is_past_last and set(chosen) <= {recorded.layer for recorded in self.head_counts}:
+            if self.moved is not None and self.moved.search.pending and not self.observer.stops_after_search:
+                self.observer.stops_after_search = True
                 return
             raise StopForward(self)
 
 
 def _user_error(error: Exception, model: str) -> Exception:
-    """Returns a refusal in place of an error of our own; others, such as a lack of memory, unchanged."""
+    """Returns a refusal that reports a fault of attnviz; refusals and lacks of memory unchanged."""
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Decides which threads a recording block observes, and returns what it recorded of them.
+"""Decides which threads a recording block observes, and returns the recording of them.
 
 A block observes the thread that entered it. It also observes a thread that has entered no block, while that runs a
 module of the block's model: as a run of its own if the thread calls the model itself, as a part of the block's run if
@@ -32,26 +32,26 @@ class ForeignThread:
         capture: the capture that receives its calls.
         observer: the observer of its calls, while it is in the module.
         module: the outermost module that it called.
-        apart: True if it is a run of its own, False if it is a part of a pass of the block's thread.
+        is_separate_run: True if it is a run of its own; False if it is part of a pass of the block's thread.
         depth: the number of nested calls of that module.
     """
 
     capture: Capture
     observer: Observer
     module: nn.Module
-    apart: bool
+    is_separate_run: bool
     depth: int = 1
 
     def enter(self, module: nn.Module) -> None:
         """Notes that the thread calls a module."""
-        if self.apart:
+        if self.is_separate_run:
             self.capture.enter(module)
         else:
             self.capture.start(module)
 
     def leave(self, module: nn.Module) -> None:
         """Notes that a module has returned or raised."""
-        if self.apart:
+        if self.is_separate_run:
             self.capture.runs.leave(module)
 
 
@@ -63,7 +63,7 @@ class CaptureBlock:
         options: the choice of calls to record.
 
     Raises:
-        AttnvizError: if ``model`` is no module, or a compiled or scripted one, whose calls do not pass through Python.
+        AttnvizError: if ``model`` is not a module, or is compiled or scripted, so that its calls bypass Python.
     """
 
     def __init__(self, model: nn.Module, options: CaptureOptions) -> None:
@@ -76,7 +76,7 @@ class CaptureBlock:
         self.foreign_captures: dict[int, Capture] = {}
         self.missed_call = False
         self.closed = False
-        self.fastpath_before: bool | None = None
+        self.initial_fastpath: bool | None = None
 
     def __enter__(self) -> "CaptureBlock":
         if self.thread is not None:
@@ -85,7 +85,7 @@ class CaptureBlock:
         PATCHES.enter()
         try:
             if self.options.values:
-                self.fastpath_before = torch.backends.mha.get_fastpath_enabled()
+                self.initial_fastpath = torch.backends.mha.get_fastpath_enabled()
                 # Fused kernels would hide the output projections.
                 torch.backends.mha.set_fastpath_enabled(False)
             _open_blocks.append(self)
@@ -96,7 +96,7 @@ class CaptureBlock:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Ends the observation; suppresses the exception by which the block itself ended the pass."""
+        """Ends the observation; True suppresses the exception by which this block ended the forward pass."""
         try:
             if error is None:
                 self._flush()
@@ -108,37 +108,37 @@ class CaptureBlock:
         """Returns the recording of the block's thread, or of the only other thread that ran the model.
 
         Raises:
-            AttnvizError: if there is none, or not the chosen calls, or if several threads ran the model.
+            AttnvizError: if nothing was recorded, a chosen layer or head is missing, or several threads ran the model.
         """
         captures = [capture for capture in self.foreign_captures.values() if capture.has_run]
         if self.capture.has_run or self.capture.failure is not None or not (captures or self.missed_call):
             return self.capture.recording()
         name = type(self.model).__name__
         if len(captures) != 1:
-            ran = (
+            place = (
                 f"{len(captures)} other threads"
                 if captures
                 else "another thread, while blocks of several threads observe it"
             )
-            raise AttnvizError(f"{name} ran in {ran}; record in the thread that runs it")
+            raise AttnvizError(f"{name} ran in {place}; record in the thread that runs it")
         if self.foreign_threads:
             raise AttnvizError(f"{name} still runs in another thread at the end of the block; wait for it there")
         return captures[0].recording()
 
-    def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, alone: bool) -> None:
+    def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
         """Notes that another thread calls a module.
 
         Args:
             module: the module.
             inputs: the positional arguments of the call.
             thread: the identifier of the thread.
-            alone: True if no block of a third thread holds the module too.
+            is_only_block: True if no block of another thread contains the module.
         """
         if thread in self.foreign_threads:
             foreign = self.foreign_threads[thread]
             foreign.depth += module is foreign.module
             foreign.enter(module)
-        elif alone:
+        elif is_only_block:
             self._admit(module, thread)
         else:
             self.missed_call = True
@@ -153,7 +153,7 @@ class CaptureBlock:
             return
         foreign.depth -= 1
         if not foreign.depth:
-            with foreign.observer.looking():
+            with foreign.observer.guarded():
                 foreign.observer.flush()
             remove_observer(self.foreign_threads.pop(thread).observer)
             self._forget()
@@ -161,28 +161,30 @@ class CaptureBlock:
 
     def _admit(self, module: nn.Module, thread: int) -> None:
         """Begins to observe a thread while it runs this module."""
-        inside = self.capture.runs.depth and module is not self.model
-        capture = self.capture if inside else self.foreign_captures.get(thread)
+        is_inside = self.capture.runs.depth and module is not self.model
+        capture = self.capture if is_inside else self.foreign_captures.get(thread)
         if capture is None:
-            capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, can_stop=False)
-        observer = Observer(self.modules, capture) if inside else capture.observer
-        foreign = self.foreign_threads[thread] = ForeignThread(capture, observer, module, apart=not inside)
+            capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)
+        observer = Observer(self.modules, capture) if is_inside else capture.observer
+        foreign = self.foreign_threads[thread] = ForeignThread(capture, observer, module, is_separate_run=not is_inside)
         foreign.enter(module)
         PATCHES.enter()
         add_observer(foreign.observer)
 
     def _flush(self) -> None:
+        """Reports the softmaxes that no product used."""
         try:
-            with self.capture.observer.looking():
+            with self.capture.observer.guarded():
                 self.capture.observer.flush()
         except StopForward:
             pass
 
     def _close(self) -> None:
+        """Ends the observation of the block's thread, and restores what the block has changed."""
         self.closed = True
         try:
-            if self.fastpath_before is not None:
-                torch.backends.mha.set_fastpath_enabled(self.fastpath_before)
+            if self.initial_fastpath is not None:
+                torch.backends.mha.set_fastpath_enabled(self.initial_fastpath)
             remove_observer(self.capture.observer)
             self._forget()
         finally:
@@ -194,7 +196,7 @@ class CaptureBlock:
             _open_blocks.remove(self)
 
 
-_open_blocks: list[CaptureBlock] = []  # open in any thread, in the order of entry
+_open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the order of entry
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
@@ -202,16 +204,16 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
-    own_blocks = [block for block in _open_blocks if block.thread == thread and not block.closed]
-    if own_blocks:
-        for block in own_blocks:
+    thread_blocks = [block for block in _open_blocks if block.thread == thread and not block.closed]
+    if thread_blocks:
+        for block in thread_blocks:
             block.capture.enter(module, inputs)
         return
-    observing = [block for block in _open_blocks if not block.closed or thread in block.foreign_threads]
-    matching = [block for block in observing if block.modules.holds(module)]
-    alone = len({block.thread for block in matching}) == 1
-    for block in matching:
-        block.before(module, inputs, thread, alone)
+    possible_blocks = [block for block in _open_blocks if not block.closed or thread in block.foreign_threads]
+    blocks_of_model = [block for block in possible_blocks if block.modules.contains(module)]
+    is_only_block = len({block.thread for block in blocks_of_model}) == 1
+    for block in blocks_of_model:
+        block.before(module, inputs, thread, is_only_block)
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
@@ -238,10 +240,10 @@ PATCHES = Patches(
 
 
 def refuse_opaque(model: object) -> None:
-    """Raises AttnvizError for what is no module, and a model whose calls do not pass through Python."""
+    """Raises AttnvizError if ``model`` is not a module, or if its calls do not pass through Python."""
     if not isinstance(model, nn.Module):
-        given = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
-        raise AttnvizError(f"record needs a torch.nn.Module, not {given}; give it the module that is called")
+        description = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise AttnvizError(f"record needs a torch.nn.Module, not {description}; give it the module that is called")
     if _is_flat_export(model):
         raise AttnvizError(
             "the model was exported by torch.export to one graph, in which its layers cannot be told apart; "
@@ -252,13 +254,13 @@ def refuse_opaque(model: object) -> None:
     parts = modules_of(model).items()
     scripted = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
     if scripted is not None:
-        where = f"{scripted!r} of the model" if scripted else "the model"
+        place = f"{scripted!r} of the model" if scripted else "the model"
         raise AttnvizError(
-            f"{where} is scripted, so that its calls cannot be observed; record the module it was made from"
+            f"{place} is scripted, so that its calls cannot be observed; record the module it was made from"
         )
 
 
 def _is_flat_export(model: nn.Module) -> bool:
-    """Whether the model is a graph of torch's operators that calls no module of its own."""
+    """True if the model is a graph of torch's operators, whose modules torch.export merged."""
     nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
     return any(isinstance(node.target, torch._ops.OpOverload) for node in nodes)

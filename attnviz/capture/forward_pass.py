@@ -8,11 +8,11 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError, number_ranges, or_list
 from attnviz.capture.assembly.captured_call import CapturedCall, maps_of
-from attnviz.capture.assembly.contributions import SEVERAL
+from attnviz.capture.assembly.contributions import SEVERAL_MAPS
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import window_remarks
 from attnviz.capture.flow.sites import CallSite
-from attnviz.capture.hooks.compiled import anything_compiled, unobserved
+from attnviz.capture.hooks.compiled import anything_compiled, unobserved_modules
 from attnviz.capture.hooks.torch_functions import UNUSED
 from attnviz.capture.options import CaptureOptions
 from attnviz.capture.runs import RunCounter
@@ -25,7 +25,7 @@ from attnviz.version import __version__
 
 @dataclass(frozen=True)
 class OtherCall:
-    """A module's result that is no map of queries and keys.
+    """A result of a module that is not a map of queries and keys.
 
     Attributes:
         layer: the number of its block; ``None`` if it has none.
@@ -33,7 +33,7 @@ class OtherCall:
         shape: the shape of the result.
         reason: a noun phrase that describes it, if more is known.
         is_attention: True if it attends in another way.
-        is_called_attention: True if its class is named attention, as one that attends at learned places; a module with
+        is_called_attention: True if the name of its class says attention, as of deformable attention. A module with
             neither flag is mentioned only if nothing else was found.
     """
 
@@ -44,8 +44,8 @@ class OtherCall:
     is_attention: bool = True
     is_called_attention: bool = False
 
-    def is_beside(self, call: CapturedCall) -> bool:
-        """True if it may be the weights of a call that its module also computed, and that multiply nothing."""
+    def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
+        """True if it may be the weights of a call of the same module, computed a second time and used for nothing."""
         queries, keys = self.shape[-2:]
         fits = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
         return self.module == call.site.module and self.reason == UNUSED and fits
@@ -89,16 +89,16 @@ class ForwardPass:
     unreadable: Mapping[str, str]
 
     def recording(self) -> Recording:
-        """Returns the recording of the modules that compute nothing but softmaxes over queries x keys.
+        """Returns the recording of all modules whose attention is only softmaxes over queries x keys.
 
         Raises:
-            AttnvizError: if there are none, or not the chosen ones.
+            AttnvizError: if there are no such modules, or a chosen layer or head is missing.
         """
         calls = self.calls
         self._refuse_other_softmaxes(calls)
         self._refuse_no_call()
-        self._refuse_absent()
-        self._refuse_unmoved(calls)
+        self._refuse_missing_heads()
+        self._refuse_missing_contributions(calls)
         maps = tuple(maps for group in _by_layer(calls) for maps in self._maps_of(group))
         dtype = next((str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters()), "float32")
         return Recording(
@@ -108,47 +108,51 @@ class ForwardPass:
             version=__version__,
             remarks=(
                 *self.texts.remarks(),
-                *self._left_out(),
-                *_ran_again(calls),
-                *_notes(calls),
-                *_called_again(calls),
-                *_pooled(maps),
+                *self._omission_remarks(),
+                *_repeated_module_remarks(calls),
+                *_note_remarks(calls),
+                *_several_calls_remarks(calls),
+                *_pooled_map_remarks(maps),
                 *window_remarks(calls, self.runs.texts_of),
             ),
         )
 
     @property
     def _name(self) -> str:
+        """The name of the model's class, for messages."""
         return type(self.model).__name__
 
     @property
     def _layers(self) -> tuple[int, ...]:
+        """The numbers of all layers that attended, ascending."""
         return tuple(sorted({site.layer for site in self.head_counts}))
 
     @cached_property
     def calls(self) -> list[CapturedCall]:
-        """The calls, without those of modules that also compute other attention."""
+        """The recorded calls, without those of modules that also compute other attention."""
         others = {other.module for other in self._other_attention}
         return [call for call in self._all_calls if call.site.module not in others]
 
     @cached_property
     def _all_calls(self) -> list[CapturedCall]:
+        """All recorded calls, joined over the forward passes."""
         return self.texts.calls()
 
     @cached_property
-    def _beside(self) -> list[OtherCall]:
+    def _unused_beside_calls(self) -> list[OtherCall]:
         """The softmaxes that multiply nothing, and fit the queries and keys of a call of their module."""
-        return [other for other in self.others if any(map(other.is_beside, self._all_calls))]
+        return [other for other in self.others if any(map(other.may_be_unused_weights_of, self._all_calls))]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
-        """Yields the maps of each text of the batch."""
+        """Yields the maps of each text of the batch, given the calls of one layer."""
         return (maps_of(group, item, *self._labels(group[0], item)) for item in range(group[0].shape[0]))
 
     def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        """Returns the labelled tokens of the queries and keys of one text of a call."""
         return self.options.labels_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if only other attention was found, or if it was chosen by the number of its layer."""
+        """Raises AttnvizError if only attention of other kinds was found, or a chosen layer has only such."""
         chosen = self.options.selection.chosen_layers
         others = [other for other in self._other_attention if chosen is None or other.layer in (None, *chosen)]
         if not others or (calls and (chosen is None or set(chosen) <= {call.site.layer for call in calls})):
@@ -161,9 +165,11 @@ class ForwardPass:
 
     @cached_property
     def _other_attention(self) -> list[OtherCall]:
-        return [other for other in self.others if other.is_attention and other not in self._beside]
+        """The results of modules that attend in another way."""
+        return [other for other in self.others if other.is_attention and other not in self._unused_beside_calls]
 
     def _refuse_no_call(self) -> None:
+        """Raises AttnvizError, with the reason, if no attention call was observed."""
         if self.head_counts:
             return
         if self.unreadable:
@@ -180,14 +186,14 @@ class ForwardPass:
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
                 f"it has {or_list(sorted(self.parts))} attention"
             )
-        seen = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
+        observation = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
         where = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
-            f"no attention call in the forward pass of {self._name}{seen}; attnviz finds a softmax of products of "
-            f"queries and keys, whose result multiplies values, and scaled_dot_product_attention{where}"
+            f"no attention call in the forward pass of {self._name}{observation}; attnviz finds a softmax of products "
+            f"of queries and keys, whose result multiplies values, and scaled_dot_product_attention{where}"
         )
 
-    def _refuse_absent(self) -> None:
+    def _refuse_missing_heads(self) -> None:
         """Raises AttnvizError if the model lacks a chosen layer or head."""
         selection = self.options.selection
         refuse_missing(selection.chosen_layers, self._layers, "layer")
@@ -195,36 +201,43 @@ class ForwardPass:
             count = max(count for site, count in self.head_counts.items() if site.layer == layer)
             refuse_missing(selection.heads_of(layer), tuple(range(count)), f"head in layer {layer}:")
 
-    def _refuse_unmoved(self, calls: Sequence[CapturedCall]) -> None:
-        """Raises AttnvizError if contributions are wanted of a call without an output projection."""
+    def _refuse_missing_contributions(self, calls: Sequence[CapturedCall]) -> None:
+        """Raises AttnvizError if contributions are to be recorded and a call has no known output projection."""
         if not self.options.values:
             return
         for call in calls:
             if not all("moved" in text for text in call.fields):
                 place = call.site.module or "the model itself"
+                reason = _reason_without_contributions(call)
                 raise AttnvizError(
-                    f"layer {call.site.layer} ({place}) has no contributions: {_why_unmoved(call)}; show its "
-                    "weights instead"
+                    f"layer {call.site.layer} ({place}) has no contributions: {reason}; show its weights instead"
                 )
 
-    def _left_out(self) -> tuple[str, ...]:
-        """Returns sentences on attention left out of the recording: unreadable, compiled, or no queries x keys map."""
-        return (*self._unreadable(), *self._compiled(), *self._other_softmaxes(), *self._unused_softmaxes())
+    def _omission_remarks(self) -> tuple[str, ...]:
+        """Returns remarks on attention that is not recorded: unreadable, compiled, or not over queries x keys."""
+        return (
+            *self._unreadable_remarks(),
+            *self._compiled_remarks(),
+            *self._other_softmax_remarks(),
+            *self._unused_softmax_remarks(),
+        )
 
-    def _unreadable(self) -> tuple[str, ...]:
+    def _unreadable_remarks(self) -> tuple[str, ...]:
+        """Returns a remark on modules whose attention could not be read; none if there are none."""
         if not self.unreadable:
             return ()
         module, reason = next(iter(self.unreadable.items()))
         others = f" and of {len(self.unreadable) - 1} other modules" if len(self.unreadable) > 1 else ""
         return (f"Left out: attention of {module or 'the model'}{others}, computed on {reason}.",)
 
-    def _compiled(self) -> tuple[str, ...]:
+    def _compiled_remarks(self) -> tuple[str, ...]:
+        """Returns a remark on modules that ran as compiled code; none if there are none."""
         observed = {
             *(site.module for site in self.head_counts),
             *(other.module for other in self.others),
             *self.unreadable,
         }
-        modules = unobserved(self.modules, observed)
+        modules = unobserved_modules(self.modules, observed)
         if not modules:
             return ()
         others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""
@@ -232,7 +245,8 @@ class ForwardPass:
             f"Left out: what {modules[0] or 'the model'}{others} computes as compiled code, which cannot be observed.",
         )
 
-    def _other_softmaxes(self) -> tuple[str, ...]:
+    def _other_softmax_remarks(self) -> tuple[str, ...]:
+        """Returns a remark on modules with attention of other kinds; none if there are none."""
         recorded = {site.module for site in self.head_counts}
         others = [
             other
@@ -247,8 +261,11 @@ class ForwardPass:
         name = first.module or "the model itself"
         return (f"Left out: {count} no softmax over queries x keys, such as {name} with {first.computes}.",)
 
-    def _unused_softmaxes(self) -> tuple[str, ...]:
-        modules = list(dict.fromkeys(other.module for other in self._beside if other not in self._other_attention))
+    def _unused_softmax_remarks(self) -> tuple[str, ...]:
+        """Returns a remark on softmaxes that multiply nothing beside recorded attention; none if there are none."""
+        modules = list(
+            dict.fromkeys(other.module for other in self._unused_beside_calls if other not in self._other_attention)
+        )
         if not modules:
             return ()
         count = len(modules) - 1
@@ -258,7 +275,7 @@ class ForwardPass:
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """Yields the calls of each layer in one batch; they are several if each head is a module of its own."""
+    """Yields the calls of each layer in each batch; a layer has several calls if each head is a separate module."""
     layers: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
@@ -267,23 +284,25 @@ def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
     return (group for batches in layers.values() for group in batches.values())
 
 
-def _why_unmoved(call: CapturedCall) -> str:
-    """Returns the reason why the output projection of a call is not known."""
-    if any(SEVERAL in text for text in call.fields):
+def _reason_without_contributions(call: CapturedCall) -> str:
+    """Returns the reason why the output projection of a call is unknown, as a clause for a message."""
+    if any(SEVERAL_MAPS in text for text in call.fields):
         return "its attention output enters several linear maps, as with an adapter that is not merged"
     if call.windows > 1:
         return "it attends within windows, whose keys are projected window by window"
     return "no observed linear map takes its attention output unchanged"
 
 
-def _ran_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """Returns a sentence for each module that ran more than once in the pass."""
     again = [call for call in calls if call.site.again]
     modules = dict.fromkeys(call.site.again for call in again)
-    return tuple(_ran_as(module, [call for call in again if call.site.again == module]) for module in modules)
+    return tuple(
+        _repeated_module_remark(module, [call for call in again if call.site.again == module]) for module in modules
+    )
 
 
-def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """Returns a sentence if modules attend several times in a layer."""
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if not modules:
@@ -296,7 +315,8 @@ def _called_again(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     )
 
 
-def _ran_as(module: str, calls: Sequence[CapturedCall]) -> str:
+def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
+    """Returns a sentence that says whether a module's further runs are texts or layers."""
     runs = {call.site.run for call in calls}
     if runs != {0}:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
@@ -305,17 +325,17 @@ def _ran_as(module: str, calls: Sequence[CapturedCall]) -> str:
     return f"{module} ran more than once in one pass: its further runs are layers {layers}{steps}."
 
 
-def _notes(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns the notes of calls as sentences, each once with all its layers."""
+def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
+    """Returns a sentence for each different note of the calls, with all its layers."""
     layers: dict[str, set[int]] = {}
     for call in calls:
         if call.note:
             layers.setdefault(call.note, set()).add(call.site.layer)
-    return tuple(f"In layer {number_ranges(sorted(found))} {note}." for note, found in layers.items())
+    return tuple(f"In layer {number_ranges(note_layers)} {note}." for note, note_layers in layers.items())
 
 
-def _pooled(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
-    """Returns a sentence for each reason why blocks of cells were kept instead of single ones."""
+def _pooled_map_remarks(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
+    """Returns a sentence for each reason why maps hold blocks of cells instead of single cells."""
     reasons: dict[str, list[LayerMaps]] = {}
     for maps in recorded:
         if maps.block != (1, 1):

@@ -25,7 +25,7 @@ class CaptureOptions:
         selection: the chosen layers and heads.
         attention: the only attention of an encoder-decoder to record; ``None`` for all.
         tokens: the labels of the queries, or a function that returns them after the forward passes.
-        context: the labels of the keys of cross-attention, likewise.
+        context: the labels of the keys of cross-attention, in the same forms.
         stop: True to end the forward pass after the last chosen layer.
         dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
         values: True to keep the norms of moved values, which contributions need.
@@ -60,13 +60,13 @@ class CaptureOptions:
         return tuple(head for head in heads if chosen is None or head in chosen)
 
     def labels_now(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Like `labels_of`, but during the pass: tokens are numbered if only a function returns labels."""
-        known = replace(
+        """Returns the tokens as `labels_of` does, during the pass: numbered if the labels come from a function."""
+        with_known_labels = replace(
             self,
             tokens=None if callable(self.tokens) else self.tokens,
             context=None if callable(self.context) else self.context,
         )
-        return known.labels_of(call, call.site.run * call.shape[0] + item)
+        return with_known_labels.labels_of(call, call.site.run * call.shape[0] + item)
 
     def labels_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of queries and keys in one text of a call: labelled if the number fits, else numbered.
@@ -74,33 +74,43 @@ class CaptureOptions:
         A text written step by step may have one label more than tokens: no step reads the last token.
         """
         _, _, queries, keys = call.shape
-        spare, item = int(call.passes > 1), call.first_item + item
+        extra_labels, item = int(call.passes > 1), call.first_item + item
         is_self = call.site.kind == "self"
-        tokens = self.tokens
+        query_labels = self.tokens
         if is_self and call.site.part == "encoder" and self.context is not None:
-            tokens = self.context
-        looked_at = tokens if is_self else self.context
-        query_tokens = _labelled(tokens, queries, item, spare)
+            query_labels = self.context
+        key_labels = query_labels if is_self else self.context
+        query_tokens = _tokens_with_labels(query_labels, queries, item, extra_labels)
         if call.prompt is not None and GENERATED not in query_tokens.groups:
             query_tokens = with_generated_from(query_tokens, call.prompt)
-        same = is_self and queries == keys
-        return query_tokens, query_tokens if same else _labelled(looked_at, keys, item, spare)
+        same_tokens = is_self and queries == keys
+        return query_tokens, query_tokens if same_tokens else _tokens_with_labels(key_labels, keys, item, extra_labels)
 
 
-def _labelled(labels: TokenLabels | None, count: int, item: int, spare: int = 0) -> Tokens:
-    """Returns tokens with the labels of one text; numbered ones if the labels do not match the count."""
-    own = _labels_of_text(labels() if callable(labels) else labels, item)
-    if own is not None and len(own) == count + spare:
-        own = own.first(count) if isinstance(own, Tokens) else own[:count]
-    if own is None or len(own) != count:
+def _tokens_with_labels(labels: TokenLabels | None, count: int, item: int, extra_labels: int = 0) -> Tokens:
+    """Returns tokens with the labels of one text; numbered tokens if the number of labels does not fit.
+
+    Args:
+        labels: the labels of all texts, in any form.
+        count: the number of tokens.
+        item: the index of the text.
+        extra_labels: the number of further labels that there may be, which are dropped.
+    """
+    text_labels = _labels_of_text(labels() if callable(labels) else labels, item)
+    if text_labels is not None and len(text_labels) == count + extra_labels:
+        text_labels = text_labels.first(count) if isinstance(text_labels, Tokens) else text_labels[:count]
+    if text_labels is None or len(text_labels) != count:
         return Tokens.numbered(count)
-    if isinstance(own, Tokens):
-        return own
-    return replace(Tokens.numbered(count), labels=tuple(visible_label(str(label)) for label in own))
+    if isinstance(text_labels, Tokens):
+        return text_labels
+    return replace(Tokens.numbered(count), labels=tuple(visible_label(str(label)) for label in text_labels))
 
 
 def _labels_of_text(labels: TextLabels | Sequence[TextLabels] | None, item: int) -> TextLabels | None:
-    """Returns the labels of one text: its own if each text has labels, else those of all."""
+    """Returns the labels of one text: its own list if there is one per text, else the common one.
+
+    ``None`` if there are no labels, or none for this text.
+    """
     if labels is None or isinstance(labels, Tokens):
         return labels
     if not len(labels) or isinstance(labels[0], str) or not isinstance(labels[0], Tokens | Sequence):

@@ -7,13 +7,13 @@ from torch import nn
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns a model's positional and keyword arguments, given a tensor, a tuple, or a mapping as of a tokenizer."""
+    """Returns the positional and keyword arguments of a model for a tensor, a tuple, or a mapping as of a tokenizer."""
     if isinstance(inputs, Mapping) or (hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, tuple) else ((inputs,), {})
 
 
 def run_model(model: nn.Module, inputs: Any) -> Any:
-    """Returns the output of the model."""
+    """Calls the model with inputs in any form that `arguments_of` takes, and returns its output."""
     args, keywords = arguments_of(inputs)
     return model(*args, **keywords)

@@ -1,10 +1,10 @@
-"""Tells the forward passes of one recording apart by the module that each begins with."""
+"""Counts the forward passes of one recording, each of which begins with an outermost module."""
 
 from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
-from attnviz.capture.calls.readable import apart_from_the_run
+from attnviz.capture.calls.readable import hidden_from_run
 
 
 class RunCounter:
@@ -62,11 +62,13 @@ class RunCounter:
             self.depth = max(self.depth - 1, 0)
 
     def texts_of(self, module: str) -> int | None:
-        """Returns the number of texts in the batch of the model, or of the part around a module, if known."""
+        """Returns the number of texts that the model, or else the part around a module, reads; ``None`` if unknown."""
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
-        with apart_from_the_run():
-            sizes = [len(each) for each in inputs if isinstance(each, Tensor) and not each.is_nested and each.dim() > 1]
+        """Notes the number of texts that a part of the model is called with, if its inputs show it."""
+        with hidden_from_run():
+            tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
+            sizes = [len(tensor) for tensor in tensors if tensor.dim() > 1]
         if sizes:
             self.batches[part] = max(sizes)

@@ -28,14 +28,14 @@ class TextLoops:
     """Finds the texts of calls whose queries are the next piece of the batch after the last turn's.
 
     Args:
-        runs: knows the number of texts in the batch.
+        runs: the forward passes, which know the number of texts in the batch.
     """
 
     def __init__(self, runs: RunCounter) -> None:
         self.runs = runs
         self.turns: dict[str, _Turn] = {}
 
-    def placed(self, site: CallSite, pieces: Sequence[Piece], shape: tuple[int, int, int, int]) -> CallSite:
+    def with_turn(self, site: CallSite, pieces: Sequence[Piece], shape: tuple[int, int, int, int]) -> CallSite:
         """Returns the site of a call with its turn of the loop as the run; the site unchanged if there is no loop.
 
         Args:
@@ -46,22 +46,24 @@ class TextLoops:
         Raises:
             AttnvizError: if the turns have different numbers of texts.
         """
-        found = tuple(piece for piece in pieces if self._is_of_texts(piece, site, shape))
-        if not found or site.run or site.head is not None:
+        text_pieces = tuple(piece for piece in pieces if self._is_of_texts(piece, site, shape))
+        if not text_pieces or site.run or site.head is not None:
             return site
         turn = self.turns.get(site.module)
-        if turn is not None and any(piece in turn.pieces for piece in found):
+        if turn is not None and any(piece in turn.pieces for piece in text_pieces):
             turn = replace(turn, calls=turn.calls + 1)
-        elif turn is not None and any(last.is_followed_by(piece) for last in turn.pieces for piece in found):
-            turn = _Turn(found, replace(turn.site, run=_number_of_turn(found[0], site)))
-        elif not site.call and any(piece.is_first for piece in found):
-            turn = _Turn(found, site)
+        elif turn is not None and any(
+            last_piece.is_followed_by(piece) for last_piece in turn.pieces for piece in text_pieces
+        ):
+            turn = _Turn(text_pieces, replace(turn.site, run=_number_of_turn(text_pieces[0], site)))
+        elif not site.call and any(piece.is_first for piece in text_pieces):
+            turn = _Turn(text_pieces, site)
         else:
             return site
         self.turns[site.module] = turn
         return replace(turn.site, call=turn.calls - 1)
 
-    def go_on(self, module: str) -> bool:
+    def has_further_texts(self, module: str) -> bool:
         """True if a loop of the module has further texts to come."""
         turn = self.turns.get(module)
         return turn is not None and not any(piece.is_last for piece in turn.pieces)
@@ -75,11 +77,12 @@ class TextLoops:
 
 
 def _number_of_turn(piece: Piece, site: CallSite) -> int:
-    turn, rest = divmod(piece.start, piece.rows)
-    if rest:
+    """Returns the number of the turn that reads a piece of the batch; raises AttnvizError if turns differ in size."""
+    turn_number, remainder = divmod(piece.start, piece.rows)
+    if remainder:
         place = site.module or "the model itself"
         raise AttnvizError(
             f"layer {site.layer} ({place}) takes the texts of its batch in parts of different sizes; use a batch that "
             "it takes in equal parts"
         )
-    return turn
+    return turn_number

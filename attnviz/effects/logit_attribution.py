@@ -73,7 +73,7 @@ class _PathObserver(SiteObserver):
 
     def see(self, call: TorchCall) -> None:
         """Records a call of a torch function, then inspects it for sites."""
-        with self.looking():
+        with self.guarded():
             self.path.follow(call)
         super().see(call)
 
@@ -100,7 +100,7 @@ class _PathFinder(SiteFinder):
             site,
             first,
             projection.columns,
-            call.multiplied(range(count), row)[0, :, 0],
+            call.value_weights(range(count), row)[0, :, 0],
             pick_heads(call.values, range(count), count)[0],
         )
         entered = self.path.value(place.operand)

@@ -170,7 +170,7 @@ def test_whole_means_on_an_accelerator_are_left_to_its_kernel(monkeypatch: pytes
         return True
 
     on, expected = DeviceFactors.on, pooled(factored(mask=Mask(causal=True)).factors, 7, 9)
-    monkeypatch.setattr("attnviz.streaming.engine.device_with_room", lambda name: name)
+    monkeypatch.setattr("attnviz.streaming.engine.pooling_device", lambda name: name)
     monkeypatch.setattr("attnviz.streaming.fused_pass.prefers_kernel", suits)
     monkeypatch.setattr(DeviceFactors, "on", lambda device, *rest: on("cpu", *rest))
     np.testing.assert_allclose(pooled(factors, 7, 9, maximum=False).mean, expected.mean, atol=1e-6)

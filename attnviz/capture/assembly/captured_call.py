@@ -1,4 +1,4 @@
-"""Keeps calls as numpy arrays until the recording is made: whole maps, or factors or blocks of long ones."""
+"""Keeps attention calls as numpy arrays until the recording ends: as whole maps, or long ones as factors or blocks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ from attnviz.text.tokens import Tokens
 
 MAX_DENSE_CELLS = 256 * 256  # queries x keys of a whole map; the factors of a longer one are smaller
 MIN_CHECKED_BYTES = 2**24  # below this size, asking for free memory takes longer than the maps
-ARRAYS_AT_ONCE = 2  # scores and weights, or features and their copy
+ARRAYS_AT_ONCE = 2  # arrays in memory at once: scores and weights, or features and their copy
 HEAD_ARRAYS = ("scores", "weights", "mean", "maximum", "moved")  # arrays whose first axis is the heads
 VISIBILITY_ARRAYS = ("visible", "counts")  # visibility: shared by all heads, or with an axis of heads
 DEVICES_WITHOUT_FLOAT64 = ("mps",)
@@ -50,13 +50,13 @@ class CapturedCall:
     Attributes:
         site: its place in the model.
         heads: the numbers of the recorded heads.
-        shape: texts, heads, queries, keys.
-        scale: the factor of q·k, if known.
+        shape: the numbers of texts, recorded heads, queries and keys.
+        scale: the factor of q·k; ``None`` if unknown.
         fidelity: the largest difference from the model's output, for each text of the batch.
-        map_type: the kind of its maps.
-        fields: the arrays of these maps, for each text of the batch.
-        marks: the marks of its keys.
-        note: a remark for readers of its maps.
+        map_type: the class of its maps.
+        fields: the fields of this class for each text of the batch.
+        marks: the marks of its keys; ``None`` if they are unknown.
+        note: a remark on its maps; empty for none.
         first_item: the number of its first text in the recording.
         passes: the number of forward passes that its rows come from.
         prompt: the rows of the first pass if each later one added a row; ``None`` if nothing was written step by step.
@@ -87,7 +87,7 @@ def capture_call(
     tokens_of: TokensOf | None = None,
     with_factors: bool = False,
 ) -> CapturedCall:
-    """Returns these heads of a call as whole maps, or of a long call as factors, or pooled if it has no factors.
+    """Returns the chosen heads of a call as numpy arrays: whole maps, or of a long call factors, else pooled maps.
 
     Args:
         site: the place of the call in the model.
@@ -121,22 +121,23 @@ def capture_call(
         note=call.note or source.note,
     )
     if rules is not None:
-        fields = _factors(cast("FactoredCall", factors), call_heads, site, rules)
+        fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
     elif map_type is PooledMaps:
-        fields = _pooled(call, call_heads, site, partial(tokens_of or _numbered, captured))
+        fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, captured))
     else:
-        fields = _whole(call, call_heads, site)
-        if with_factors and site.head is None:  # else each head of the layer is a call of its own
+        fields = _dense_fields(call, call_heads, site)
+        if with_factors and site.head is None:  # else each head of the layer is a separate call
             fields = _with_factors(fields, call, call_heads)
     return replace(captured, fields=fields, fidelity=call.fidelity(call_heads))
 
 
-def _numbered(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+    """Returns numbered tokens for the queries and keys of a call."""
     return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 
 def _map_type(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
-    """Returns the kind of maps for a call of this size."""
+    """Returns the class of the maps: factored if there are rules, pooled if long and not ``dense``, else whole."""
     if rules is not None:
         return FactoredMaps
     return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
@@ -147,14 +148,14 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
 
     Args:
         calls: the calls of one layer.
-        item: the number of the text in the batch.
+        item: the index of the text in the batch.
         queries: the tokens of the queries.
         keys: the tokens of the keys.
     """
     first = calls[0]
     fidelities = [call.fidelity[item] for call in calls]
-    measured = [fidelity for fidelity in fidelities if fidelity is not None]
-    shared: dict[str, Any] = {
+    known_fidelities = [fidelity for fidelity in fidelities if fidelity is not None]
+    common_fields: dict[str, Any] = {
         "layer": first.site.layer,
         "module": first.site.module,
         "kind": first.site.kind,
@@ -162,26 +163,26 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         "query_tokens": queries,
         "key_tokens": keys,
         "item": first.first_item + first.site.run * first.shape[0] + item,
-        "fidelity": max(measured, default=None),
+        "fidelity": max(known_fidelities, default=None),
     }
     if first.map_type is FactoredMaps:
-        return FactoredMaps(**shared, **first.fields[item])
-    shared["scale"] = first.scale
+        return FactoredMaps(**common_fields, **first.fields[item])
+    common_fields["scale"] = first.scale
     fields = first.fields[item]
-    joined: dict[str, Any] = {
-        name: _joined(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
+    joined_fields: dict[str, Any] = {
+        name: _concatenated(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
     }
     if len(calls) > 1:
-        joined |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
+        joined_fields |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
     if fields.get("metrics") is not None:
-        joined["metrics"] = concatenated_metrics(call.fields[item]["metrics"] for call in calls)
-    return first.map_type(**shared, **fields | joined)
+        joined_fields["metrics"] = concatenated_metrics(call.fields[item]["metrics"] for call in calls)
+    return first.map_type(**common_fields, **fields | joined_fields)
 
 
-def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps``, for each text."""
+def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
+    """Returns the fields of ``DenseMaps`` for each text of a call."""
     maps = call.maps(heads)
-    scores, weights = _numbers(maps.scores), _numbers(maps.weights)
+    scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
     _refuse_infinite(weights.sum(), site)
     visible = np.ascontiguousarray(maps.visible.cpu().numpy())
     return [
@@ -191,44 +192,45 @@ def _whole(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[s
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` with queries and keys of each text, or unchanged if the call has none."""
+    """Returns the fields of ``DenseMaps`` with the queries and keys of each text; unchanged if the call has none."""
     factors = factors_of(call, heads)
     if factors is None:
         return fields
-    count = factors.shape[1]
-    group = count // factors.keys.shape[1]
-    shared = sorted({head // group for head in heads})
-    queries, keys = _numbers(pick_heads(factors.queries, heads, count)), _numbers(factors.keys[:, shared])
-    key_heads = tuple(shared.index(head // group) for head in heads)
+    head_count = factors.shape[1]
+    group = head_count // factors.keys.shape[1]
+    key_head_indices = sorted({head // group for head in heads})
+    queries = _to_numpy(pick_heads(factors.queries, heads, head_count))
+    keys = _to_numpy(factors.keys[:, key_head_indices])
+    key_heads = tuple(key_head_indices.index(head // group) for head in heads)
     return [
-        text | {"factors": ScoreFactors(queries=own, keys=read, key_heads=key_heads, scale=factors.scale)}
-        for text, own, read in zip(fields, queries, keys, strict=True)
+        text | {"factors": ScoreFactors(queries=text_queries, keys=text_keys, key_heads=key_heads, scale=factors.scale)}
+        for text, text_queries, text_keys in zip(fields, queries, keys, strict=True)
     ]
 
 
-def _pooled(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
-    """Returns the fields of ``PooledMaps``, for each text; one head's cells at a time are in memory, and measured."""
-    numbers: list[list[CapturedMetrics]] = []
+def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
+    """Returns the fields of ``PooledMaps`` for each text, with metrics; holds the cells of one head at a time."""
+    head_metrics: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
         for head in heads:
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)
-            scores, weights = _numbers(maps.scores[:, 0]), _numbers(maps.weights[:, 0])
+            scores, weights = _to_numpy(maps.scores[:, 0]), _to_numpy(maps.weights[:, 0])
             visible = maps.visible[:, 0].cpu().numpy()
             texts = zip(scores, weights, visible, strict=True)
-            numbers.append([_measured(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
+            head_metrics.append([_head_metrics(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
             yield weights, visible
 
     pooled = pool_heads(weights_and_visible())
-    of_texts = map(concatenated_metrics, zip(*numbers, strict=True))
-    return [text | {"metrics": measured} for text, measured in zip(pooled, of_texts, strict=True)]
+    text_metrics = map(concatenated_metrics, zip(*head_metrics, strict=True))
+    return [text | {"metrics": metrics} for text, metrics in zip(pooled, text_metrics, strict=True)]
 
 
-def _measured(
+def _head_metrics(
     scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
 ) -> CapturedMetrics:
-    """Returns the metrics of one head's cells."""
+    """Returns the metrics of one head in one text, given its cells, each ``(queries, keys)``."""
     maps = DenseMaps(
         layer=site.layer,
         module=site.module,
@@ -243,28 +245,30 @@ def _measured(
     return all_metrics(maps)
 
 
-def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]) -> list[dict[str, Any]]:
-    """Returns the fields of ``FactoredMaps``, for each text."""
-    count = call.shape[1]
-    group = count // call.keys.shape[1]
-    shared = sorted({head // group for head in heads})
-    exact = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
+def _factored_fields(
+    call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]
+) -> list[dict[str, Any]]:
+    """Returns the fields of ``FactoredMaps`` for each text of a call, whose masks the rules describe."""
+    head_count = call.shape[1]
+    group = head_count // call.keys.shape[1]
+    key_head_indices = sorted({head // group for head in heads})
+    dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     # Contiguous copies of the chosen heads alone, shared by the products below and the recording.
-    chosen = replace(
+    chosen_heads = replace(
         call,
-        queries=pick_heads(call.queries, heads, count).to(exact, memory_format=torch.contiguous_format, copy=True),
-        keys=call.keys[:, shared].to(exact, memory_format=torch.contiguous_format),
+        queries=pick_heads(call.queries, heads, head_count).to(dtype, memory_format=torch.contiguous_format, copy=True),
+        keys=call.keys[:, key_head_indices].to(dtype, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
-        position_biases=tuple(each.of(heads) for each in call.position_biases),
+        position_biases=tuple(bias.of(heads) for bias in call.position_biases),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
-    key_heads = tuple(shared.index(head // group) for head in heads)
+    key_heads = tuple(key_head_indices.index(head // group) for head in heads)
     logsumexp = _kernel_logsumexp(call, heads)
     if logsumexp is None:
-        logsumexp = torch.stack([_logsumexp(chosen, head, key) for head, key in enumerate(key_heads)], dim=1)
-    logsumexp = _refined(chosen, logsumexp, key_heads)
+        logsumexp = torch.stack([_head_logsumexp(chosen_heads, head, key) for head, key in enumerate(key_heads)], dim=1)
+    logsumexp = _refined_logsumexp(chosen_heads, logsumexp, key_heads)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
-    queries, keys, references = _numbers(chosen.queries), _numbers(chosen.keys), _numbers(logsumexp)
+    queries, keys, references = _to_numpy(chosen_heads.queries), _to_numpy(chosen_heads.keys), _to_numpy(logsumexp)
     return [
         {
             "factors": Factors(
@@ -274,7 +278,7 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
                 scale=call.scale,
                 logsumexp=references[item],
                 softcap=call.softcap,
-                sink=None if chosen.sinks is None else _numbers(chosen.sinks),
+                sink=None if chosen_heads.sinks is None else _to_numpy(chosen_heads.sinks),
                 mask=rules[item].mask,
                 bias=rules[item].bias,
                 device=str(call.queries.device),
@@ -285,7 +289,10 @@ def _factors(call: FactoredCall, heads: list[int], site: CallSite, rules: list[P
 
 
 def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
-    """Returns the kernel's log-sum-exp, ``(batch, heads, queries)``, −inf in rows without keys; ``None`` if unknown."""
+    """Returns the log-sum-exp that the kernel computed, ``(batch, heads, queries)``; −inf if a query sees no key.
+
+    ``None`` if the kernel returned none, or if it left out a soft cap, sink or window that the call has.
+    """
     if call.logsumexp is None or call.softcap is not None or call.sinks is not None or call.window is not None:
         return None
     logsumexp = call.logsumexp[:, heads]
@@ -295,25 +302,27 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     return logsumexp.masked_fill(~(sees_any if sees_any.shape[1] == 1 else sees_any[:, heads]), float("-inf"))
 
 
-def _logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
-    """Returns one head's log-sum-exp, the sink included, ``(batch, queries)``, computed in bands of queries."""
-    alone = _alone(call, head, key_head)
-    rows = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
-    whole = torch.cat([alone.masked_scores([0], band).logsumexp(-1)[:, 0] for band in rows], dim=-1)
-    return whole if call.sinks is None else torch.logaddexp(whole, call.sinks[head].to(whole.dtype))
+def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
+    """Returns the log-sum-exp of one head, ``(batch, queries)``, including its sink; computed in bands of queries."""
+    single_head = _single_head(call, head, key_head)
+    bands = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
+    logsumexp = torch.cat([single_head.masked_scores([0], band).logsumexp(-1)[:, 0] for band in bands], dim=-1)
+    return logsumexp if call.sinks is None else torch.logaddexp(logsumexp, call.sinks[head].to(logsumexp.dtype))
 
 
-def _refined(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """Returns the log-sum-exp, ``(batch, heads, queries)``, in float64 where float32 is coarser than 1e-5."""
-    coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
-    refined = logsumexp.clone() if coarse.any() else logsumexp
-    for head in torch.nonzero(coarse.any(-1).any(0))[:, 0].tolist():
-        exact = _in_float64(_alone(call, head, key_heads[head]))
-        for rows in torch.split(torch.nonzero(coarse[:, head].any(0))[:, 0].to(exact.queries.device), MAX_BAND_QUERIES):
-            found = exact.masked_scores([0], rows).logsumexp(-1)[:, 0]
+def _refined_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
+    """Returns the log-sum-exp, ``(batch, heads, queries)``, in float64 if float32 is coarser than 1e-5."""
+    is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
+    refined = logsumexp.clone() if is_coarse.any() else logsumexp
+    for head in torch.nonzero(is_coarse.any(-1).any(0))[:, 0].tolist():
+        exact_call = _in_float64(_single_head(call, head, key_heads[head]))
+        for rows in torch.split(
+            torch.nonzero(is_coarse[:, head].any(0))[:, 0].to(exact_call.queries.device), MAX_BAND_QUERIES
+        ):
+            exact_logsumexp = exact_call.masked_scores([0], rows).logsumexp(-1)[:, 0]
             if call.sinks is not None:
-                found = torch.logaddexp(found, call.sinks[head].to(found))
-            refined[:, head, rows.to(refined.device)] = found.to(refined)
+                exact_logsumexp = torch.logaddexp(exact_logsumexp, call.sinks[head].to(exact_logsumexp))
+            refined[:, head, rows.to(refined.device)] = exact_logsumexp.to(refined)
     return refined
 
 
@@ -325,16 +334,16 @@ def _in_float64(call: FactoredCall) -> FactoredCall:
         queries=call.queries.to(device).double(),
         keys=call.keys.to(device).double(),
         mask=None if call.mask is None else call.mask.to(device),
-        position_biases=tuple(each._replace(numbers=each.numbers.to(device)) for each in call.position_biases),
+        position_biases=tuple(bias._replace(numbers=bias.numbers.to(device)) for bias in call.position_biases),
     )
 
 
-def _alone(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
-    """Returns one head of the call, without its sink."""
+def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
+    """Returns a call with only this head, without its sink."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
-    added = tuple(each.of([head]) for each in call.position_biases)
-    return replace(call, queries=queries, keys=keys, mask=mask, position_biases=added, sinks=None)
+    biases = tuple(bias.of([head]) for bias in call.position_biases)
+    return replace(call, queries=queries, keys=keys, mask=mask, position_biases=biases, sinks=None)
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
@@ -351,24 +360,31 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
+    """Raises AttnvizError if a sum of numbers of a call is infinite or NaN."""
     if not isfinite(float(total)):
         raise AttnvizError(
             f"scores of layer {site.layer} ({site.module or 'the model itself'}) are not finite; check its input"
         )
 
 
-def _numbers(values: Tensor) -> FloatArray:
+def _to_numpy(values: Tensor) -> FloatArray:
+    """Returns a tensor as a float32 array."""
     numbers: FloatArray = values.detach().float().cpu().numpy()
     return numbers
 
 
 def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
-    """Returns the cells that the heads of several calls see in one text."""
+    """Returns the visibility of all heads of several calls in one text: shared if all are equal, else per head."""
     return shared_or_per_head(
-        [visible_to_heads(call.fields[item][name], [place]) for call in calls for place in range(len(call.heads))]
+        [
+            visible_to_heads(call.fields[item][name], [head_index])
+            for call in calls
+            for head_index in range(len(call.heads))
+        ]
     )
 
 
-def _joined(arrays: Iterable[FloatArray]) -> FloatArray:
+def _concatenated(arrays: Iterable[FloatArray]) -> FloatArray:
+    """Returns arrays joined along the axis of heads; a single array is not copied."""
     parts = list(arrays)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,4 +1,4 @@
-"""Computes the norm of what each key would move into a query of full weight: its value after the output projection.
+"""Computes the norm of each key's value after the output projection: what a weight of 1 would move into a query.
 
 A contribution is ‖α f(x)‖ with f(x) = (x W_V + b_V) W_O of one head (Kobayashi et al. 2020, "Attention is Not Only a
 Weight", equation 4). The weight α is a number, so that only ‖f(x)‖ of each head and key has to be kept.
@@ -15,13 +15,13 @@ from attnviz.capture.assembly.output_projection import OperandPlace, OutputProje
 from attnviz.capture.assembly.windows import Windows, joined_norms
 from attnviz.capture.calls.attention_call import AttentionCall, checked_rows, pick_heads
 
-SEVERAL = "several maps"  # a flag in the fields of calls whose output enters more than one linear map: they are refused
+SEVERAL_MAPS = "several maps"  # flags a call whose output enters more than one linear map, which is refused
 MAX_PROJECTED_QUERIES = 8  # of the queries on which fidelity is measured
 MIN_SQUARE = 0.01  # relative to the largest possible square: smaller ones suffer from cancellation
 
 
 class MovedValues:
-    """Adds the norms of moved values to recorded calls once their output projections are found."""
+    """Adds the norms of moved values to a recorded call once its output projection is found."""
 
     def __init__(self) -> None:
         self.search = ProjectionSearch()
@@ -29,33 +29,33 @@ class MovedValues:
     def expect(
         self, call: AttentionCall, captured: CapturedCall, first_head: int, windows: Windows | None = None
     ) -> None:
-        """Begins to search the output projection of a recorded call.
+        """Starts to search for the output projection of a recorded call.
 
         Args:
             call: the call, with values and output.
             captured: its recorded form, which receives the norms.
             first_head: the number of the call's first head in its layer.
-            windows: the windows that were joined to whole maps, if any.
+            windows: the windows that were joined to whole maps; ``None`` if there are none.
         """
         if call.output is None or call.values is None or call.postprocess is not None:
             return
-        call_heads = [head - first_head for head in captured.heads]
+        heads_in_call = [head - first_head for head in captured.heads]
 
-        def found(projection: OutputProjection, place: OperandPlace) -> None:
-            if any("moved" in fields or SEVERAL in fields for fields in captured.fields):
+        def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
+            if any("moved" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
                 for fields in captured.fields:
                     fields.pop("moved", None)
-                    fields[SEVERAL] = True
+                    fields[SEVERAL_MAPS] = True
                 return
-            moved = moved_norms(call, projection, call_heads)
-            differences = difference(call, projection, call_heads)
+            moved = moved_norms(call, projection, heads_in_call)
+            differences = fidelities(call, projection, heads_in_call)
             texts = (
                 zip(moved, differences, strict=True) if windows is None else joined_norms(moved, differences, windows)
             )
-            for fields, (norms, worst) in zip(captured.fields, texts, strict=True):
-                fields |= {"moved": norms, "moved_fidelity": worst}
+            for fields, (norms, fidelity) in zip(captured.fields, texts, strict=True):
+                fields |= {"moved": norms, "moved_fidelity": fidelity}
 
-        self.search.expect(call.output, found)
+        self.search.expect(call.output, receive_projection)
 
 
 def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> FloatArray:
@@ -68,15 +68,15 @@ def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequen
     """
     assert call.values is not None
     values = pick_heads(call.values, heads, call.shape[1]).float()
-    found: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
-    return found
+    norms: FloatArray = norms_after(values, rows_of(projection.weight, projection.columns[list(heads)])).cpu().numpy()
+    return norms
 
 
 def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
     """Returns rows of a matrix in float32, ``(*rows.shape, features)``, as a view if they are consecutive."""
     first = int(rows[0, 0])
-    follow = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
-    return (weight[first : first + rows.numel()].reshape(*rows.shape, -1) if follow else weight[rows]).float()
+    are_consecutive = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
+    return (weight[first : first + rows.numel()].reshape(*rows.shape, -1) if are_consecutive else weight[rows]).float()
 
 
 def norms_after(values: Tensor, weights: Tensor) -> Tensor:
@@ -86,17 +86,17 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
         values: ``(batch, heads, keys, features of a head)``.
         weights: the maps, ``(heads, features of a head, features)``.
     """
-    features, wide = weights.shape[1:]
-    if len(values) * values.shape[2] <= features or wide <= features:
+    features, output_width = weights.shape[1:]
+    if len(values) * values.shape[2] <= features or output_width <= features:
         return _mapped_norms(values, weights)
     norms, are_exact = _norms_by_products(values, weights)
-    for at in (~are_exact).nonzero().flatten().tolist():
-        norms[:, at] = _mapped_norms(values[:, at], weights[at])
+    for head in (~are_exact).nonzero().flatten().tolist():
+        norms[:, head] = _mapped_norms(values[:, head], weights[head])
     return norms
 
 
 def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
-    """Returns the norms of values after a linear map, without the Gram matrix."""
+    """Returns the norms of values after a linear map, computed from the mapped values themselves."""
     norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
     return norms
 
@@ -113,11 +113,11 @@ def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]
     return squares.clamp_(min=0).sqrt_(), are_exact
 
 
-def difference(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
-    """Returns the largest difference between all contributions plus bias and the projection's result, for each text.
+def fidelities(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
+    """Returns, for each text, the largest difference between the summed contributions plus bias and the model's result.
 
-    The sum over heads and keys of α f(x) is computed for at most 8 of the checked queries; heads that are not
-    recorded enter as the model computed them.
+    Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
+    recorded, the model's own output is used.
 
     Args:
         call: the call, with values.
@@ -125,25 +125,29 @@ def difference(call: AttentionCall, projection: OutputProjection, heads: Sequenc
         heads: the chosen heads, by their numbers in the call.
     """
     batch, _, queries, _ = call.shape
-    mixed, seen = call.checked(heads)
-    some = slice(None, None, -(-mixed.shape[2] // MAX_PROJECTED_QUERIES))
+    mixed, sees_any = call.checked(heads)
+    step = slice(None, None, -(-mixed.shape[2] // MAX_PROJECTED_QUERIES))
     rows = checked_rows(queries)
-    rows = slice(None, None, (rows.step or 1) * some.step)
+    rows = slice(None, None, (rows.step or 1) * step.step)
     operand, result = (
-        _by_text(each, batch, rows, projection.queries_first) for each in (projection.matrix, projection.result)
+        _rows_of_texts(each, batch, rows, projection.queries_first) for each in (projection.matrix, projection.result)
     )
     columns = projection.columns[list(heads)].flatten()
-    operand[..., columns] = mixed[:, :, some].transpose(1, 2).flatten(2).to(operand)
+    operand[..., columns] = mixed[:, :, step].transpose(1, 2).flatten(2).to(operand)
     total = operand @ projection.weight.to(operand)
     if projection.bias is not None:
         total = total + projection.bias.to(operand)
-    apart = (total - result).abs().masked_fill(~seen[:, :, some].all(1), 0)
-    return [float(worst) for worst in apart.flatten(1).amax(1)]
+    errors = (total - result).abs().masked_fill(~sees_any[:, :, step].all(1), 0)
+    return [float(worst) for worst in errors.flatten(1).amax(1)]
 
 
-def _by_text(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
-    """Returns queries of a matrix ``(rows, features)`` as ``(batch, rows, features)``, copied to float32 or finer."""
-    exact = torch.float64 if matrix.dtype == torch.float64 else torch.float32
+def _rows_of_texts(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
+    """Returns some queries of a matrix ``(batch * queries, features)`` as a copy ``(batch, rows, features)``.
+
+    The copy is in float64 if the matrix is, else in float32. ``queries_first`` is True if rows go by queries and then
+    by texts.
+    """
+    dtype = torch.float64 if matrix.dtype == torch.float64 else torch.float32
     if queries_first:
-        return matrix.view(-1, batch, matrix.shape[1])[rows].transpose(0, 1).to(exact, copy=True)
-    return matrix.view(batch, -1, matrix.shape[1])[:, rows].to(exact, copy=True)
+        return matrix.view(-1, batch, matrix.shape[1])[rows].transpose(0, 1).to(dtype, copy=True)
+    return matrix.view(batch, -1, matrix.shape[1])[:, rows].to(dtype, copy=True)

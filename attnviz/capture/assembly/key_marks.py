@@ -1,4 +1,4 @@
-"""Computes one number for each key of a call, which identifies the key in another forward pass."""
+"""Computes a mark for each key of a call: a number that identifies the key in another forward pass."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,9 +10,9 @@ from torch import Tensor
 from attnviz.base.arrays import FloatArray
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, SoftmaxCall
 
-# Relative to the largest mark: a key that is computed again is rounded differently.
+# Relative to the largest mark; a key that is computed twice may be rounded differently.
 TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
-MAX_REMEMBERED = 16
+MAX_CACHED = 16
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 
@@ -29,53 +29,53 @@ class KeyMarks:
     tolerance: float
 
     def first(self, count: int) -> "KeyMarks":
-        """Returns the marks of the first keys."""
+        """Returns the marks of the first ``count`` keys."""
         return KeyMarks(self.numbers[..., :count], self.tolerance)
 
     def followed_by(self, other: "KeyMarks") -> "KeyMarks":
-        """Returns these marks, followed by others."""
-        numbers = np.concatenate(_of_shared_heads(self.numbers, other.numbers), axis=-1)
+        """Returns these marks with the marks of further keys after them."""
+        numbers = np.concatenate(_with_equal_heads(self.numbers, other.numbers), axis=-1)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
     def equal(self, start: int, other: "KeyMarks", count: int) -> bool:
-        """True if the keys from a place on equal the first keys of another call.
+        """True if ``count`` keys from ``start`` on equal the first keys of another call, within the tolerance.
 
         Args:
-            start: the place of the first compared key.
+            start: the index of the first compared key.
             other: the marks of the other call.
             count: the number of compared keys.
         """
-        ours, theirs = _of_shared_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
+        ours, theirs = _with_equal_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
         if ours.shape != theirs.shape:
             return False
         allowed = max(self.tolerance, other.tolerance) * np.abs(theirs).max(initial=0)
         return bool((np.abs(ours - theirs) <= allowed).all())
 
 
-def _of_shared_heads(ours: FloatArray, theirs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns the marks of common heads: one pass may repeat a key head for each head of its group, another not."""
+def _with_equal_heads(ours: FloatArray, theirs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Returns both marks with equally many heads: one pass may repeat a key head for its group, another may not."""
     heads = min(ours.shape[1], theirs.shape[1])
     return ours[:, :: ours.shape[1] // heads], theirs[:, :: theirs.shape[1] // heads]
 
 
 def key_marks(call: AttentionCall) -> KeyMarks | None:
     """Returns the marks of a call's keys; ``None`` if neither keys nor values are known."""
-    tensor = _keys_of(call)
-    if tensor is None:
+    features = _keys_or_values(call)
+    if features is None:
         return None
-    numbers = tensor.detach().float() @ _directions(tensor.shape[-1], tensor.device)
-    return KeyMarks(numbers.cpu().numpy(), TOLERANCE if tensor.dtype in EXACT_DTYPES else HALF_TOLERANCE)
+    numbers = features.detach().float() @ _coefficients(features.shape[-1], features.device)
+    return KeyMarks(numbers.cpu().numpy(), TOLERANCE if features.dtype in EXACT_DTYPES else HALF_TOLERANCE)
 
 
-@lru_cache(MAX_REMEMBERED)
-def _directions(features: int, device: torch.device) -> Tensor:
-    """Returns fixed coefficients of the features, whose sum is a mark."""
+@lru_cache(MAX_CACHED)
+def _coefficients(features: int, device: torch.device) -> Tensor:
+    """Returns the fixed coefficients, ``(features,)``; a mark is the sum of the features times these."""
     with torch.inference_mode(False):  # the cached tensor must not be an inference tensor: other runs use it too
         return torch.cos(1.7 * torch.arange(features, device=device, dtype=torch.float32) + 0.3)
 
 
-def _keys_of(call: AttentionCall) -> Tensor | None:
-    """Returns the keys, else the values, ``(batch, key heads, keys, features)``."""
+def _keys_or_values(call: AttentionCall) -> Tensor | None:
+    """Returns the keys, ``(batch, key heads, keys, features)``, else the values; ``None`` if both are unknown."""
     if isinstance(call, FactoredCall):
         return call.keys
     if isinstance(call, SoftmaxCall) and call.product is not None:

@@ -1,7 +1,7 @@
-"""Describes a call's mask by rules of positions, so that memory does not grow with the square of a text's length.
+"""Describes a call's mask by rules on positions, so that memory does not grow with the square of a text's length.
 
 A mask is split into what it hides (causal, window, chunk, prefix, padding) and what it adds (a bias for each key, or
-for each distance, as linear and relative biases do); cells that no rule describes are kept one by one.
+for each distance, as linear and relative biases do); if no rule describes the cells, each cell is stored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,79 +33,85 @@ def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRul
     if call.mask is None:
         rule = Mask(causal=call.causal, window=call.window)
         return [PositionRules(rule, _position_bias(call, heads, item)) for item in range(batch)]
-    cells = _shared_cells(call, heads)
+    cells = _common_visible_cells(call, heads)
     if cells is None:
         return None
     masks = [mask_of(text) for text in cells]
     if not call.mask.is_floating_point():
         return [PositionRules(mask, _position_bias(call, heads, item)) for item, mask in enumerate(masks)]
-    added = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
-    numbers = added.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
+    mask_numbers = call.mask if call.mask.shape[1] == 1 else call.mask[:, list(heads)]
+    numbers = mask_numbers.expand(batch, -1, queries, keys).detach().float().cpu().numpy()
     biases = [bias_of(text, visible, len(heads)) for text, visible in zip(numbers, cells, strict=True)]
     return [PositionRules(mask, bias) for mask, bias in zip(masks, biases, strict=True)]
 
 
-def _shared_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
-    """Returns the cells that these heads see, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
+def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray | None:
+    """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
     batch, _, queries, keys = call.shape
-    cells = call.visible_cells()
-    cells = shared_or_each(cells if cells.shape[1] == 1 else cells[:, list(heads)])
-    if cells.shape[1] > 1:
+    visible = call.visible_cells()
+    visible = shared_or_each(visible if visible.shape[1] == 1 else visible[:, list(heads)])
+    if visible.shape[1] > 1:
         return None
-    shared: BoolArray = cells[:, 0].expand(batch, queries, keys).cpu().numpy()
+    common: BoolArray = visible[:, 0].expand(batch, queries, keys).cpu().numpy()
     if call.causal or call.window is not None:
         by_position = Mask(causal=call.causal, window=call.window)
-        shared = shared & by_position.visible(slice(0, queries), slice(0, keys))
-    return shared
+        common = common & by_position.visible(slice(0, queries), slice(0, keys))
+    return common
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
-    """Returns the biases by position of these heads in one text, for a mask that is not a bias itself."""
+    """Returns the position biases of these heads in one text; for a call whose mask holds no bias."""
     numbers: dict[bool, FloatArray] = {
-        each.by_distance: each.of(heads).numbers[item].float().cpu().numpy() for each in call.position_biases
+        bias.by_distance: bias.of(heads).numbers[item].float().cpu().numpy() for bias in call.position_biases
     }
     relative = numbers.get(True)
     return Bias(by_key=numbers.get(False), relative=relative, origin=0 if relative is None else call.shape[2] - 1)
 
 
 def mask_of(cells: BoolArray) -> Mask:
-    """Returns the rule that gives these visible cells, ``(queries, keys)``; an explicit mask if there is none."""
+    """Returns a mask by rules that gives exactly these visible cells, ``(queries, keys)``; else a mask of the cells."""
     padding: BoolArray = np.asarray(cells.any(axis=0))
     for rule in _candidates(cells):
-        whole = replace(rule, padding=None if padding.all() else padding)
-        if all(np.array_equal(whole.visible(band, slice(0, cells.shape[1])), cells[band]) for band in _bands(cells)):
-            return whole
+        with_padding = replace(rule, padding=None if padding.all() else padding)
+        if all(
+            np.array_equal(with_padding.visible(band, slice(0, cells.shape[1])), cells[band]) for band in _bands(cells)
+        ):
+            return with_padding
     return Mask(explicit=np.ascontiguousarray(cells))
 
 
 def _candidates(cells: BoolArray) -> Iterator[Mask]:
-    """Yields rules that may give these cells, guessed from the first and last visible key of each query."""
+    """Yields masks that may give these cells, derived from the first and last visible key of each query."""
     queries, keys = cells.shape
     yield Mask()
-    rows = np.arange(queries)[cells.any(axis=1)]
-    if not len(rows):
+    seeing_rows = np.arange(queries)[cells.any(axis=1)]
+    if not len(seeing_rows):
         return
-    first, last = cells[rows].argmax(axis=1), keys - 1 - cells[rows, ::-1].argmax(axis=1)
+    first_keys, last_keys = cells[seeing_rows].argmax(axis=1), keys - 1 - cells[seeing_rows, ::-1].argmax(axis=1)
     for offset in dict.fromkeys((0, keys - queries)):
-        positions = rows + offset
-        causal = bool((last <= positions).all())
+        positions = seeing_rows + offset
+        causal = bool((last_keys <= positions).all())
         yield Mask(causal=causal, offset=offset)
-        reach = positions - first if causal else np.maximum(np.abs(positions - first), np.abs(last - positions))
+        reach = (
+            positions - first_keys
+            if causal
+            else np.maximum(np.abs(positions - first_keys), np.abs(last_keys - positions))
+        )
         yield Mask(causal=causal, window=int(reach.max()) + 1, offset=offset)
-        yield from _chunks(causal, offset, first)
-        if first[0] == 0 < last[0]:
-            yield Mask(causal=True, prefix=int(last[0]) + 1, offset=offset)
+        yield from _chunk_rules(causal, offset, first_keys)
+        if first_keys[0] == 0 < last_keys[0]:
+            yield Mask(causal=True, prefix=int(last_keys[0]) + 1, offset=offset)
 
 
-def _chunks(causal: bool, offset: int, first: IntArray) -> Iterator[Mask]:
-    """Yields the rule of chunks as long as the first one, if there is a second."""
-    later = first[first > 0]
-    if len(later):
-        yield Mask(causal=causal, chunk=int(later[0]), offset=offset)
+def _chunk_rules(causal: bool, offset: int, first_keys: IntArray) -> Iterator[Mask]:
+    """Yields the mask with chunks as long as the first chunk, if a query begins a second one."""
+    later_starts = first_keys[first_keys > 0]
+    if len(later_starts):
+        yield Mask(causal=causal, chunk=int(later_starts[0]), offset=offset)
 
 
 def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
-    """Returns the bias that a mask adds to the scores of visible cells, as the shortest rule.
+    """Returns the bias that a mask adds to visible scores: by key, else by distance, else for each cell.
 
     Args:
         numbers: the mask, ``(heads or 1, queries, keys)``.
@@ -114,36 +120,37 @@ def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
     """
     by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]
     by_key[:, ~cells.any(axis=0)] = 0
-    if _agrees(numbers, cells, by_key[:, None]):
-        return Bias(by_key=_for_heads(by_key, heads)) if by_key.any() else Bias()
-    relative = _by_distance(numbers, cells)
-    if _agrees(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
-        return Bias(relative=_for_heads(relative, heads), origin=len(cells) - 1)
-    return Bias(explicit=_for_heads(np.where(cells, numbers, np.float32(0)), heads))
+    if _matches(numbers, cells, by_key[:, None]):
+        return Bias(by_key=_repeated_for_heads(by_key, heads)) if by_key.any() else Bias()
+    relative = _bias_by_distance(numbers, cells)
+    if _matches(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
+        return Bias(relative=_repeated_for_heads(relative, heads), origin=len(cells) - 1)
+    return Bias(explicit=_repeated_for_heads(np.where(cells, numbers, np.float32(0)), heads))
 
 
-def _by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """Returns the bias of each distance key − query from ``1 − queries`` on, by sampled queries; 0 if unknown."""
-    count, keys = cells.shape
-    found = np.zeros((len(numbers), count + keys - 1), dtype=np.float32)
+def _bias_by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
+    """Returns the bias of each distance key − query, from ``1 − queries`` on, read from sampled queries; else 0."""
+    queries, keys = cells.shape
+    biases = np.zeros((len(numbers), queries + keys - 1), dtype=np.float32)
     rows = np.flatnonzero(cells.any(axis=1))
-    sampled = np.linspace(0, len(rows) - 1, SAMPLED_QUERIES).astype(np.int64) if len(rows) else rows
-    for query in rows[sampled].tolist():
-        start, row = count - 1 - query, cells[query]
-        found[:, start : start + keys][:, row] = numbers[:, query, row]
-    return found
+    samples = np.linspace(0, len(rows) - 1, SAMPLED_QUERIES).astype(np.int64) if len(rows) else rows
+    for query in rows[samples].tolist():
+        start, visible = queries - 1 - query, cells[query]
+        biases[:, start : start + keys][:, visible] = numbers[:, query, visible]
+    return biases
 
 
-def _agrees(numbers: FloatArray, cells: BoolArray, rule: FloatArray) -> bool:
-    """True if every visible cell equals the rule, ``(heads, queries or 1, keys)``, to the bit."""
-    everywhere = np.broadcast_to(rule, numbers.shape)
-    return all(((numbers[:, band] == everywhere[:, band]) | ~cells[band]).all() for band in _bands(cells))
+def _matches(numbers: FloatArray, cells: BoolArray, rule: FloatArray) -> bool:
+    """True if every visible cell of ``numbers`` equals the rule, ``(heads, queries or 1, keys)``, to the bit."""
+    rule_cells = np.broadcast_to(rule, numbers.shape)
+    return all(((numbers[:, band] == rule_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
 
 
-def _for_heads(array: FloatArray, heads: int) -> FloatArray:
-    """Returns the array repeated for every head."""
+def _repeated_for_heads(array: FloatArray, heads: int) -> FloatArray:
+    """Returns an array ``(1 or heads, ...)`` as ``(heads, ...)``."""
     return np.ascontiguousarray(np.broadcast_to(array, (heads, *array.shape[1:])))
 
 
 def _bands(cells: BoolArray) -> Iterator[slice]:
+    """Yields the queries in bands of at most ``MAX_BAND_QUERIES``."""
     return (slice(start, min(start + MAX_BAND_QUERIES, len(cells))) for start in range(0, len(cells), MAX_BAND_QUERIES))

@@ -1,7 +1,7 @@
 """Finds the output projection of attention: the linear map whose operand the heads' outputs enter.
 
-The columns of each head's output are searched by value among the operands of later products with constant weights. So
-it does not matter which views, copies, permutations or concatenations lie between.
+The columns of each head's output are searched by value in the operands of later products with constant weights, so that
+any views, copies, permutations or concatenations may lie between.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from attnviz.capture.flow.products import Contraction, contraction
 
-MAX_COMPARED_ROWS = 16  # rows of a column that are compared before all rows are
-MAX_PENDING = 64  # calls whose projection is searched at once: each head may be a module of its own
+MAX_COMPARED_ROWS = 16  # rows of a column that are compared first; all rows only if these match
+MAX_PENDING = 64  # calls whose projection is searched at the same time: each head may be a separate module
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class OutputProjection:
         weight: ``(columns, features)``.
         bias: ``(features,)``, added by the same function; ``None`` if it adds none.
         columns: ``(heads, features of a head)``, the operand's column of each feature.
-        matrix: ``(rows, columns)``, the operand.
+        matrix: ``(rows, columns)``, the operand of the product.
         result: ``(rows, features)``, the result of the map.
         queries_first: True if rows are ordered by queries and then by texts; else by texts first.
     """
@@ -53,42 +53,42 @@ class OperandPlace:
 
     @property
     def order(self) -> tuple[list[int], list[int]]:
-        """The axes of the operand that are rows, and the summed axes, which are columns."""
+        """The axes of the operand that become rows, and the summed axes, which become columns."""
         letters = self.product.left_letters
-        kept = [at for at, letter in enumerate(letters) if letter not in self.product.summed]
-        return kept, [letters.index(letter) for letter in self.product.summed]
+        row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed]
+        return row_axes, [letters.index(letter) for letter in self.product.summed]
 
     def matrix(self) -> Tensor:
         """Returns the operand as ``(rows, columns)``."""
         rows, columns = self.order
-        wide = prod(self.operand.shape[at] for at in columns)
-        return self.operand.permute(*rows, *columns).reshape(-1, wide)
+        width = prod(self.operand.shape[axis] for axis in columns)
+        return self.operand.permute(*rows, *columns).reshape(-1, width)
 
     def restored(self, matrix: Tensor) -> Tensor:
         """Returns a matrix ``(rows, columns)`` in the shape of the operand."""
         rows, columns = self.order
         order = [*rows, *columns]
-        back = [order.index(at) for at in range(len(order))]
-        return matrix.reshape([self.operand.shape[at] for at in order]).permute(back)
+        inverse_order = [order.index(axis) for axis in range(len(order))]
+        return matrix.reshape([self.operand.shape[axis] for axis in order]).permute(inverse_order)
 
     def weight(self) -> Tensor:
         """Returns the other operand as ``(columns, features)``."""
         letters = self.product.right_letters
         summed = [letters.index(letter) for letter in self.product.summed]
-        own = [at for at in range(len(letters)) if at not in summed]
-        wide = prod(self.product.right.shape[at] for at in summed)
-        return self.product.right.permute(*summed, *own).reshape(wide, -1)
+        other_axes = [axis for axis in range(len(letters)) if axis not in summed]
+        width = prod(self.product.right.shape[axis] for axis in summed)
+        return self.product.right.permute(*summed, *other_axes).reshape(width, -1)
 
     def result(self, result: Tensor) -> Tensor:
         """Returns the result of the product as ``(rows, features)``."""
-        own = [letter for letter in self.product.right_letters if letter not in self.product.summed]
-        rows = [letter for letter in self.product.left_letters if letter not in self.product.summed]
-        order = [self.product.letters.index(letter) for letter in (*rows, *own)]
-        return result.permute(order).reshape(-1, prod(result.shape[at] for at in order[len(rows) :]))
+        column_letters = [letter for letter in self.product.right_letters if letter not in self.product.summed]
+        row_letters = [letter for letter in self.product.left_letters if letter not in self.product.summed]
+        order = [self.product.letters.index(letter) for letter in (*row_letters, *column_letters)]
+        return result.permute(order).reshape(-1, prod(result.shape[axis] for axis in order[len(row_letters) :]))
 
 
 def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[OperandPlace]:
-    """Returns both operands of a function that multiplies two tensors, each with the other as its weights.
+    """Returns both operands of a function that multiplies two tensors, each with the other as its weights; else none.
 
     Args:
         name: the name of the function.
@@ -98,12 +98,12 @@ def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> li
     product = contraction(name, args, kwargs)
     if product is None or not product.summed:
         return []
-    sides = [OperandPlace(each, each.left) for each in (product, product.swapped())]
-    return [side for side in sides if not _shares_more(side.product)]
+    sides = [OperandPlace(side_product, side_product.left) for side_product in (product, product.swapped())]
+    return [side for side in sides if not _has_batched_weights(side.product)]
 
 
-def _shares_more(product: Contraction) -> bool:
-    """True if the operands share letters that are not summed, so that each row has weights of its own."""
+def _has_batched_weights(product: Contraction) -> bool:
+    """True if the operands share an axis that is not summed, so that weights differ along it."""
     return bool(set(product.left_letters) & set(product.right_letters) - set(product.summed))
 
 
@@ -124,7 +124,7 @@ def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | 
 
 
 def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Returns the columns of a matrix that hold an attention output, and True if its rows go by queries first.
+    """Returns which columns of a matrix hold an attention output, and whether its rows go by queries first.
 
     Args:
         output: ``(batch, heads, queries, features)``.
@@ -139,27 +139,27 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
     for queries_first in (False, True) if batch > 1 and queries > 1 else (False,):
         order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)
         searched = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
-        found = _columns(searched, matrix)
-        if found is not None:
-            return found.view(heads, features), queries_first
+        columns = _matching_columns(searched, matrix)
+        if columns is not None:
+            return columns.view(heads, features), queries_first
     return None
 
 
-def _columns(searched: Tensor, matrix: Tensor) -> Tensor | None:
-    """Returns the numbers of the columns that equal the wanted ones, in their order; ``None`` if one is missing."""
+def _matching_columns(searched: Tensor, matrix: Tensor) -> Tensor | None:
+    """Returns the index in ``matrix`` of each column of ``searched``; ``None`` if one is missing."""
     count = searched.shape[1]
     if searched.shape == matrix.shape and torch.equal(searched, matrix):
         return torch.arange(count, device=matrix.device)
     rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))
     places: dict[bytes, list[int]] = {}
-    for at, column in enumerate(_as_bytes(matrix[rows])):
-        places.setdefault(column, []).append(at)
-    found = []
+    for index, column in enumerate(_as_bytes(matrix[rows])):
+        places.setdefault(column, []).append(index)
+    column_indices = []
     for column in _as_bytes(searched[rows]):
         if not places.get(column):
             return None
-        found.append(places[column].pop(0))
-    columns = torch.tensor(found, device=matrix.device)
+        column_indices.append(places[column].pop(0))
+    columns = torch.tensor(column_indices, device=matrix.device)
     return columns if torch.equal(matrix[:, columns], searched) else None
 
 
@@ -169,34 +169,34 @@ def _as_bytes(matrix: Tensor) -> list[bytes]:
     return [column.tobytes() for column in columns]
 
 
-Found = Callable[[OutputProjection, OperandPlace], None]
+ReceiveProjection = Callable[[OutputProjection, OperandPlace], None]
 
 
 class ProjectionSearch:
-    """Searches the output projections of attention calls among the products that a thread computes.
+    """Searches for the output projections of attention calls among the products that a thread computes.
 
     An output may enter several maps, as when an adapter (LoRA) adds its own: each of them is reported.
 
     Attributes:
         pending: outputs of calls, ``(batch, heads, queries, features)``, and the functions that receive projections.
-        last_operand: the operand of the last projection, until the next call is expected.
-        last_found: the functions that received it, with the columns and the order of rows.
+        last_operand: the operand of the last projection; ``None`` once another call is expected.
+        last_receivers: the functions that received it, with the columns and the order of rows.
     """
 
     def __init__(self) -> None:
-        self.pending: list[tuple[Tensor, Found]] = []
+        self.pending: list[tuple[Tensor, ReceiveProjection]] = []
         self.last_operand: Tensor | None = None
-        self.last_found: list[tuple[Found, Tensor, bool]] = []
+        self.last_receivers: list[tuple[ReceiveProjection, Tensor, bool]] = []
 
     @property
-    def is_looking(self) -> bool:
-        """True if the next product may be a projection that is searched."""
+    def is_searching(self) -> bool:
+        """True if a call waits for its projection, or the last one may enter further maps."""
         return bool(self.pending) or self.last_operand is not None
 
-    def expect(self, output: Tensor, found: Found) -> None:
-        """Begins to search the projection of an attention output."""
-        self.last_operand, self.last_found = None, []
-        self.pending = [*self.pending[1 - MAX_PENDING :], (output, found)]
+    def expect(self, output: Tensor, receive: ReceiveProjection) -> None:
+        """Starts to search for the projection of an attention output; ``receive`` gets each that is found."""
+        self.last_operand, self.last_receivers = None, []
+        self.pending = [*self.pending[1 - MAX_PENDING :], (output, receive)]
 
     def see(
         self,
@@ -206,51 +206,53 @@ class ProjectionSearch:
         result: Any,
         is_constant: Callable[[Tensor], bool],
     ) -> bool:
-        """Compares a function that has returned with the searched projections; True if it is one of them.
+        """Checks if a function that has returned is a searched projection, and reports it; True if it is.
 
         Args:
             name: the name of the function.
             args: its positional arguments.
             kwargs: its keyword arguments.
             result: its result.
-            is_constant: returns True for parameters and what is computed from them alone.
+            is_constant: returns True for parameters, and for tensors computed from parameters alone.
         """
-        if not self.is_looking or not isinstance(result, Tensor):
+        if not self.is_searching or not isinstance(result, Tensor):
             return False
         for place in operand_places(name, args, kwargs):
             if not place.operand.is_floating_point() or not is_constant(place.product.right):
                 continue
-            if self._enters_again(place):
-                return self._receive_again(place, bias_of(name, args, kwargs), result)
-            if self._looks(place):
+            if self._is_last_operand(place):
+                return self._report_again(place, bias_of(name, args, kwargs), result)
+            if self._may_hold_output(place):
                 return self._compare(place, bias_of(name, args, kwargs), result)
         return False
 
-    def _enters_again(self, place: OperandPlace) -> bool:
-        """True if the operand is that of the last projection."""
+    def _is_last_operand(self, place: OperandPlace) -> bool:
+        """True if the operand is the one that the last projection had."""
         if self.last_operand is None or place.operand.data_ptr() != self.last_operand.data_ptr():
             return False
         matrix = place.matrix()
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
 
-    def _receive_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
+    def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
+        """Reports a further projection of the last operand; always True."""
         matrix, projected = place.matrix(), place.result(result)
-        for found, columns, queries_first in self.last_found:
-            found(OutputProjection(place.weight(), bias, columns, matrix, projected, queries_first), place)
+        for receive, columns, queries_first in self.last_receivers:
+            receive(OutputProjection(place.weight(), bias, columns, matrix, projected, queries_first), place)
         return True
 
-    def _looks(self, place: OperandPlace) -> bool:
-        """True if the operand is as large as a call's output, or as several together."""
+    def _may_hold_output(self, place: OperandPlace) -> bool:
+        """True if the operand's size is a multiple of a searched output's, so that it may hold it."""
         return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
+        """Reports the projection of each searched output that the operand holds; True if it holds any."""
         matrix, still_pending = place.matrix(), []
-        for output, found in self.pending:
+        for output, receive in self.pending:
             columns = find_columns(output, matrix)
             if columns is None:
-                still_pending.append((output, found))
+                still_pending.append((output, receive))
                 continue
-            found(OutputProjection(place.weight(), bias, columns[0], matrix, place.result(result), columns[1]), place)
-            self.last_operand, self.last_found = matrix, [*self.last_found, (found, *columns)]
-        changed, self.pending = len(still_pending) < len(self.pending), still_pending
-        return changed
+            receive(OutputProjection(place.weight(), bias, columns[0], matrix, place.result(result), columns[1]), place)
+            self.last_operand, self.last_receivers = matrix, [*self.last_receivers, (receive, *columns)]
+        is_found, self.pending = len(still_pending) < len(self.pending), still_pending
+        return is_found

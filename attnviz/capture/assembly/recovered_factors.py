@@ -1,8 +1,8 @@
-"""Recovers the factors of a call, queries, keys and mask, from a softmax and the product before it.
+"""Recovers the factors of a call (queries, keys, mask) from a softmax and the product before it.
 
 For attention written by hand, the input and output of the softmax are known. If the input is the product of queries and
 keys, times one scale or one for each head, plus a mask and biases by position, the maps can be computed from these
-alone. Factors are used only after every visible score that they give has been compared with the model's.
+alone. Factors are used only if every visible score that they give equals the model's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,86 +28,98 @@ SCORE_TOLERANCE = 1e-5  # in float32, relative to 1 + |score|
 SCALE_TOLERANCE, HALF_SCALE_TOLERANCE = 1e-6, 1e-3  # relative
 SPACED_QUERIES, LAST_QUERIES = 48, 16  # queries to which scale and biases are fitted
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
-OWN_SCALES = "each head multiplies q·k by its own scale, which is part of its queries"
+SCALE_PER_HEAD = "each head multiplies q·k by another scale, which is part of the queries shown"
 EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns factors from which the maps of these heads can be computed; ``None`` if there are none."""
+    """Returns factors that give the maps of these heads: known or recovered ones; ``None`` if there are none."""
     if isinstance(call, FactoredCall):
         return call
     assert isinstance(call, SoftmaxCall)
-    if call.factors is not None and call.factors.shape == call.shape and _gives_weights(call.factors, call, heads):
+    if call.factors is not None and call.factors.shape == call.shape and _give_weights(call.factors, call, heads):
         return call.factors
-    found = None if call.product is None else _recovered(call, call.product, heads)
-    return found if found is not None and _gives_weights(found, call, heads) else None
+    factors = None if call.product is None else _recovered_factors(call, call.product, heads)
+    return factors if factors is not None and _give_weights(factors, call, heads) else None
 
 
-def _gives_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> bool:
-    """True if the factors give the model's weights, compared on at most 32 queries."""
+def _give_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> bool:
+    """True if the factors give the model's weights within the tolerance, on at most 32 queries."""
     rows = slice(None, None, -(-call.shape[2] // MAX_CHECKED_QUERIES))
-    ours, real = (each.weights(heads, rows).float() for each in (factors, call))
-    return bool(((ours - real).abs() < _weight_tolerance(call, factors.masked_scores(heads, rows))).all())
+    recovered_weights, model_weights = (source.weights(heads, rows).float() for source in (factors, call))
+    return bool(
+        ((recovered_weights - model_weights).abs() < _weight_tolerance(call, factors.masked_scores(heads, rows))).all()
+    )
 
 
 def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
-    """Returns how far rounding may move a weight, which grows with the scores (steep slopes reach thousands)."""
+    """Returns the largest error of a weight by rounding; it grows with the scores, which ALiBi drives to thousands."""
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
     largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
     return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest)
 
 
-def _recovered(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns factors that give every visible score of these heads, with biases by key, by distance, both or none."""
-    visible = _shared_visible(call.before, heads)
+def _recovered_factors(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
+    """Returns factors that give every visible score of these heads, with a bias by key, by distance, both or none.
+
+    ``None`` if no such factors give the scores, or if heads see different cells.
+    """
+    visible = _common_visible_cells(call.before, heads)
     if visible is None:
         return None
     if call.before.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
-        product = Product(*(each.to(call.before.dtype) for each in product))
+        product = Product(*(tensor.to(call.before.dtype) for tensor in product))
     sample = _sample(call, product, visible, heads)
-    small = sample.last_of_first(LAST_QUERIES)
+    small_sample = sample.last_of_first(LAST_QUERIES)
     for by_distance in ((), (False,), (True,), (False, True)):
-        if not _explains(small, by_distance, call):  # a small sample rejects most models at low cost
+        if not _bias_explains_scores(small_sample, by_distance, call):  # a small sample rejects most models at low cost
             continue
-        for found in _candidates(call, product, visible, fit(sample, by_distance), heads):
-            if _largest_if_equal(found, call, heads, sample.rows) is not None:
-                return _confirmed(found, call, heads)
+        for candidate in _candidate_factors(call, product, visible, fit(sample, by_distance), heads):
+            if _largest_scores_if_equal(candidate, call, heads, sample.rows) is not None:
+                return _with_logsumexp_if_equal(candidate, call, heads)
     return None
 
 
-def _explains(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) -> bool:
-    """True if the residuals of a sample under these biases are explained by rounding."""
-    allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
-    return bool((fit(sample, by_distance).rest.abs() <= allowed * (1 + sample.scores.abs())).all())
+def _bias_explains_scores(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) -> bool:
+    """True if a fit with these biases leaves only residuals that rounding explains."""
+    tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    return bool((fit(sample, by_distance).residuals.abs() <= tolerance * (1 + sample.scores.abs())).all())
 
 
-def _candidates(
-    call: SoftmaxCall, product: Product, visible: Tensor, found: Fit, heads: Sequence[int]
+def _candidate_factors(
+    call: SoftmaxCall, product: Product, visible: Tensor, fitted: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
-    """Yields the factors of a fit: with one scale; if heads differ, with their scales multiplied into queries."""
-    count, features = call.shape[1], product.queries.shape[-1]
+    """Yields factors with the biases of a fit: with the mean scale, then, if scales differ, with scaled queries."""
+    head_count, features = call.shape[1], product.queries.shape[-1]
     rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
-    mean = float(found.scales.mean())
-    shared = FactoredCall(
+    mean_scale = float(fitted.scales.mean())
+    with_shared_scale = FactoredCall(
         queries=product.queries,
         keys=product.keys,
         values=call.values,
         output=call.output,
-        scale=_rounded_scale(mean, features, rounding),
+        scale=_rounded_scale(mean_scale, features, rounding),
         mask=visible,
-        position_biases=tuple(_of_all(each, heads, count, call.before.device) for each in found.biases),
+        position_biases=tuple(
+            _bias_of_all_heads(bias, heads, head_count, call.before.device) for bias in fitted.biases
+        ),
     )
-    yield shared
-    if float((found.scales - mean).abs().max()) > rounding * abs(mean) and product.queries.shape[1] == count:
-        own = torch.ones(count)
-        own[list(heads)] = torch.tensor([_rounded_scale(float(each), features, rounding) for each in found.scales])
-        queries = product.queries * own.to(product.queries)[:, None, None]
-        yield replace(shared, queries=queries, scale=1.0, note=OWN_SCALES)
+    yield with_shared_scale
+    if (
+        float((fitted.scales - mean_scale).abs().max()) > rounding * abs(mean_scale)
+        and product.queries.shape[1] == head_count
+    ):
+        head_scales = torch.ones(head_count)
+        head_scales[list(heads)] = torch.tensor(
+            [_rounded_scale(float(scale), features, rounding) for scale in fitted.scales]
+        )
+        queries = product.queries * head_scales.to(product.queries)[:, None, None]
+        yield replace(with_shared_scale, queries=queries, scale=1.0, note=SCALE_PER_HEAD)
 
 
-def _of_all(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
-    """Returns a bias of all heads, 0 for those that were not chosen."""
+def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
+    """Returns the bias of the chosen heads as one of all ``count`` heads, 0 for the others."""
     numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
     numbers[:, list(heads)] = bias.numbers.to(device)
     return bias._replace(numbers=numbers)
@@ -119,57 +131,58 @@ def _rounded_scale(scale: float, features: int, rounding: float) -> float:
     return next((number for number in candidates if abs(scale - number) < rounding * abs(scale)), scale)
 
 
-def _confirmed(found: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns the factors with the log-sum-exp that the model's weights imply, if they give all of its scores."""
+def _with_logsumexp_if_equal(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
+    """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs."""
     batch, count, queries, _ = call.shape
     logsumexp = torch.zeros(batch, count, queries, device=call.after.device)
     for head in heads:
         for rows in _bands(call):
-            largest = _largest_if_equal(found, call, [head], rows)
-            if largest is None:
+            largest_scores = _largest_scores_if_equal(factors, call, [head], rows)
+            if largest_scores is None:
                 return None
             weights = call.after[:, [head], rows].amax(-1).float()
-            logsumexp[:, [head], rows] = largest - weights.log()
-    return replace(found, logsumexp=logsumexp if _is_exact(call) else None)
+            logsumexp[:, [head], rows] = largest_scores - weights.log()
+    return replace(factors, logsumexp=logsumexp if _is_exact(call) else None)
 
 
-def _shared_visible(before: Tensor, heads: Sequence[int]) -> Tensor | None:
-    """Returns the visible cells, ``(batch, 1, queries, keys)``; ``None`` if heads see different ones."""
-    first = ~hidden_cells(before[:, heads[0], None])
-    same = all(torch.equal(~hidden_cells(before[:, head, None]), first) for head in heads[1:])
-    return first if same else None
+def _common_visible_cells(before: Tensor, heads: Sequence[int]) -> Tensor | None:
+    """Returns the visible cells of these heads, ``(batch, 1, queries, keys)``; ``None`` if heads differ."""
+    first_visible = ~hidden_cells(before[:, heads[0], None])
+    all_equal = all(torch.equal(~hidden_cells(before[:, head, None]), first_visible) for head in heads[1:])
+    return first_visible if all_equal else None
 
 
 def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
-    """Returns spaced queries and the last ones: spaced ones alone cannot tell a bias by key from one by distance."""
+    """Returns a sample of spaced queries and of the last ones, which tell a bias by key from one by distance."""
     count = call.shape[2]
-    spaced = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
-    rows = torch.unique(torch.cat([spaced, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
-    factors = product.queries[:, :, rows], product.keys
-    queries, keys = (pick_heads(each, heads, call.shape[1]).double().cpu() for each in factors)
-    shown = visible[:, :, rows].cpu()
-    scores = call.before[:, :, rows][:, list(heads)].double().cpu().masked_fill(~shown, 0)
-    products = (queries @ keys.transpose(-1, -2)).masked_fill_(~shown, 0)
-    return Sample(rows.cpu(), scores, products, shown, count)
+    spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
+    rows = torch.unique(torch.cat([spaced_rows, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
+    rows_and_keys = product.queries[:, :, rows], product.keys
+    queries, keys = (pick_heads(features, heads, call.shape[1]).double().cpu() for features in rows_and_keys)
+    visible_rows = visible[:, :, rows].cpu()
+    scores = call.before[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
+    products = (queries @ keys.transpose(-1, -2)).masked_fill_(~visible_rows, 0)
+    return Sample(rows.cpu(), scores, products, visible_rows, count)
 
 
-def _largest_if_equal(
-    found: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor
+def _largest_scores_if_equal(
+    factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
-    """Returns each query's largest score, ``(batch, heads, rows)``, if all visible scores match the model's."""
-    ours = found.masked_scores(heads, rows)
-    theirs = call.before[:, :, rows][:, list(heads)].to(ours.dtype)
-    largest = ours.amax(-1)
-    allowed = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
-    difference = ours.sub_(theirs).masked_fill_(~found.visible_cells()[:, :, rows], 0).abs_()
-    agree = bool(difference.amax() <= allowed) or bool((difference <= allowed * (1 + theirs.abs())).all())
-    return largest if agree else None
+    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a score differs from the model's."""
+    scores = factors.masked_scores(heads, rows)
+    model_scores = call.before[:, :, rows][:, list(heads)].to(scores.dtype)
+    largest_scores = scores.amax(-1)
+    tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
+    difference = scores.sub_(model_scores).masked_fill_(~factors.visible_cells()[:, :, rows], 0).abs_()
+    all_equal = bool(difference.amax() <= tolerance) or bool((difference <= tolerance * (1 + model_scores.abs())).all())
+    return largest_scores if all_equal else None
 
 
 def _is_exact(call: SoftmaxCall) -> bool:
-    """True if scores and weights are in float32 or finer: under autocast scores alone may be rounded."""
+    """True if scores and weights are both in float32 or finer; under autocast only one of them may be."""
     return call.before.dtype in EXACT_DTYPES and call.after.dtype in EXACT_DTYPES
 
 
 def _bands(call: SoftmaxCall) -> list[slice]:
+    """Returns the queries in bands of at most ``MAX_BAND_QUERIES``."""
     return [slice(start, start + MAX_BAND_QUERIES) for start in range(0, call.shape[2], MAX_BAND_QUERIES)]

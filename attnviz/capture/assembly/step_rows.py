@@ -15,7 +15,7 @@ from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.visibility import joint_shape
 from attnviz.text.tokens import Tokens
 
-SAME = 1e-2  # the largest difference between weights of a row that is computed twice
+EQUAL_WEIGHTS = 1e-2  # the largest difference between weights of a row that is computed twice
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class MapPlace:
         column: the column of its first key.
         keys: the number of its keys that belong to the text; unused places of a cache follow them.
         whole: True if the call computed the whole map, without a cache.
-        proven: True if its keys were compared with the earlier ones.
+        proven: True if marks show that its keys equal the earlier ones; False if marks are unknown.
     """
 
     row: int
@@ -78,14 +78,14 @@ class StepRows:
         return any(call.map_type is PooledMaps for call, _ in self.calls)
 
     @property
-    def preceding(self) -> int:
-        """The number of keys before the first query: from a cache made outside, or of the module itself."""
+    def first_past_keys(self) -> int:
+        """The number of keys before the first query: from a cache filled outside the block, or of the module itself."""
         call, place = self.calls[0]
         return max(place.keys - call.shape[2], 0)
 
-    def is_fresh(self, call: CapturedCall) -> bool:
-        """True if a call may begin another text: it has no more past keys than the first call, or no new ones."""
-        return call.site.kind == "cross" or past_keys(call) <= self.preceding or self._reads_the_same(call)
+    def may_begin_text(self, call: CapturedCall) -> bool:
+        """True if a call may begin another text: it has at most the first call's past keys, or computed no new key."""
+        return call.site.kind == "cross" or past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
         """Returns the possible places of a call, by its shape and keys; empty if it belongs to another text."""
@@ -93,24 +93,30 @@ class StepRows:
             return []
         if call.site.kind == "cross":
             end = MapPlace(self.rows, 0, call.shape[3])
-            return self._agreeing(call, end, end.keys) if end.keys == self.keys else []
-        past, used = past_keys(call), used_keys(call)
-        if past <= self.preceding:
-            whole = MapPlace(0, 0, used, whole=True)
-            return self._agreeing(call, whole, self.keys) if self._is_extended_by(call, used) else []
-        if past > self.keys:
+            return self._place_if_keys_match(call, end, end.keys) if end.keys == self.keys else []
+        past_count, used_count = past_keys(call), used_keys(call)
+        if past_count <= self.first_past_keys:
+            replacing = MapPlace(0, 0, used_count, whole=True)
+            return (
+                self._place_if_keys_match(call, replacing, self.keys) if self._is_extended_by(call, used_count) else []
+            )
+        if past_count > self.keys:
             return []
-        after, within = MapPlace(self.rows, self.keys - past, used), MapPlace(past - self.preceding, 0, used)
-        found = self._agreeing(call, after, past)
-        if past == self.keys or (self._reads_the_same(call) and not self._stands_at(call, within.row)):
-            return found
-        return found + self._agreeing(call, within, past)
+        appended, overwriting = (
+            MapPlace(self.rows, self.keys - past_count, used_count),
+            MapPlace(past_count - self.first_past_keys, 0, used_count),
+        )
+        choices = self._place_if_keys_match(call, appended, past_count)
+        if past_count == self.keys or (self._has_no_new_key(call) and not self._has_rows_at(call, overwriting.row)):
+            return choices
+        return choices + self._place_if_keys_match(call, overwriting, past_count)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
-        """Adds a call; it replaces rows from its first one on, which were rolled back or are computed again."""
+        """Adds a call at a place; drops earlier rows from its first one on, which it replaces."""
         if place.whole:
             self.calls.clear()
-        self.calls = [each for each in self.calls if each[1].row < place.row] + [(call, place)]
+        earlier_calls = [(earlier, at) for earlier, at in self.calls if at.row < place.row]
+        self.calls = [*earlier_calls, (call, place)]
         if self.marks is not None and call.marks is not None:
             self.marks = self.marks.first(place.column).followed_by(call.marks.first(place.keys))
 
@@ -118,7 +124,7 @@ class StepRows:
         """Returns one call with all rows.
 
         Raises:
-            AttnvizError: if the map is too long to be held whole.
+            AttnvizError: if the map is too long to be joined.
         """
         if len(self.calls) == 1 and self.calls[0][1].keys == self.last.shape[3]:
             return self.last
@@ -130,7 +136,7 @@ class StepRows:
             self.last,
             shape=(batch, heads, self.rows, self.keys),
             scale=scales.pop() if len(scales) == 1 else None,
-            fidelity=[_worst([call.fidelity[item] for call in all_calls]) for item in range(batch)],
+            fidelity=[_largest_known([call.fidelity[item] for call in all_calls]) for item in range(batch)],
             map_type=DenseMaps,
             prompt=self._prompt(),
             fields=[self._fields(item) for item in range(batch)],
@@ -148,30 +154,40 @@ class StepRows:
         visible = cells_of(call, 0).visible
         return used > self.keys and not visible[..., : self.rows, self.keys :].any()
 
-    def _reads_the_same(self, call: CapturedCall) -> bool:
-        """True if a call computed no new key."""
+    def _has_no_new_key(self, call: CapturedCall) -> bool:
+        """True if marks show that the keys of a call are exactly the keys so far."""
         known = self.marks is not None and call.marks is not None
-        return known and used_keys(call) == self.keys and bool(self._agreeing(call, MapPlace(0, 0, 0), self.keys))
+        return (
+            known
+            and used_keys(call) == self.keys
+            and bool(self._place_if_keys_match(call, MapPlace(0, 0, 0), self.keys))
+        )
 
-    def _stands_at(self, call: CapturedCall, row: int) -> bool:
-        """True if a call's rows equal those at that place; if not, its queries are others."""
+    def _has_rows_at(self, call: CapturedCall, row: int) -> bool:
+        """True if the weights of a call equal those of the rows from ``row`` on; also if single cells were not kept."""
         if self.is_pooled or call.map_type is PooledMaps:
             return True
         rows = slice(row, row + call.shape[2])
         return all(
             np.allclose(
-                self._fields(item)["weights"][:, rows], cells_of(call, item).weights[..., : self.keys], atol=SAME
+                self._fields(item)["weights"][:, rows],
+                cells_of(call, item).weights[..., : self.keys],
+                atol=EQUAL_WEIGHTS,
             )
             for item in range(call.shape[0])
         )
 
-    def _agreeing(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
-        """Returns ``[place]`` if the first ``count`` keys of the call equal the keys there, else an empty list."""
+    def _place_if_keys_match(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
+        """Returns ``[place]`` if the first ``count`` keys of the call equal the keys at the place, else an empty list.
+
+        If marks are unknown, returns the place as not proven.
+        """
         if self.marks is None or call.marks is None:
             return [replace(place, proven=False)]
         return [place] if self.marks.equal(place.column, call.marks, count) else []
 
     def _refuse_long(self) -> None:
+        """Raises AttnvizError if single cells were not kept, or if there are too many to join."""
         if self.is_pooled or self.rows * self.keys > LONG_MAP_TOKENS**2:
             raise AttnvizError(
                 f"maps of {self.rows} x {self.keys} tokens over several forward passes are too long to be joined; "
@@ -179,7 +195,7 @@ class StepRows:
             )
 
     def _fields(self, item: int) -> dict[str, Any]:
-        """Returns the fields of ``DenseMaps`` of one text."""
+        """Returns the fields of ``DenseMaps`` for one text, with the rows of all calls."""
         shape = (len(self.last.heads), self.rows, self.keys)
         scores, weights = np.full(shape, np.nan, dtype=np.float32), np.zeros(shape, dtype=np.float32)
         visibilities = [call.fields[item]["visible"] for call, _ in self.calls if call.map_type is DenseMaps]
@@ -191,10 +207,10 @@ class StepRows:
             scores[:, rows, columns] = part.scores[..., : place.keys]
             weights[:, rows, columns] = part.weights[..., : place.keys]
             visible[..., rows, columns] = part.visible[..., : place.keys]
-        return {"scores": scores, "weights": weights, "visible": visible} | self._moved(item)
+        return {"scores": scores, "weights": weights, "visible": visible} | self._moved_norms(item)
 
-    def _moved(self, item: int) -> dict[str, Any]:
-        """Returns the norms of one text's moved values, if every call has them."""
+    def _moved_norms(self, item: int) -> dict[str, Any]:
+        """Returns the fields of one text's moved norms; {} unless every call has them."""
         if not all("moved" in call.fields[item] for call, _ in self.calls):
             return {}
         moved = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
@@ -202,12 +218,12 @@ class StepRows:
             moved[:, place.column : place.column + place.keys] = call.fields[item]["moved"][:, : place.keys]
         return {
             "moved": moved,
-            "moved_fidelity": _worst([call.fields[item]["moved_fidelity"] for call, _ in self.calls]),
+            "moved_fidelity": _largest_known([call.fields[item]["moved_fidelity"] for call, _ in self.calls]),
         }
 
 
 def cells_of(call: CapturedCall, item: int) -> Window:
-    """Returns the cells of one text of a call."""
+    """Returns all cells of one text of a call; computes them if the call is kept as factors."""
     fields = call.fields[item]
     if call.map_type is not FactoredMaps:
         return Window(fields["scores"], fields["weights"], fields["visible"])
@@ -224,7 +240,7 @@ def cells_of(call: CapturedCall, item: int) -> Window:
 
 
 def used_keys(call: CapturedCall) -> int:
-    """Returns the number of keys that belong to the text so far: up to the last visible one, at least the queries."""
+    """Returns the number of keys up to the last visible one, at least as many as queries; a cache may have more."""
     _, _, queries, keys = call.shape
     if call.map_type is not DenseMaps:
         return keys
@@ -234,9 +250,10 @@ def used_keys(call: CapturedCall) -> int:
 
 
 def past_keys(call: CapturedCall) -> int:
-    """Returns the number of keys that come before the call's own queries."""
+    """Returns the number of used keys that come before the call's first query, as from a cache."""
     return max(used_keys(call) - call.shape[2], 0)
 
 
-def _worst(fidelities: list[float | None]) -> float | None:
+def _largest_known(fidelities: list[float | None]) -> float | None:
+    """Returns the largest known fidelity; ``None`` if none is known."""
     return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)

@@ -1,8 +1,8 @@
-"""Collects the texts of several forward passes: a pass is a new batch, or a step that continues the last one.
+"""Collects the texts of several forward passes: a pass reads a new batch, or is a step that continues the last one.
 
-A pass continues a text if the keys that it did not compute equal keys that earlier passes computed; marks of keys are
-compared. This holds for any cache, and without one. The rows of such a pass are appended to the maps; any other pass
-brings new texts.
+A pass continues a text if the keys that it did not compute equal keys that earlier passes computed, by their marks.
+This holds for any cache, and without one. The rows of such a pass are appended to the maps; any other pass brings new
+texts.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from attnviz.capture.assembly.captured_call import CapturedCall
 from attnviz.capture.assembly.step_rows import MapPlace, StepRows
 from attnviz.capture.flow.sites import CallSite
 
-Key = tuple[CallSite, int]  # a call in a pass: its site, and the number of earlier calls of that site
+Key = tuple[CallSite, int]  # identifies a call in a pass: its site, and the number of earlier calls of that site
 
 
 @dataclass(eq=False)
@@ -33,12 +33,12 @@ class _Batch:
         """The number of texts that a pass reads at once."""
         return max((site.run + 1) * rows.last.shape[0] for (site, _), rows in self.rows.items())
 
-    def continued_by(self, calls: dict[Key, CapturedCall]) -> bool:
-        """Adds the calls of another pass if it continues these texts; True if it does."""
+    def add_if_continued(self, calls: dict[Key, CapturedCall]) -> bool:
+        """Adds the calls of another pass if that continues these texts; True if it does."""
         if not calls.keys() <= self.rows.keys():
             return False
         choices = {key: self.rows[key].places(call) for key, call in calls.items()}
-        places = _consistent(choices, self.rows, calls)
+        places = _consistent_places(choices, self.rows, calls)
         if places is None:
             return False
         self.passes += 1
@@ -56,15 +56,15 @@ class TextCollector:
         self.refusal: AttnvizError | None = None
 
     def add(self, calls: Sequence[CapturedCall]) -> None:
-        """Adds the calls of a pass."""
+        """Adds the calls of a pass to the last batch if the pass continues it, else as a new batch."""
         if not calls or self.refusal is not None:
             return
         self.passes += 1
-        keyed = _keyed(calls)
-        if self.batches and self.batches[-1].continued_by(keyed):
+        calls_by_key = _by_key(calls)
+        if self.batches and self.batches[-1].add_if_continued(calls_by_key):
             return
-        self.refusal = self._unknown_cache(keyed)
-        self.batches.append(_Batch({key: StepRows.of(call) for key, call in keyed.items()}))
+        self.refusal = self._unknown_cache_error(calls_by_key)
+        self.batches.append(_Batch({key: StepRows.of(call) for key, call in calls_by_key.items()}))
 
     def calls(self) -> list[CapturedCall]:
         """Returns one call for each module and batch, with the number of the batch's first text.
@@ -75,16 +75,16 @@ class TextCollector:
         """
         if self.refusal is not None:
             raise self.refusal
-        joined, item = [], 0
+        joined_calls, first_item = [], 0
         for batch in self.batches:
             for rows in batch.rows.values():
                 call = rows.last if batch.passes == 1 else rows.joined()
-                joined.append(replace(call, first_item=item, passes=batch.passes))
-            item += batch.size
-        return joined
+                joined_calls.append(replace(call, first_item=first_item, passes=batch.passes))
+            first_item += batch.size
+        return joined_calls
 
     def remarks(self) -> tuple[str, ...]:
-        """Returns sentences on what was joined."""
+        """Returns a remark on the forward passes that were joined; none if there was one pass."""
         if self.passes < 2:
             return ()
         texts = sum(batch.size for batch in self.batches)
@@ -95,10 +95,10 @@ class TextCollector:
             return (f"The rows of {self.passes} forward passes: each step of the decoding adds its own.",)
         return (f"{texts} texts of {self.passes} forward passes: each step of a decoding adds its rows to its text.",)
 
-    def _unknown_cache(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
-        """Returns the refusal of a pass that neither continues a text nor begins one."""
-        first = self.batches[0].rows if self.batches else {}
-        if all(first[key].is_fresh(call) for key, call in calls.items() if key in first):
+    def _unknown_cache_error(self, calls: dict[Key, CapturedCall]) -> AttnvizError | None:
+        """Returns the refusal of a pass that reads unknown cached keys; ``None`` if the pass may begin a text."""
+        first_rows = self.batches[0].rows if self.batches else {}
+        if all(first_rows[key].may_begin_text(call) for key, call in calls.items() if key in first_rows):
             return None
         return AttnvizError(
             f"forward pass {self.passes} reads keys from a cache that no forward pass before it computed in this "
@@ -106,39 +106,47 @@ class TextCollector:
         )
 
 
-def _keyed(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
-    keyed: dict[Key, CapturedCall] = {}
+def _by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
+    """Returns the calls of a pass by site and by their number at the site."""
+    calls_by_key: dict[Key, CapturedCall] = {}
     for call in calls:
-        number = sum(site == call.site for site, _ in keyed)
-        keyed[call.site, number] = call
-    return keyed
+        number = sum(site == call.site for site, _ in calls_by_key)
+        calls_by_key[call.site, number] = call
+    return calls_by_key
 
 
-def _consistent(
+def _consistent_places(
     choices: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call, such that all begin at one row; ``None`` if there is none, or nothing is new."""
+    """Returns one place for each call, so that all begin at the same row; ``None`` if that is impossible.
+
+    Also ``None`` if no place is proven by marks, or if a pass over the whole text brings no new key.
+    """
     if not all(choices.values()) or not any(place.proven for places in choices.values() for place in places):
         return None
     self_attention = {key: places for key, places in choices.items() if key[0].kind == "self"}
-    partial = [places for places in self_attention.values() if not places[0].whole]
-    starts = [place.row for place in partial[0]] if partial else []
-    common = [row for row in starts if all(any(place.row == row for place in places) for places in partial)]
-    if partial and not common:
+    step_places = [places for places in self_attention.values() if not places[0].whole]
+    possible_rows = [place.row for place in step_places[0]] if step_places else []
+    rows_of_calls = [{place.row for place in places} for places in step_places]
+    common_rows = [row for row in possible_rows if all(row in call_rows for call_rows in rows_of_calls)]
+    if step_places and not common_rows:
         return None
-    grows = any(places[0].keys > rows[key].keys for key, places in self_attention.items() if places[0].whole)
-    if self_attention and not partial and not grows:
+    has_new_keys = any(places[0].keys > rows[key].keys for key, places in self_attention.items() if places[0].whole)
+    if self_attention and not step_places and not has_new_keys:
         return None
-    chosen = {}
+    chosen_places = {}
     for key, places in choices.items():
         if key[0].kind == "cross":
-            row = common[0] if common else _start_alone(rows[key], calls[key], bool(self_attention))
-            chosen[key] = replace(places[0], row=row, whole=row == 0)
+            row = common_rows[0] if common_rows else _first_cross_row(rows[key], calls[key], bool(self_attention))
+            chosen_places[key] = replace(places[0], row=row, whole=row == 0)
         else:
-            chosen[key] = next(place for place in places if place.whole or place.row == common[0])
-    return chosen
+            chosen_places[key] = next(place for place in places if place.whole or place.row == common_rows[0])
+    return chosen_places
 
 
-def _start_alone(rows: StepRows, call: CapturedCall, computed_again: bool) -> int:
-    """Returns the first row of cross-attention if self-attention is not cached, or was not recorded."""
+def _first_cross_row(rows: StepRows, call: CapturedCall, computed_again: bool) -> int:
+    """Returns the first row of a call of cross-attention if no cached self-attention tells it.
+
+    That is 0 if the pass computes all rows again, else the row after the last one.
+    """
     return 0 if computed_again or call.shape[2] > rows.rows else rows.rows

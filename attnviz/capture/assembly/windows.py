@@ -15,8 +15,8 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 from attnviz.maps.visibility import joint_shape
 
-NOT_A_TOKEN = -1  # padding that fills up a window
-FILLED_UP = "windows were padded; the padding's share of a row is not shown, so that the row sums to less than 1"
+NOT_A_TOKEN = -1  # stands for padding in a window
+PADDED_WINDOWS = "windows were padded; the padding's share of a row is not shown, so that the row sums to less than 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class Windows:
     """The tokens in each window.
 
     Attributes:
-        texts: ``(windows,)``, the number of the window's text; -1 if it is all padding.
-        queries: ``(windows, queries)``, their places in the text; -1 for padding.
-        keys: ``(windows, keys)``, their places in the text; -1 for padding.
+        texts: ``(windows,)``, the index of the window's text; -1 if the window is all padding.
+        queries: ``(windows, queries)``, the position of each query in its text; -1 for padding.
+        keys: ``(windows, keys)``, the position of each key in its text; -1 for padding.
     """
 
     texts: IntArray
@@ -35,36 +35,36 @@ class Windows:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The numbers of texts, and of queries and keys of a whole map."""
+        """The number of texts, and the numbers of queries and keys of a whole map."""
         return int(self.texts.max()) + 1, int(self.queries.max()) + 1, int(self.keys.max()) + 1
 
     @property
     def overlap(self) -> bool:
-        """True if a key stands in several windows of its text."""
+        """True if a key is in several windows of its text."""
         texts = np.repeat(self.texts, self.keys.shape[1])
         places = np.stack([texts, self.keys.ravel()])[:, self.keys.ravel() >= 0]
         return bool(np.unique(places, axis=1).shape[1] < places.shape[1])
 
 
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
-    """Returns the windows of queries and keys, ``(..., tokens, features)``.
+    """Returns the windows of queries and keys, ``(..., tokens, features)``, given the origins of their elements.
 
-    ``None`` if each text is one window, or each token is; if a query stands in several windows; or if a window has
-    tokens of several texts.
+    ``None`` if each text is one window, or each token is; if a query is in several windows; or if a window has tokens
+    of several texts.
     """
-    rows, columns = _by_window(queries.numbers), _by_window(keys.numbers)
+    rows, columns = _tokens_by_window(queries.numbers), _tokens_by_window(keys.numbers)
     if rows is None or columns is None or (queries.texts, queries.tokens) != keys[1:]:
         return None
-    if columns.shape[1] == 1:  # each token sees itself alone
+    if columns.shape[1] == 1:  # each token sees only itself
         return None
-    texts, places = _split(columns, keys.tokens)
-    row_texts, row_places = _split(rows, queries.tokens)
+    texts, places = _texts_and_places(columns, keys.tokens)
+    row_texts, row_places = _texts_and_places(rows, queries.tokens)
     if texts is None or row_texts is None or not np.array_equal(texts, row_texts) or len(texts) <= keys.texts:
         return None
     query_tokens = rows[rows != NOT_A_TOKEN]
     if len(np.unique(query_tokens)) != len(query_tokens):
         return None
-    return Windows(texts, _ranked(row_places), _ranked(places))
+    return Windows(texts, _without_gaps(row_places), _without_gaps(places))
 
 
 def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
@@ -76,91 +76,99 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
     return replace(
         call,
         shape=(texts, call.shape[1], queries, keys),
-        fidelity=[_worst(call, windows, text) for text in range(texts)],
-        fields=[_whole(call, windows, text) for text in range(texts)],
+        fidelity=[_largest_fidelity(call, windows, text) for text in range(texts)],
+        fields=[_whole_map_fields(call, windows, text) for text in range(texts)],
         marks=None,
-        note=call.note or (FILLED_UP if _is_padding_seen(call, windows) else ""),
+        note=call.note or (PADDED_WINDOWS if _is_padding_seen(call, windows) else ""),
         windows=int((windows.texts == 0).sum()),
     )
 
 
-def joined_norms(norms: FloatArray, worst: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
+def joined_norms(norms: FloatArray, fidelities: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
     """Returns the norms of each text's keys, ``(heads, keys)``, and its largest error, from those of windows.
 
     Args:
-        norms: ``(windows, heads, keys)``; each key stands in one window.
-        worst: the largest error of each window.
+        norms: ``(windows, heads, keys)``; each key is in one window.
+        fidelities: the largest error of each window.
         windows: the places of the keys.
     """
     texts, _, keys = windows.shape
-    found = []
+    results = []
     for text in range(texts):
-        own = np.flatnonzero(windows.texts == text).tolist()
-        whole = np.zeros((norms.shape[1], keys), dtype=np.float32)
-        for window in own:
+        text_windows = np.flatnonzero(windows.texts == text).tolist()
+        text_norms = np.zeros((norms.shape[1], keys), dtype=np.float32)
+        for window in text_windows:
             columns = windows.keys[window]
-            whole[:, columns[columns >= 0]] = norms[window][:, columns >= 0]
-        found.append((whole, max(worst[window] for window in own)))
-    return found
+            text_norms[:, columns[columns >= 0]] = norms[window][:, columns >= 0]
+        results.append((text_norms, max(fidelities[window] for window in text_windows)))
+    return results
 
 
 def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int | None]) -> tuple[str, ...]:
-    """Returns sentences on windows that were joined, and on windows that are shown as they are.
+    """Returns remarks on windows that were joined, and on windows that are shown as separate texts.
 
     Args:
         calls: all recorded calls.
         texts_of: returns the number of texts that the model read at once, given a module's path; ``None`` if unknown.
     """
     joined = [call for call in calls if call.windows > 1]
-    groups = {call: call.shape[0] / (texts_of(call.site.module) or call.shape[0]) for call in calls}
-    apart = [call for call, count in groups.items() if call.passes == 1 and count > 1 and count.is_integer()]
+    windows_per_text = {call: call.shape[0] / (texts_of(call.site.module) or call.shape[0]) for call in calls}
+    separate = [
+        call for call, count in windows_per_text.items() if call.passes == 1 and count > 1 and count.is_integer()
+    ]
     remarks = []
     if joined:
+        counts = _count_list(call.windows for call in joined)
         remarks.append(
-            f"Layer {_layers(joined)} attends within windows, {_counts(call.windows for call in joined)} a text, "
+            f"Layer {_layer_list(joined)} attends within windows, {counts} a text, "
             "which stand at their places in the whole map; cells between windows are absent."
         )
-    if apart:
+    if separate:
+        counts = _count_list(int(windows_per_text[call]) for call in separate)
         remarks.append(
-            f"Layer {_layers(apart)} attends within windows or groups of tokens, "
-            f"{_counts(int(groups[call]) for call in apart)} a text, {_why_apart(apart, groups)}: each is shown "
+            f"Layer {_layer_list(separate)} attends within windows or groups of tokens, "
+            f"{counts} a text, {_reason_not_joined(separate, windows_per_text)}: each is shown "
             "as a text of its own, those of the first text first."
         )
     return tuple(remarks)
 
 
-def _why_apart(calls: Sequence[CapturedCall], groups: Mapping[CapturedCall, float]) -> str:
-    """Returns the reason why windows were not joined."""
-    large = [call for call in calls if groups[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
-    if len(large) == len(calls):
+def _reason_not_joined(calls: Sequence[CapturedCall], windows_per_text: Mapping[CapturedCall, float]) -> str:
+    """Returns the reason why windows were not joined, as a clause for a remark."""
+    too_large = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
+    if len(too_large) == len(calls):
         return "whose whole map would be too large"
-    return "whose places are not known" + (", or whose whole map would be too large" if large else "")
+    return "whose places are not known" + (", or whose whole map would be too large" if too_large else "")
 
 
-def _layers(calls: Sequence[CapturedCall]) -> str:
+def _layer_list(calls: Sequence[CapturedCall]) -> str:
+    """Returns the layers of calls as ranges."""
     return number_ranges(sorted({call.site.layer for call in calls}))
 
 
-def _counts(numbers: Iterable[int]) -> str:
+def _count_list(numbers: Iterable[int]) -> str:
+    """Returns different numbers, ascending, as a list in words."""
     return or_list(sorted(set(numbers)))
 
 
-def _whole(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    """Returns the fields of ``DenseMaps`` of one text."""
+def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
+    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows."""
     _, queries, keys = windows.shape
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
-    weights, here = np.zeros_like(scores), np.flatnonzero(windows.texts == text).tolist()
-    visible = np.zeros(joint_shape([call.fields[window]["visible"] for window in here], scores.shape), dtype=bool)
-    for window in here:
+    weights, text_windows = np.zeros_like(scores), np.flatnonzero(windows.texts == text).tolist()
+    visible = np.zeros(
+        joint_shape([call.fields[window]["visible"] for window in text_windows], scores.shape), dtype=bool
+    )
+    for window in text_windows:
         fields = call.fields[window]
         rows, columns = windows.queries[window], windows.keys[window]
-        real = np.ix_(rows >= 0, columns >= 0)
+        real_cells = np.ix_(rows >= 0, columns >= 0)
         cells = np.ix_(rows[rows >= 0], columns[columns >= 0])
-        for whole, name in ((scores, "scores"), (weights, "weights")):
+        for text_map, name in ((scores, "scores"), (weights, "weights")):
             for head in range(heads):
-                whole[head][cells] = fields[name][head][real]
-        visible[..., *cells] = fields["visible"][..., *real]
+                text_map[head][cells] = fields[name][head][real_cells]
+        visible[..., *cells] = fields["visible"][..., *real_cells]
     return {"scores": scores, "weights": weights, "visible": visible}
 
 
@@ -172,13 +180,18 @@ def _is_padding_seen(call: CapturedCall, windows: Windows) -> bool:
     )
 
 
-def _worst(call: CapturedCall, windows: Windows, text: int) -> float | None:
-    found = [call.fidelity[window] for window in np.flatnonzero(windows.texts == text).tolist()]
-    return max((each for each in found if each is not None), default=None)
+def _largest_fidelity(call: CapturedCall, windows: Windows, text: int) -> float | None:
+    """Returns the largest fidelity of a text's windows; ``None`` if none is known."""
+    fidelities = [call.fidelity[window] for window in np.flatnonzero(windows.texts == text).tolist()]
+    return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)
 
 
-def _by_window(numbers: Tensor) -> IntArray | None:
-    """Returns each window's tokens, ``(windows, tokens)``, given ``(..., tokens, features)`` with an axis of heads."""
+def _tokens_by_window(numbers: Tensor) -> IntArray | None:
+    """Returns the tokens of each window, ``(windows, tokens)``; ``None`` if an element mixes tokens.
+
+    Args:
+        numbers: the token of each element, ``(..., tokens, features)``; one axis may be heads.
+    """
     if not bool((numbers[..., 0] == numbers[..., -1]).all()):
         return None
     tokens: IntArray = numbers[..., 0].cpu().numpy().astype(np.int64)
@@ -190,16 +203,24 @@ def _by_window(numbers: Tensor) -> IntArray | None:
     return rows[changes]
 
 
-def _split(numbers: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
-    """Returns each window's text (``None`` if one has several) and its tokens' places in the text, -1 for padding."""
-    real = numbers != NOT_A_TOKEN
-    texts = np.where(real, numbers // tokens, -1)
-    own = texts.max(axis=1)
-    alone = bool((~real | (texts == own[:, None])).all())
-    return own if alone else None, np.where(real, numbers % tokens, NOT_A_TOKEN)
+def _texts_and_places(numbers: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
+    """Returns the text of each window, and the position of each token in its text; -1 for padding.
+
+    Args:
+        numbers: ``(windows, tokens)``, the tokens counted through all texts.
+        tokens: the number of tokens of each text.
+
+    Returns:
+        The texts, ``(windows,)`` (``None`` if a window has several), and the positions, ``(windows, tokens)``.
+    """
+    is_token = numbers != NOT_A_TOKEN
+    texts = np.where(is_token, numbers // tokens, -1)
+    window_texts = texts.max(axis=1)
+    has_one_text = bool((~is_token | (texts == window_texts[:, None])).all())
+    return window_texts if has_one_text else None, np.where(is_token, numbers % tokens, NOT_A_TOKEN)
 
 
-def _ranked(places: IntArray) -> IntArray:
-    """Returns places numbered without gaps, which remain after tokens were merged."""
+def _without_gaps(places: IntArray) -> IntArray:
+    """Returns positions renumbered without gaps; gaps remain if a model merged tokens."""
     used = np.unique(places[places != NOT_A_TOKEN])
     return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used, places))

@@ -1,4 +1,4 @@
-"""Recognises what a model does to its weights between the softmax and the values: nothing, dropout, or a change."""
+"""Recognises what a model does to its weights between softmax and values: nothing, dropout, or another change."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ CHANGED = "the weights are changed between the softmax and the values; the maps 
 
 
 def dropout_factor(after: Tensor, operand: Tensor) -> float | None:
-    """Returns the factor by which dropout scaled the weights it kept; ``None`` if they were changed in another way.
+    """Returns the factor by which dropout scaled the weights that it kept; ``None`` if it was not dropout.
 
     Args:
         after: the weights, ``(batch, heads, queries, keys)``.
@@ -18,9 +18,9 @@ def dropout_factor(after: Tensor, operand: Tensor) -> float | None:
     """
     if operand.shape != after.shape or after.dtype != operand.dtype:
         return None
-    place = int(operand.argmax())
-    largest = float(after.flatten()[place])
-    factor = float(operand.flatten()[place]) / largest if largest > 0 else 0.0
+    index = int(operand.argmax())
+    largest = float(after.flatten()[index])
+    factor = float(operand.flatten()[index]) / largest if largest > 0 else 0.0
     if not factor > 1:
         return None
     tolerance = RATIO_TOLERANCE if after.dtype in EXACT_DTYPES else HALF_RATIO_TOLERANCE

@@ -12,14 +12,8 @@ from torch.nn import functional
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.calls.attention_call import FactoredCall
 
-FUSED_COMMON = (
-    "qkv_weight",
-    "qkv_bias",
-    "proj_weight",
-    "proj_bias",
-    "mask",
-    "mask_type",
-)  # the arguments of fused kernels that are read
+# The arguments of fused kernels that are read:
+FUSED_COMMON = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias", "mask", "mask_type")
 LAYER_NORM = ("norm_first", "eps", "norm_weight_1", "norm_bias_1", "norm_weight_2", "norm_bias_2")
 FEED_FORWARD = ("use_gelu", "ffn_weight_1", "ffn_bias_1", "ffn_weight_2", "ffn_bias_2")
 FUSED_LAYER = ("src", "num_heads", *LAYER_NORM, *FEED_FORWARD, *FUSED_COMMON)
@@ -31,12 +25,12 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     source = arguments["src"]
     norm = (arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]) if arguments["norm_first"] else None
     call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
-    tokens = _padded(source)[0]
+    tokens = _padded_and_real(source)[0]
 
     def postprocess(mixed: Tensor, rows: slice) -> Tensor:
-        return _rest_of_layer(arguments, tokens[:, rows], _projected(arguments, mixed))
+        return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed))
 
-    return replace(call, output=_padded(result)[0], postprocess=postprocess)
+    return replace(call, output=_padded_and_real(result)[0], postprocess=postprocess)
 
 
 def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
@@ -44,31 +38,35 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
     call = _fused_call(
         (arguments["query"], arguments["key"], arguments["value"]), arguments["num_head"], arguments, None
     )
-    return replace(call, output=_padded(result[0])[0], postprocess=lambda mixed, rows: _projected(arguments, mixed))
+    return replace(
+        call,
+        output=_padded_and_real(result[0])[0],
+        postprocess=lambda mixed, rows: _output_projection(arguments, mixed),
+    )
 
 
-def _projected(arguments: dict[str, Any], mixed: Tensor) -> Tensor:
+def _output_projection(arguments: dict[str, Any], mixed: Tensor) -> Tensor:
     """Returns the mixed values of all heads after the output projection, ``(batch, queries, width)``."""
     return functional.linear(mixed.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
 
 
-def _rest_of_layer(arguments: dict[str, Any], tokens: Tensor, attended: Tensor) -> Tensor:
-    """Returns the output of an encoder layer, given its input tokens and their attention."""
+def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
+    """Returns the output of an encoder layer, given its input tokens and the output of its attention."""
 
-    def normed(values: Tensor, number: int) -> Tensor:
+    def layer_norm(values: Tensor, number: int) -> Tensor:
         weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
         return functional.layer_norm(values, weight.shape, weight, bias, arguments["eps"])
 
-    def fed_forward(values: Tensor) -> Tensor:
-        inner = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
-        inner = functional.gelu(inner) if arguments["use_gelu"] else functional.relu(inner)
-        return functional.linear(inner, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
+    def feed_forward(values: Tensor) -> Tensor:
+        hidden = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
+        hidden = functional.gelu(hidden) if arguments["use_gelu"] else functional.relu(hidden)
+        return functional.linear(hidden, arguments["ffn_weight_2"], arguments["ffn_bias_2"])
 
-    total = tokens + attended
+    residual = tokens + attention_output
     if arguments["norm_first"]:
-        return total + fed_forward(normed(total, 2))
-    total = normed(total, 1)
-    return normed(total + fed_forward(total), 2)
+        return residual + feed_forward(layer_norm(residual, 2))
+    residual = layer_norm(residual, 1)
+    return layer_norm(residual + feed_forward(residual), 2)
 
 
 def _fused_call(
@@ -85,19 +83,19 @@ def _fused_call(
         arguments: the arguments of the kernel by name.
         norm: the epsilon, weight and bias of a layer norm before the projections.
     """
-    padded, real = _padded(tokens[0])
-    sources = [padded if source is tokens[0] else _padded(source)[0] for source in tokens]
+    padded_tokens, is_real = _padded_and_real(tokens[0])
+    sources = [padded_tokens if source is tokens[0] else _padded_and_real(source)[0] for source in tokens]
     if norm is not None:
         sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
     weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
     biases = [None] * 3 if bias is None else list(bias.chunk(3))
     queries, keys, values = (
-        _split_heads(functional.linear(source, part, offset), heads)
-        for source, part, offset in zip(sources, weight.chunk(3), biases, strict=True)
+        _split_heads(functional.linear(source, part_weight, part_bias), heads)
+        for source, part_weight, part_bias in zip(sources, weight.chunk(3), biases, strict=True)
     )
     visible = _fused_mask(arguments["mask"], arguments["mask_type"])
-    if real is not None:
-        visible = real[:, None, :, None] & real[:, None, None, :]
+    if is_real is not None:
+        visible = is_real[:, None, :, None] & is_real[:, None, None, :]
     return FactoredCall(queries=queries, keys=keys, values=values, scale=queries.shape[-1] ** -0.5, mask=visible)
 
 
@@ -108,7 +106,10 @@ def _split_heads(features: Tensor, heads: int) -> Tensor:
 
 
 def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """Returns the cells that a fused kernel's mask leaves visible, ``(batch, heads, queries, keys)``; 0 is visible."""
+    """Returns the visible cells of a fused kernel's mask, in which 0 means visible; ``None`` if there is no mask.
+
+    They broadcast to ``(batch, heads, queries, keys)``. A mask of type 1 is ``(batch, keys)``.
+    """
     if mask is None:
         return None
     visible = mask == 0
@@ -117,8 +118,11 @@ def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
     return visible[None, None] if visible.dim() == 2 else visible
 
 
-def _padded(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns a nested batch as a padded tensor, and which of its tokens are real, ``(batch, tokens)``."""
+def _padded_and_real(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Returns a nested batch padded with 0, and True for its real tokens, ``(batch, tokens)``.
+
+    Any other tensor is returned unchanged, with ``None``.
+    """
     if not tokens.is_nested:
         return tokens, None
     lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
@@ -131,7 +135,7 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
 
     Args:
         operator: the name of the operator in ``torch.ops.aten``.
-        names: the arguments that the caller reads.
+        names: the names of the arguments that the caller reads.
         args: the positional arguments of the call.
         kwargs: its keyword arguments.
 
@@ -170,10 +174,10 @@ def bind_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> dict[str, Any]:
-    """Returns the arguments of ``scaled_dot_product_attention`` by name."""
+    """Returns the arguments of ``scaled_dot_product_attention`` by name, with defaults."""
     arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
-    gqa = {"enable_gqa": True} if enable_gqa else {}  # older versions of torch lack this argument
-    return arguments | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | gqa
+    grouped_query_options = {"enable_gqa": True} if enable_gqa else {}  # older versions of torch lack this argument
+    return arguments | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | grouped_query_options
 
 
 def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...: no score is that low
+MASK_THRESHOLD = -9000.0  # masks with finite numbers use -1e4, -1e9, ...; no score is that low
 STEEP_BIAS = -1000.0  # numbers between this and the threshold belong to a bias: masks leave a gap there
 MAX_CHECKED_QUERIES = 32  # fidelity is measured on at most this many queries, evenly spaced
 
@@ -37,11 +37,11 @@ class CheckedRows(NamedTuple):
 
     Attributes:
         mixed: ``(batch, heads, rows, features)``, the values summed by their weights.
-        seen: ``(batch, heads, rows, 1)``, bool; False if a query sees no key.
+        sees_any: ``(batch, heads, rows, 1)``, bool; False if a query sees no key.
     """
 
     mixed: Tensor
-    seen: Tensor
+    sees_any: Tensor
 
 
 class Product(NamedTuple):
@@ -84,7 +84,7 @@ class PositionBias(NamedTuple):
         return self._replace(numbers=self.numbers[:, list(heads)])
 
     def of_texts(self, texts: slice) -> "PositionBias":
-        """Returns the bias of these texts."""
+        """Returns the bias of these texts of the batch."""
         return self if len(self.numbers) == 1 else self._replace(numbers=self.numbers[texts])
 
     def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
@@ -135,8 +135,8 @@ class AttentionCall(ABC):
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
 
-    def multiplied(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """Returns the weights that multiply the values: after dropout, if that is known."""
+    def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """Returns the weights that multiply the values, ``(batch, heads, queries, keys)``: after any known dropout."""
         return self.weights(heads, queries)
 
     def fidelity(self, heads: Sequence[int]) -> list[float | None]:
@@ -151,34 +151,35 @@ class AttentionCall(ABC):
         rows = checked_rows(queries)
         if self.postprocess is not None:
             weights = self.weights(range(count), rows)
-            mixed = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
-            unseen = (weights.sum(-1) == 0).all(1)[..., None]
-            difference = (mixed - self.output[:, rows]).abs().masked_fill(unseen, 0)
+            mixed_values = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
+            sees_none = (weights.sum(-1) == 0).all(1)[..., None]
+            difference = (mixed_values - self.output[:, rows]).abs().masked_fill(sees_none, 0)
             return list(difference.flatten(1).amax(1).tolist())
-        mixed, seen = self.checked(heads)
-        real = pick_heads(self.output, heads, count)[:, :, rows].to(mixed.dtype)
-        difference = torch.where(seen, (mixed - real).abs_(), 0)
+        mixed_values, sees_any = self.checked(heads)
+        model_output = pick_heads(self.output, heads, count)[:, :, rows].to(mixed_values.dtype)
+        difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
         return list(difference.flatten(1).amax(1).tolist())
 
     def checked(self, heads: Sequence[int]) -> CheckedRows:
-        """Returns the values mixed by these heads in the queries that are checked; cached."""
-        known = self._checked.get(tuple(heads))
-        if known is None:
+        """Returns the values mixed by these heads for the queries on which fidelity is measured; cached."""
+        rows = self._checked_cache.get(tuple(heads))
+        if rows is None:
             assert self.values is not None
-            weights = self._computed.get(tuple(heads))
+            weights = self._weights_cache.get(tuple(heads))
             if weights is None:
-                weights = self.multiplied(heads, checked_rows(self.shape[2]))
+                weights = self.value_weights(heads, checked_rows(self.shape[2]))
             values = pick_heads(self.values, heads, self.shape[1]).to(weights.dtype)
-            known = self._checked[tuple(heads)] = CheckedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
-        return known
+            rows = self._checked_cache[tuple(heads)] = CheckedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
+        return rows
 
     @cached_property
-    def _checked(self) -> dict[tuple[int, ...], CheckedRows]:
+    def _checked_cache(self) -> dict[tuple[int, ...], CheckedRows]:
+        """Results of `checked`, by heads."""
         return {}
 
     @cached_property
-    def _computed(self) -> dict[tuple[int, ...], Tensor]:
-        """Checked rows of weights, by heads; filled when maps are computed."""
+    def _weights_cache(self) -> dict[tuple[int, ...], Tensor]:
+        """The weights of the queries on which fidelity is measured, by heads; filled when maps are computed."""
         return {}
 
 
@@ -224,7 +225,7 @@ class FactoredCall(AttentionCall):
         return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
 
     def whole_mask(self) -> Tensor:
-        """Returns the mask with all rows and columns, including the causal mask and the window."""
+        """Returns the mask expanded to all queries and keys, combined with causality and window."""
         _, _, queries, keys = self.shape
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device) if self.mask is None else self.mask
         mask = mask.expand(*mask.shape[:2], queries, keys)
@@ -235,17 +236,17 @@ class FactoredCall(AttentionCall):
 
     def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
         """Returns the scores of these heads and queries, -inf where masked."""
-        scores, visible = self.scored(heads, queries)
+        scores, visible = self.scores_and_visible(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
-        """Returns the maps of these heads, computed as the kernel does."""
-        scores, visible = self.scored(heads, queries)
+        """Returns the maps of these heads, of all or some queries, computed as the kernel does."""
+        scores, visible = self.scores_and_visible(heads, queries)
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):
-            self._computed[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
-        seen = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else shared_or_each(visible)
-        return AttentionMaps(scores, weights, seen.expand(len(scores), -1, *scores.shape[2:]))
+            self._weights_cache[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
+        cells = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else shared_or_each(visible)
+        return AttentionMaps(scores, weights, cells.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
         """Returns this call restricted to some texts of the batch; cached results are dropped."""
@@ -262,33 +263,37 @@ class FactoredCall(AttentionCall):
         )
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """Returns the weights of these heads and queries."""
-        return self._softmax(*self.scored(heads, queries), heads)
+        """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
+        return self._softmax(*self.scores_and_visible(heads, queries), heads)
 
-    def scored(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
-        """Returns the scores before the mask, and the visible cells broadcast to them (``None`` if all are visible)."""
+    def scores_and_visible(self, heads: Sequence[int], rows: slice | Tensor) -> tuple[Tensor, Tensor | None]:
+        """Returns the scores of these heads and queries before the mask, and the visible cells; ``None`` if all are.
+
+        The scores are ``(batch, heads, queries, keys)``, in float64 if the queries are, else in float32.
+        """
         queries = pick_heads(self.queries, heads, self.shape[1])[:, :, rows]
         keys = pick_heads(self.keys, heads, self.shape[1])
-        exact = torch.float64 if queries.dtype == torch.float64 else torch.float32
-        scores = (queries.to(exact) * self.scale) @ keys.to(exact).transpose(-1, -2)
+        dtype = torch.float64 if queries.dtype == torch.float64 else torch.float32
+        scores = (queries.to(dtype) * self.scale) @ keys.to(dtype).transpose(-1, -2)
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
         positions = torch.arange(self.shape[2], device=scores.device)[rows]
-        for each in self.position_biases:
-            scores = scores + each.of(heads).cells(positions, *self.shape[2:]).to(exact)
+        for bias in self.position_biases:
+            scores = scores + bias.of(heads).cells(positions, *self.shape[2:]).to(dtype)
         visible = self._visible_by_position(rows)
         if self.mask is None:
             return scores, visible
         mask = self.mask if self.mask.shape[1] == 1 else self.mask[:, list(heads)]
         mask = mask if mask.shape[2] == 1 else mask[:, :, rows]
         if mask.dtype == torch.bool:
-            allowed = mask
+            visible_by_mask = mask
         else:
-            allowed = ~hidden_cells(mask)
-            scores = scores + torch.where(allowed, mask, 0).to(exact)
-        return scores, allowed if visible is None else allowed & visible
+            visible_by_mask = ~hidden_cells(mask)
+            scores = scores + torch.where(visible_by_mask, mask, 0).to(dtype)
+        return scores, visible_by_mask if visible is None else visible_by_mask & visible
 
     def _visible_by_position(self, rows: slice | Tensor) -> Tensor | None:
+        """Returns the cells that causality and window show, ``(1, 1, rows, keys)``; ``None`` if it has neither."""
         if not self.causal and self.window is None:
             return None
         _, _, queries, keys = self.shape
@@ -300,7 +305,7 @@ class FactoredCall(AttentionCall):
         return visible[None, None]
 
     def _softmax(self, scores: Tensor, visible: Tensor | None, heads: Sequence[int]) -> Tensor:
-        """Returns weights over the visible keys; rows leave out the share of a sink.
+        """Returns the softmax over the visible keys; a sink takes a share of each row, which is left out.
 
         The mask is added, as kernels do: filling scores by a broadcast mask takes longer than the softmax.
         """
@@ -328,9 +333,9 @@ class SoftmaxCall(AttentionCall):
     Attributes:
         before: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added.
         after: ``(batch, heads, queries, keys)``, its output.
-        factors: the factors that may have given it, if the caller passed them along.
-        product: the queries and keys whose product gave the scores, if known.
-        dropout: the dropout between the softmax and the values, if any.
+        factors: the factors that the caller of the softmax passed along, which may have given it; ``None`` if unknown.
+        product: the queries and keys whose product gave the scores; ``None`` if unknown.
+        dropout: the dropout between the softmax and the values; ``None`` if there was none.
     """
 
     before: Tensor
@@ -364,8 +369,8 @@ class SoftmaxCall(AttentionCall):
         hidden = hidden_cells(self.before[:, list(heads), queries])
         return self.after[:, list(heads), queries].masked_fill(hidden, 0)
 
-    def multiplied(self, heads: Sequence[int], queries: slice) -> Tensor:
-        """Returns the weights that multiply the values, after dropout."""
+    def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
+        """Returns the weights that multiply the values, after dropout, ``(batch, heads, queries, keys)``."""
         weights = self.weights(heads, queries)
         if self.dropout is None:
             return weights
@@ -378,7 +383,7 @@ def checked_rows(queries: int) -> slice:
 
 
 def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
-    """Returns the place of each cell in a `PositionBias`.
+    """Returns the index of each cell in the numbers of a `PositionBias`.
 
     Args:
         rows: the queries, ``(rows,)``.
@@ -394,16 +399,16 @@ def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tenso
 
 
 def shared_or_each(visible: Tensor) -> Tensor:
-    """Returns one head's cells if all heads see the same, else all, ``(batch, 1 or heads, queries, keys)``."""
+    """Returns the visible cells, ``(batch, 1 or heads, queries, keys)``: of one head if all heads see the same."""
     first = visible[:, :1]
     return first if visible.shape[1] == 1 or bool((visible == first).all()) else visible
 
 
 def hidden_cells(scores: Tensor) -> Tensor:
-    """Returns which numbers of a mask, or of masked scores, mean “masked”.
+    """Returns True for each number of a mask, or of masked scores, that stands for a masked cell.
 
     They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that falls
-    steadily with distance (ALiBi) has numbers in between, so that none of its own count as a mask.
+    steadily with distance (ALiBi) also has numbers between; then only the lowest of the type count as masked.
     """
     hidden = scores <= MASK_THRESHOLD
     if ((scores < STEEP_BIAS) & ~hidden).any():

@@ -1,4 +1,4 @@
-"""Finds the axes of texts, heads, queries, keys and features in an attention call, and folds tensors to that order.
+"""Finds which axes of an attention call are texts, heads, queries, keys and features, and folds tensors accordingly.
 
 Whatever the order and number of a model's axes, its maps are ``(batch, heads, queries, keys)``: axes split off from
 features are heads, axes that weights and values share are texts, axes of the weights alone are queries.
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnviz.capture.flow.axes import (
     FEATURES,
-    MAX_REMEMBERED,
+    MAX_CACHED,
     TOKENS,
     UNKNOWN,
     Axes,
@@ -60,21 +60,22 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
         layout: the roles of its axes.
         last: the roles of the last two axes of the result.
     """
-    sizes, order, groups = _folding(layout, last)
+    sizes, order, groups = _folding_plan(layout, last)
     folded = tensor.reshape(sizes).permute(order)
     return folded if groups is None else folded.reshape(groups)
 
 
-@lru_cache(MAX_REMEMBERED)
-def _folding(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
+@lru_cache(MAX_CACHED)
+def _folding_plan(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
     """Returns the size of each part, their order, and the folded shape, ``None`` if it joins or adds no axes."""
     roles = [part for axis in layout for part in axis]
     groups = [
-        [at for at, (_, role) in enumerate(roles) if role == group_role] for group_role in ("batch", "heads", *last)
+        [index for index, (_, role) in enumerate(roles) if role == group_role]
+        for group_role in ("batch", "heads", *last)
     ]
-    order = [at for group in groups for at in group]
+    order = [index for group in groups for index in group]
     is_folded = all(len(group) == 1 for group in groups)
-    folded = None if is_folded else [prod(roles[at][0] for at in group) for group in groups]
+    folded = None if is_folded else [prod(roles[index][0] for index in group) for group in groups]
     return tuple(size for size, _ in roles), order, folded
 
 
@@ -84,30 +85,38 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
     Args:
         places: the parts.
         dims: the number of axes of the weights.
-        heads: the number of heads that the module states, if it does.
+        heads: the number of heads that the module states; ``None`` if it states none.
     """
-    roles: dict[int, Roles] = {place.mark: ((place.size, _first_role(place)),) for place in places}
+    roles: dict[int, Roles] = {place.mark: ((place.size, _default_role(place)),) for place in places}
     if any(place.label == FEATURES for place in places):
         return roles
-    open_places = [place for place in places if place.shared and place.label == UNKNOWN]
+    unlabelled_places = [place for place in places if place.shared and place.label == UNKNOWN]
     before_queries = [place for place in places if place.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
-    named = [place for place in (*open_places, *before_queries) if heads not in (None, 1) and place.size == heads]
-    if named:
-        return roles | {named[-1].mark: ((named[-1].size, "heads"),)}
+    stated_head_places = [
+        place for place in (*unlabelled_places, *before_queries) if heads not in (None, 1) and place.size == heads
+    ]
+    if stated_head_places:
+        return roles | {stated_head_places[-1].mark: ((stated_head_places[-1].size, "heads"),)}
     pairs = [pair for pair in pairwise(places) if all(place.label == UNKNOWN for place in pair)]
-    grouped = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
-    if grouped:  # an axis of key heads and one of the heads in each group
-        return roles | {place.mark: ((place.size, "heads"),) for place in grouped[-1]}
+    head_group_pairs = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
+    if head_group_pairs:  # an axis of key heads and one of the heads in each group
+        return roles | {place.mark: ((place.size, "heads"),) for place in head_group_pairs[-1]}
     if before_queries and before_queries[-1].label == UNKNOWN:
         place = before_queries[-1]
         return None if heads is not None else roles | {place.mark: ((place.size, "heads"),)}
-    if dims < FOLDED_AXES and heads not in (None, 1) and open_places and open_places[0].size % (heads or 1) == 0:
-        place = open_places[0]
+    if (
+        dims < FOLDED_AXES
+        and heads not in (None, 1)
+        and unlabelled_places
+        and unlabelled_places[0].size % (heads or 1) == 0
+    ):
+        place = unlabelled_places[0]
         return roles | {place.mark: ((place.size // (heads or 1), "batch"), (heads or 1, "heads"))}
     return roles
 
 
-def _first_role(place: PartPlace) -> Role:
+def _default_role(place: PartPlace) -> Role:
+    """Returns heads for features, batch for parts that the values share, and queries for others."""
     if place.label == FEATURES:
         return "heads"
     return "batch" if place.shared else "queries"
@@ -138,7 +147,7 @@ class UseLayout:
 
     @property
     def is_single(self) -> bool:
-        """True if there is no axis of heads."""
+        """True if the weights have no axis of heads."""
         return not any(role == "heads" for axis in self.weights for _, role in axis) and len(self.weights) < FOLDED_AXES
 
 
@@ -147,14 +156,14 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
 
     Args:
         use: the product.
-        heads: the number of heads that the module states, if it does.
+        heads: the number of heads that the module states; ``None`` if it states none.
     """
     candidate, product = use.candidate, use.product
     not_in_values = {
         part.label
         for letter, axis in zip(product.left_letters, use.weights.axes, strict=True)
         for part in axis
-        if not _has(product.right_letters, product.right.shape, letter)
+        if not _has_axis(product.right_letters, product.right.shape, letter)
     }
     places = [
         PartPlace(at, part.size, label_of(part.label), part.label, part.label not in not_in_values)
@@ -173,7 +182,7 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
     operand = _layout(use.weights.axes, roles, summed, product.left.shape[summed])
     by_letter = None if operand is None else dict(zip(product.left_letters, operand, strict=True))
     values, output = (
-        _lettered(letters, tensor.shape, by_letter)
+        _layout_by_letters(letters, tensor.shape, by_letter)
         for letters, tensor in ((product.right_letters, product.right), (product.letters, use.result))
     )
     scores: dict[int, Roles] = {}
@@ -184,15 +193,16 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
     return UseLayout(weights, operand, values, output, scores)
 
 
-def _has(letters: str, shape: Sequence[int], letter: str) -> bool:
+def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
+    """True if the tensor has an axis of this letter, larger than 1."""
     return letter in letters and shape[letters.index(letter)] > 1
 
 
 def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = None) -> Layout | None:
     """Returns the layout of axes by the marks of their parts, the keys at one axis; ``None`` if a part has no role."""
     layout: list[Roles] = []
-    for at, axis in enumerate(axes):
-        if at == keys:
+    for axis_index, axis in enumerate(axes):
+        if axis_index == keys:
             layout.append(((size_of(axis) if count is None else count, "keys"),))
         elif all(part.label in roles for part in axis):
             layout.append(tuple(role for part in axis for role in sized(roles[part.label], part.size)))
@@ -202,12 +212,15 @@ def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = 
 
 
 def sized(roles: Roles, size: int) -> Roles:
-    """Returns the roles of a part; a part whose size has changed has its first role alone."""
-    return roles if prod(each for each, _ in roles) == size else ((size, roles[0][1]),)
+    """Returns the roles of a part if their sizes multiply to its size; else only the first role, with that size."""
+    return roles if prod(part_size for part_size, _ in roles) == size else ((size, roles[0][1]),)
 
 
-def _lettered(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | None) -> Layout | None:
-    """Returns the layout of an operand by the letters that it shares with the weights; other axes are features."""
+def _layout_by_letters(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | None) -> Layout | None:
+    """Returns the layout of a tensor by the letters that it shares with the weights; other axes are features.
+
+    ``None`` if the layout of the weights is unknown, or if an axis of the tensor has another size.
+    """
     if by_letter is None:
         return None
     layout: list[Roles] = []
@@ -240,9 +253,9 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
     Args:
         queries: the axes of the queries.
         keys: the axes of the keys.
-        heads: the number of heads that the module states, if it does.
+        heads: the number of heads that the module states; ``None`` if it states none.
     """
-    queries = _with_heads_whole(queries, keys, heads)
+    queries = _with_whole_head_axis(queries, keys, heads)
     marked = tuple(
         tuple((part.size, label_of(part.label), 1 + 10 * at + place) for place, part in enumerate(axis))
         for at, axis in enumerate(queries[:-1])
@@ -261,14 +274,14 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
     features: Roles = ((size_of(queries[-1]), "features"),)
     query_layout = (*leading, features)
     key_layout = [
-        roles if size_of(axis) == prod(size for size, _ in roles) else _key_heads(size_of(axis), roles)
+        roles if size_of(axis) == prod(size for size, _ in roles) else _roles_of_key_axis(size_of(axis), roles)
         for axis, roles in zip(keys[:-2], leading[:-1], strict=True)
     ]
     return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
 
 
-@lru_cache(MAX_REMEMBERED)
-def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
+@lru_cache(MAX_CACHED)
+def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     """Returns the axes of the queries; the second is one part if it is the kernel's axis of heads.
 
     The kernel defines ``(batch, heads, tokens, features)``, so unlabelled parts of the second axis, as after rows were
@@ -286,8 +299,8 @@ def _with_heads_whole(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     return (queries[0], axis_of(size, max(labels, default=UNKNOWN)), *queries[2:])
 
 
-def _key_heads(size: int, roles: Roles) -> Roles:
-    """Returns the roles of an axis whose size differs for keys: fewer heads, or one for all texts."""
+def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
+    """Returns the roles of an axis of the keys whose size differs from the queries': key heads, or texts; () for 1."""
     if size == 1:
         return ()
     return ((size, "heads"),) if any(role == "heads" for _, role in roles) else ((size, "batch"),)

@@ -52,14 +52,14 @@ def kernel_call(
     if len(keys) not in (1, batch) or heads % keys.shape[1]:
         return None
     values, mask = arguments["value"], arguments["attn_mask"]
-    scale, wide = arguments["scale"], _features(output)
+    scale, output_features = arguments["scale"], _feature_roles(output)
     call = FactoredCall(
         queries=queries,
         keys=keys.expand(batch, *keys.shape[1:]),
-        values=_values_of(values, key_layout[:-1], batch, heads),
+        values=_folded_values(values, key_layout[:-1], batch, heads),
         output=None
         if arguments["dropout_p"] > 0
-        else fold(output, (*query_layout[:-1], wide), ("queries", "features")),
+        else fold(output, (*query_layout[:-1], output_features), ("queries", "features")),
         scale=1 / math.sqrt(queries.shape[-1]) if scale is None else scale,
         mask=None if mask is None else folded_mask(mask, arguments["query"].shape[:-1], query_layout[:-1]),
         causal=arguments["is_causal"],
@@ -67,7 +67,7 @@ def kernel_call(
         if logsumexp is None
         else fold(logsumexp[..., None], (*query_layout[:-1], ()), ("queries", "features"))[..., 0],
     )
-    return _with_all_rows(
+    return _with_gathered_rows_placed(
         call,
         gather,
         lambda numbers: fold(numbers, query_layout, ("queries", "features")),
@@ -75,10 +75,17 @@ def kernel_call(
     )
 
 
-def _with_all_rows(
+def _with_gathered_rows_placed(
     call: AttentionCall, gather: OperandGathers | None, fold_queries: FoldOperand, fold_keys: FoldOperand
 ) -> AttentionCall:
-    """Returns the call with gathered queries and keys at their places."""
+    """Returns the call with gathered queries and keys at their places; unchanged if none were gathered.
+
+    Args:
+        call: the call of the gathered rows.
+        gather: the rows of queries and keys; ``None`` if they were not gathered.
+        fold_queries: folds a tensor of the shape of the queries.
+        fold_keys: folds a tensor of the shape of the keys.
+    """
     if gather is None:
         return call
     _, _, rows, columns = call.shape
@@ -89,14 +96,17 @@ def _with_all_rows(
     return scatter_rows(call, queries, keys)
 
 
-def _values_of(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Returns the values, laid out as the keys are; their number of heads may differ, in an axis of their own."""
-    sized = tuple(
+def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
+    """Returns the values folded like the keys, though their number of heads may differ; ``None`` if they do not fit."""
+    sized_layout = tuple(
         ((size, axis[0][1]),) if len(axis) == 1 else axis for size, axis in zip(values.shape, layout, strict=False)
     )
-    if any(math.prod(each for each, _ in axis) != size for size, axis in zip(values.shape, sized, strict=False)):
+    if any(
+        math.prod(part_size for part_size, _ in axis) != size
+        for size, axis in zip(values.shape, sized_layout, strict=False)
+    ):
         return None
-    return fold_values(values, (*sized, _features(values)), batch, heads)
+    return fold_values(values, (*sized_layout, _feature_roles(values)), batch, heads)
 
 
 def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
@@ -108,18 +118,19 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
         layout: the roles of these axes.
     """
     mask = mask[(None,) * (len(shape) + 1 - mask.dim())]
-    arguments = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
-    whole = [
-        size if any(role in arguments for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)
+    mask_roles = {role for size, axis in zip(mask.shape, layout, strict=False) if size > 1 for _, role in axis}
+    expanded_sizes = [
+        size if any(role in mask_roles for _, role in axis) else 1 for size, axis in zip(shape, layout, strict=True)
     ]
     axes = [
-        tuple((each if size > 1 else 1, role) for each, role in axis) for size, axis in zip(whole, layout, strict=True)
+        tuple((part_size if size > 1 else 1, role) for part_size, role in axis)
+        for size, axis in zip(expanded_sizes, layout, strict=True)
     ]
-    return fold(mask.expand(*whole, mask.shape[-1]), (*axes, ((mask.shape[-1], "keys"),)), ("queries", "keys"))
+    return fold(mask.expand(*expanded_sizes, mask.shape[-1]), (*axes, ((mask.shape[-1], "keys"),)), ("queries", "keys"))
 
 
 def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) -> AttentionCall | None:
-    """Returns the call that a product with values is; ``None`` if several functions turn out to be no softmax.
+    """Returns the call for a product of weights and values; ``None`` if the weights are not a softmax of the scores.
 
     Args:
         use: the product of weights and values.
@@ -139,7 +150,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
             return None
         note = PARTIAL if _has_partial_rows(after) else ""
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
-    before, after = _multiplied_part(
+    before, after = _part_with_values(
         before, after, product.left.shape[product.left_letters.index(product.summed)], operand
     )
     is_same = _is_same(operand, after) if operand is not None else _has_same_numbers(product.left, candidate.after)
@@ -158,54 +169,64 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
         note=note or ("" if is_same or dropout is not None else MIXED if candidate.mixed else CHANGED),
     )
-    return call if operands is None else _with_all_rows(call, gather, operands.fold_queries, operands.fold_keys)
+    return (
+        call
+        if operands is None
+        else _with_gathered_rows_placed(call, gather, operands.fold_queries, operands.fold_keys)
+    )
 
 
-def _features(tensor: Tensor) -> Roles:
+def _feature_roles(tensor: Tensor) -> Roles:
+    """Returns the roles of a last axis of features."""
     return ((tensor.shape[-1], "features"),)
 
 
-def _multiplied_part(before: Tensor, after: Tensor, keys: int, operand: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns the keys that have values: the first ones, or the last ones if those were multiplied."""
+def _part_with_values(before: Tensor, after: Tensor, keys: int, operand: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns both tensors cut to the keys that have values: the first ones, or the last ones if those match."""
     if keys == after.shape[-1]:
         return before, after
-    last = operand is not None and not _is_same(operand, after[..., :keys]) and _is_same(operand, after[..., -keys:])
-    part = slice(-keys, None) if last else slice(keys)
+    uses_last_keys = (
+        operand is not None and not _is_same(operand, after[..., :keys]) and _is_same(operand, after[..., -keys:])
+    )
+    part = slice(-keys, None) if uses_last_keys else slice(keys)
     return before[..., part], after[..., part]
 
 
 def _is_same(operand: Tensor, after: Tensor) -> bool:
-    """True if the softmax's output multiplied the values unchanged, number type aside."""
+    """True if the weights in the product equal the softmax's output, apart from the dtype."""
     return operand.shape == after.shape and torch.equal(operand, after.to(operand.dtype))
 
 
 def _has_same_numbers(operand: Tensor, after: Tensor) -> bool:
-    """True if weights with unknown axes may be a permutation of the softmax's output: four statistics agree."""
+    """True if four statistics agree, so that the weights may be a permutation of the softmax's output."""
     if operand.numel() != after.numel():
         return False
-    one, other = (each.float() for each in (operand, after))
-    return all(torch.allclose(of(one), of(other), rtol=1e-3) for of in (torch.sum, torch.amax, torch.amin, torch.norm))
+    left, right = (tensor.float() for tensor in (operand, after))
+    return all(
+        torch.allclose(statistic(left), statistic(right), rtol=1e-3)
+        for statistic in (torch.sum, torch.amax, torch.amin, torch.norm)
+    )
 
 
 def _is_softmax(before: Tensor, after: Tensor) -> bool:
-    """True if the weights are a softmax of the scores; a share of each row may go to no key."""
-    exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
+    """True if the weights are a softmax of the scores within rounding; a share of each row may go to no key."""
+    is_exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
     scores, weights = before.float(), after.float()
     sums = weights.sum(-1, keepdim=True)
     expected = scores.softmax(-1).nan_to_num() * sums
     tolerance: float | Tensor = WEIGHT_TOLERANCE
-    if not exact:  # an exponential's relative error is the rounding error of its score
+    if not is_exact:  # an exponential's relative error is the rounding error of its score
         rounding = torch.finfo(torch.bfloat16).eps * scores.nan_to_num(0, 0, 0).abs().amax(-1, keepdim=True)
         tolerance = HALF_WEIGHT_TOLERANCE + rounding * expected
-    most = 1 + (WEIGHT_TOLERANCE if exact else HALF_SUM_TOLERANCE)
-    return bool(((expected - weights).abs() <= tolerance).all() and (sums <= most).all())
+    largest_sum = 1 + (WEIGHT_TOLERANCE if is_exact else HALF_SUM_TOLERANCE)
+    return bool(((expected - weights).abs() <= tolerance).all() and (sums <= largest_sum).all())
 
 
 def _has_partial_rows(after: Tensor) -> bool:
     """True if a share of a row goes to no key."""
     sums = after.float().sum(-1)
-    least = 1 - (PARTIAL_SHARE if after.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
-    return bool(((sums < least) & (sums > 0)).any())
+    smallest_sum = 1 - (PARTIAL_SHARE if after.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
+    return bool(((sums < smallest_sum) & (sums > 0)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,16 +243,16 @@ class _Operands:
 
     def fold_queries(self, tensor: Tensor) -> Tensor | None:
         """Returns a tensor of the shape of the queries as ``(batch, heads, queries, features)``."""
-        return _operand(tensor, self.contraction.left_letters, self.by_letter, "queries")
+        return _folded_operand(tensor, self.contraction.left_letters, self.by_letter, "queries")
 
     def fold_keys(self, tensor: Tensor) -> Tensor | None:
         """Returns a tensor of the shape of the keys as ``(batch, key heads, keys, features)``."""
-        return _operand(tensor, self.contraction.right_letters, self.by_letter, "keys")
+        return _folded_operand(tensor, self.contraction.right_letters, self.by_letter, "keys")
 
     def product(self, shape: torch.Size) -> Product | None:
-        """Returns queries and keys if their product has this shape."""
+        """Returns queries and keys if their product has this shape, else ``None``."""
         queries, keys = self.fold_queries(self.contraction.left), self.fold_keys(self.contraction.right)
-        if queries is None or keys is None or not _agree(queries, keys, shape):
+        if queries is None or keys is None or not _shapes_fit(queries, keys, shape):
             return None
         return Product(queries, keys.expand(shape[0], *keys.shape[1:]))
 
@@ -252,7 +273,7 @@ def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
     return sized(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
-def _operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
+def _folded_operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
     """Returns a folded operand of the product of queries and keys; ``None`` if its axes are not those of the scores."""
     layout: list[Roles] = []
     for letter, size in zip(letters, tensor.shape, strict=True):
@@ -267,7 +288,8 @@ def _operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: 
     return fold(tensor, tuple(layout), (tokens, "features"))
 
 
-def _agree(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
+def _shapes_fit(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
+    """True if folded queries and keys give scores of this shape."""
     batch, heads, rows, columns = shape
     fits = len(keys) in (1, batch) and heads % keys.shape[1] == 0 and queries.shape[3] == keys.shape[3]
     return fits and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
@@ -285,12 +307,13 @@ def kernel_layouts(flow: DataFlow, arguments: dict[str, Any], heads: int | None)
     return layout_of_queries(queries, keys, heads)
 
 
-def comes_from_elsewhere(queries: Node, keys: Node) -> bool:
-    """True if the keys are projected from inputs that the queries were not computed from."""
-    projected = all(_ends_in_features(node.axes) for node in (queries, keys))
+def have_separate_inputs(queries: Node, keys: Node) -> bool:
+    """True if queries and keys are both projections, and were computed from different inputs."""
+    projected = all(_last_axis_is_features(node.axes) for node in (queries, keys))
     left, right = queries.lineage.roots, keys.lineage.roots
     return projected and bool(left and right) and not left & right
 
 
-def _ends_in_features(axes: Axes) -> bool:
+def _last_axis_is_features(axes: Axes) -> bool:
+    """True if all parts of the last axis are features."""
     return bool(axes[-1]) and all(label_of(part.label) == FEATURES for part in axes[-1])

@@ -1,4 +1,4 @@
-"""Keeps tensors intact that a model overwrites in place before they are read, or finds out that it did."""
+"""Copies tensors before a model overwrites them in place, and detects those that it has overwritten."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import MAX_CHECKED_QUERIES
-from attnviz.capture.calls.readable import apart_from_the_run, why_unreadable
+from attnviz.capture.calls.readable import hidden_from_run, why_unreadable
 
 SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # for one weight, in float32 and in half precision
 EXACT_DTYPES = (torch.float32, torch.float64)
@@ -16,7 +16,7 @@ SCORES_LOST = "the scores were overwritten in place after the softmax, and are u
 WEIGHTS_LOST = "the weights were overwritten in place after the softmax, and are computed again from the scores"
 
 
-class Holder(Protocol):
+class SoftmaxTensors(Protocol):
     """An object that holds the input and the output of a softmax."""
 
     before: Any
@@ -44,14 +44,14 @@ def _is_in_place(name: str, has_operand: bool) -> bool:
     return name.endswith("_")
 
 
-def share_memory(one: object, other: object) -> bool:
+def share_memory(first: object, second: object) -> bool:
     """True if two tensors share storage; False if one of them cannot be read."""
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor) or why_unreadable(one, other) is not None:
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or why_unreadable(first, second) is not None:
         return False
-    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() != 0
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr() != 0
 
 
-def keep_copies(holders: Iterable[Holder], target: Tensor) -> None:
+def keep_copies(holders: Iterable[SoftmaxTensors], target: Tensor) -> None:
     """Replaces tensors that are about to be overwritten with copies."""
     for holder in holders:
         if share_memory(holder.before, target):
@@ -70,13 +70,13 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
     """
     if "softmax" not in name or not args or not share_memory(args[0], target):
         return None
-    with apart_from_the_run():
+    with hidden_from_run():
         copy: Tensor = args[0].clone()
         return copy
 
 
 def restored_softmax(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
-    """Returns scores and weights of a softmax over the last axis as they were, and a remark on what is lost.
+    """Returns scores and weights of a softmax over the last axis before any overwriting, and a remark on what is lost.
 
     Some rows are compared: weights that no longer sum to 1 are computed again; scores that do not give the weights are
     lost.
@@ -88,7 +88,7 @@ def restored_softmax(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str
     Returns:
         The scores, the weights, and the remark, empty if nothing is lost.
     """
-    if _is_softmax(before, after):
+    if _rows_are_softmax(before, after):
         return before, after, ""
     rows, tolerance = _some_rows(after).nan_to_num(nan=1 / after.shape[-1]), _tolerance(before, after)
     if (rows >= 0).all() and ((rows.sum(-1) - 1).abs() <= tolerance * 10).all():
@@ -97,7 +97,7 @@ def restored_softmax(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str
     return before, before.softmax(-1, dtype=after.dtype), WEIGHTS_LOST
 
 
-def _is_softmax(before: Tensor, after: Tensor) -> bool:
+def _rows_are_softmax(before: Tensor, after: Tensor) -> bool:
     """True if the weights are a softmax of the scores, on at most 32 queries of each map; fully masked rows aside."""
     scores, weights = _some_rows(before), _some_rows(after)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
@@ -106,6 +106,7 @@ def _is_softmax(before: Tensor, after: Tensor) -> bool:
 
 
 def _tolerance(before: Tensor, after: Tensor) -> float:
+    """Returns the largest error of a weight, by the dtypes of the softmax's input and output."""
     exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
     return SOFTMAX_TOLERANCE if exact else HALF_SOFTMAX_TOLERANCE
 

@@ -1,4 +1,4 @@
-"""Tells which tensors can be read while a model runs, and shields our own computations from its modes."""
+"""Tells which tensors can be read while a model runs, and hides the computations of attnviz from its modes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -12,17 +12,17 @@ _set_tracing: Callable[[Any], None] = torch._C._set_tracing_state  # type: ignor
 PLAIN_DISPATCH = torch._C._disabled_torch_dispatch_impl
 
 
-class _Traced(local):
+class _TracingState(local):
     """The state of the running thread.
 
     Attributes:
-        now: True if torch.jit.trace follows the thread, even while `untraced` suspends it.
+        now: True if torch.jit.trace traces the thread, even while `untraced` suspends it.
     """
 
     now = False
 
 
-_traced = _Traced()
+_traced = _TracingState()
 
 
 UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
@@ -40,25 +40,25 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
 
 
 def why_unreadable(*values: object) -> str | None:
-    """Returns why one of the tensors among the values cannot be read; ``None`` if all can be."""
+    """Returns the kind of the first tensor among the values that cannot be read; ``None`` if all can be."""
     with torch._C.DisableTorchFunction():
         for value in values:
             if isinstance(value, Tensor):
-                for is_so, what in UNREADABLE:
-                    if is_so(value):
+                for is_kind, what in UNREADABLE:
+                    if is_kind(value):
                         return what
     return None
 
 
-def apart_from_the_run() -> AbstractContextManager[None]:
-    """Hides the block's computations from all modes, subclasses and autograd graphs of the observed run."""
+def hidden_from_run() -> AbstractContextManager[None]:
+    """Returns a context whose computations no mode, tensor subclass or autograd graph of the observed run sees."""
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
-        return _apart_from_modes()
-    return _Apart()
+        return _hidden_from_modes()
+    return _HiddenBlock()
 
 
-class _Apart(AbstractContextManager[None]):
-    """Like `_apart_from_modes`, for runs without tracing and dispatch modes: it costs a tenth of the time."""
+class _HiddenBlock(AbstractContextManager[None]):
+    """Like `_hidden_from_modes`, for runs without tracing and dispatch modes: it costs a tenth of the time."""
 
     def __enter__(self) -> None:
         self.functions = torch._C.DisableTorchFunction()
@@ -74,7 +74,8 @@ class _Apart(AbstractContextManager[None]):
 
 
 @contextmanager
-def _apart_from_modes() -> Iterator[None]:
+def _hidden_from_modes() -> Iterator[None]:
+    """Hides the block's computations, for runs with tracing or dispatch modes."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), untraced():
         if not torch._C._len_torch_dispatch_stack():
             yield

@@ -28,7 +28,7 @@ class PlacedRows(NamedTuple):
 
 
 def places_of_gather(gather: RowGather, folded: Tensor | None, attends: nn.Module, rows: int) -> PlacedRows:
-    """Returns the places of gathered queries or keys, if the attention module gathered them, or reordered all.
+    """Returns the places of gathered queries or keys; unknown unless the attention module gathered or reordered them.
 
     Args:
         gather: the numbers of the rows.
@@ -40,8 +40,8 @@ def places_of_gather(gather: RowGather, folded: Tensor | None, attends: nn.Modul
     if folded is None or (gather.gatherer is not attends and rows != gather.total):
         return unknown
     numbers = folded[..., 0]
-    own, places = numbers // gather.total, numbers % gather.total
-    is_whole = torch.equal(own, torch.arange(rows, device=own.device).expand(own.shape))
+    positions, places = numbers // gather.total, numbers % gather.total
+    is_whole = torch.equal(positions, torch.arange(rows, device=positions.device).expand(positions.shape))
     is_known = bool((numbers >= 0).all()) and is_whole and torch.equal(numbers, folded[..., -1])
     ordered = places.sort(-1).values
     return PlacedRows(places, gather.total) if is_known and bool((ordered.diff() > 0).all()) else unknown
@@ -57,23 +57,24 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
     """
     batch, heads, rows, columns = call.shape
     height, width = (rows if queries is None else queries.total), (columns if keys is None else keys.total)
-    placed = all(each is None or each.places is not None for each in (queries, keys))
-    if not placed or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
-        first, what = (queries, "queries") if queries is not None else (keys, "keys")
-        what = "queries and keys" if queries is not None and keys is not None else what
-        return call if first is None else _noted(call, UNPLACED.format(what, first.total))
+    are_known = all(each is None or each.places is not None for each in (queries, keys))
+    if not are_known or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
+        first, subject = (queries, "queries") if queries is not None else (keys, "keys")
+        subject = "queries and keys" if queries is not None and keys is not None else subject
+        return call if first is None else _with_notes(call, UNPLACED.format(subject, first.total))
     parts = ((queries, rows, "queries", "rows"), (keys, columns, "keys", "columns"))
     notes = [
         SCATTERED.format(count, each.total, *names) for each, count, *names in parts if each and count < each.total
     ]
-    return _noted(_Scatter((batch, heads), queries, keys).of(call), *notes)
+    return _with_notes(_RowScatter((batch, heads), queries, keys).of(call), *notes)
 
 
-def _noted(call: AttentionCall, *notes: str) -> AttentionCall:
+def _with_notes(call: AttentionCall, *notes: str) -> AttentionCall:
+    """Returns the call with further notes."""
     return replace(call, note="; ".join(filter(None, (call.note, *notes))))
 
 
-class _Scatter:
+class _RowScatter:
     """Scatters rows of tensors to their places.
 
     Args:
@@ -87,20 +88,20 @@ class _Scatter:
 
     def of(self, call: AttentionCall) -> AttentionCall:
         """Returns the call with all queries and keys."""
-        values = None if call.values is None else _put(call.values, self.keys, 2, 0.0)
-        output = None if call.output is None else _put(call.output, self.queries, 2, 0.0)
+        values = None if call.values is None else _scattered(call.values, self.keys, 2, 0.0)
+        output = None if call.output is None else _scattered(call.output, self.queries, 2, 0.0)
         if isinstance(call, FactoredCall):
             mask, logsumexp = call.whole_mask(), call.logsumexp
             return replace(
                 call,
                 values=values,
                 output=output,
-                queries=_put(call.queries, self.queries, 2, 0.0),
-                keys=_put(call.keys, self.keys, 2, 0.0),
+                queries=_scattered(call.queries, self.queries, 2, 0.0),
+                keys=_scattered(call.keys, self.keys, 2, 0.0),
                 mask=self._cells(mask, False if mask.dtype == torch.bool else -inf),
                 causal=False,
                 window=None,
-                logsumexp=None if logsumexp is None else _put(logsumexp[..., None], self.queries, 2, 0.0)[..., 0],
+                logsumexp=None if logsumexp is None else _scattered(logsumexp[..., None], self.queries, 2, 0.0)[..., 0],
             )
         assert isinstance(call, SoftmaxCall)
         product, dropout = call.product, call.dropout
@@ -118,21 +119,21 @@ class _Scatter:
     def _cells(self, cells: Tensor, filling: float) -> Tensor:
         """Returns cells ``(batch, heads, queries, keys)`` at their places, the others filled with a number."""
         whole = cells.expand(*self.leading, *cells.shape[2:])
-        return _put(_put(whole, self.queries, 2, filling), self.keys, 3, filling)
+        return _scattered(_scattered(whole, self.queries, 2, filling), self.keys, 3, filling)
 
     def _product(self, product: Product) -> Product:
-        return Product(_put(product.queries, self.queries, 2, 0.0), _put(product.keys, self.keys, 2, 0.0))
+        return Product(_scattered(product.queries, self.queries, 2, 0.0), _scattered(product.keys, self.keys, 2, 0.0))
 
 
-def _put(tensor: Tensor, rows: PlacedRows | None, axis: int, filling: float) -> Tensor:
+def _scattered(tensor: Tensor, rows: PlacedRows | None, axis: int, filling: float) -> Tensor:
     """Returns the tensor with its rows along an axis scattered to their places."""
     if rows is None or rows.places is None:
         return tensor
     shape = [*tensor.shape]
-    heads = rows.places
-    if heads.shape[1] not in (1, shape[1]):  # key heads, each shared by a group of heads
-        heads = heads.repeat_interleave(shape[1] // heads.shape[1], 1)
-    index = heads[..., None] if axis == 2 else heads[:, :, None]
+    head_places = rows.places
+    if head_places.shape[1] not in (1, shape[1]):  # key heads, each shared by a group of heads
+        head_places = head_places.repeat_interleave(shape[1] // head_places.shape[1], 1)
+    index = head_places[..., None] if axis == 2 else head_places[:, :, None]
     shape_of_index = [*shape]
     shape[axis] = rows.total
     return tensor.new_full(shape, filling).scatter_(axis, index.expand(shape_of_index), tensor)

@@ -1,4 +1,4 @@
-"""Follows what each axis of a tensor stands for (features, tokens, or both) through views, copies and products.
+"""Tracks what each axis of a tensor stands for (features, tokens, or both) through views, copies and products.
 
 An axis is a product of parts, the slowest first: ``(batch * heads)`` has two. A projection labels its last axis
 features; parts that are split off from that axis later are heads. So heads, texts and tokens are told apart in any
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-MAX_REMEMBERED = 1024  # cached results: most are found again in the next layer
+MAX_CACHED = 1024  # cached results; most are used again in the next layer
 UNKNOWN, TOKENS, FEATURES = 0, 1, 2  # labels of parts; greater ones are marks, each naming one axis of one product
 FIRST_MARK = 4  # a mark is a multiple of this plus the label that it stands for
 
@@ -25,9 +25,9 @@ Axis = tuple[Part, ...]
 Axes = tuple[Axis, ...]
 
 
-@lru_cache(MAX_REMEMBERED)
+@lru_cache(MAX_CACHED)
 def unknown_axes(shape: tuple[int, ...]) -> Axes:
-    """Returns axes of the given sizes without a label."""
+    """Returns axes of these sizes, whose labels are unknown."""
     return tuple(axis_of(size, UNKNOWN) for size in shape)
 
 
@@ -37,7 +37,7 @@ def axis_of(size: int, label: int) -> Axis:
 
 
 def label_of(label: int) -> int:
-    """Returns the label that a mark stands for; any other label is returned as it is."""
+    """Returns the label that a mark stands for; a label stands for itself."""
     return label % FIRST_MARK
 
 
@@ -59,8 +59,8 @@ def labels_in(axes: Iterable[Axis]) -> set[int]:
     return {part.label for axis in axes for part in axis}
 
 
-@lru_cache(MAX_REMEMBERED)
-def rearranged(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new_strides: tuple[int, ...]) -> Axes:
+@lru_cache(MAX_CACHED)
+def axes_of_view(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new_strides: tuple[int, ...]) -> Axes:
     """Returns the axes of a view, or of a reshaped copy if the strides are those of contiguous tensors.
 
     Args:
@@ -71,19 +71,19 @@ def rearranged(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], new
     """
     atoms = [atom for axis, stride in zip(axes, strides, strict=True) for atom in _atoms(axis, stride)]
     atoms.sort(reverse=True)
-    return tuple(_covered(atoms, size, stride) for size, stride in zip(shape, new_strides, strict=True))
+    return tuple(_parts_stepped_through(atoms, size, stride) for size, stride in zip(shape, new_strides, strict=True))
 
 
 def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
-    """Yields where each part of an axis begins and ends in memory, in elements, and its label."""
+    """Yields the stride of each part of an axis, the stride times its size (both in elements), and its label."""
     for part in reversed(axis):
         if stride:
             yield stride, stride * part.size, part.label
         stride *= part.size
 
 
-def _covered(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
-    """Returns the parts that an axis of this size and stride steps through."""
+def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
+    """Returns the parts that an axis of this size and stride steps through; one unknown part if they do not fit."""
     if size == 1:
         return ()
     parts = []
@@ -106,34 +106,36 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-@lru_cache(MAX_REMEMBERED)
+@lru_cache(MAX_CACHED)
 def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
     """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands."""
     result = []
     for place, size in enumerate(reversed(shape), 1):
-        found = [axes[-place] for axes in operands if len(axes) >= place and size_of(axes[-place]) == size]
-        result.append(best_known(found, size))
+        candidates = [axes[-place] for axes in operands if len(axes) >= place and size_of(axes[-place]) == size]
+        result.append(most_informative(candidates, size))
     return tuple(reversed(result))
 
 
-def best_known(found: Sequence[Axis], size: int) -> Axis:
-    """Returns the first axis with a mark, else the first with a label, resized."""
-    known = next((axis for axis in found if any(part.label >= FIRST_MARK for part in axis)), None)
-    if known is None:
-        known = next((axis for axis in found if any(part.label for part in axis)), found[0] if found else ())
-    return resized(known, size)
+def most_informative(candidates: Sequence[Axis], size: int) -> Axis:
+    """Returns the first axis with a mark, else the first with a label, else the first, resized to ``size``."""
+    chosen = next((axis for axis in candidates if any(part.label >= FIRST_MARK for part in axis)), None)
+    if chosen is None:
+        chosen = next(
+            (axis for axis in candidates if any(part.label for part in axis)), candidates[0] if candidates else ()
+        )
+    return resized(chosen, size)
 
 
 def resized(axis: Axis, size: int) -> Axis:
-    """Returns the axis with another size, as after a slice, padding or concatenation."""
+    """Returns the axis with another size, as after a slice; its label is unknown if its parts had several."""
     if size_of(axis) == size:
         return axis
     labels = {part.label for part in axis}
     return axis_of(size, labels.pop() if len(labels) == 1 else UNKNOWN)
 
 
-def filled_in(axes: Axes, others: Axes) -> Axes:
-    """Returns the axes; each unlabelled one is replaced by the axis of ``others`` in its place."""
+def with_labels_from(axes: Axes, others: Axes) -> Axes:
+    """Returns the axes, each unlabelled one replaced by that of ``others`` at its index; unchanged if ranks differ."""
     if len(axes) != len(others):
         return axes
     return tuple(

@@ -1,4 +1,4 @@
-"""Follows the dataflow of a model through torch's functions, and finds attention by its pattern.
+"""Follows the dataflow of a model through torch's functions, and finds attention by its pattern of functions.
 
 Attention is three steps: a product of two tensors gives scores; the scores are normalised over the rows of one of them;
 a second product sums over the normalised axis. A softmax without one of these is a classifier, a gate or the like.
@@ -17,19 +17,19 @@ from attnviz.capture.flow.axes import (
     FIRST_MARK,
     Axis,
     Part,
-    filled_in,
+    axes_of_view,
     is_all,
     label_of,
     labels_in,
-    rearranged,
     resized,
     unknown_axes,
+    with_labels_from,
     without_marks,
 )
 from attnviz.capture.flow.functions import REDUCING, RESHAPING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
-from attnviz.capture.flow.lineage import NOTHING, Lineage, merged
+from attnviz.capture.flow.lineage import NOTHING, Lineage, merged_lineage
 from attnviz.capture.flow.node_cache import BY_ARGUMENTS, PROJECTIONS, cache_key, cache_node, cached_node
-from attnviz.capture.flow.nodes import Candidate, Node, Normaliser, Use, is_of, key_axis, note_mixing
+from attnviz.capture.flow.nodes import Candidate, Node, Normaliser, Use, is_axis_of_operand, key_axis, note_mixing
 from attnviz.capture.flow.product_nodes import has_own_axes, product_node, uses_of
 from attnviz.capture.flow.products import PRODUCTS, Contraction, contraction, elementwise_sum
 from attnviz.capture.flow.sites import CallingModule
@@ -37,7 +37,7 @@ from attnviz.capture.flow.softmax_steps import steps_after
 
 MAX_OPEN = 8  # normalised tensors kept until a product uses them
 SOFTMAXES = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
-FILLED = (
+FILLING = (
     "new_zeros",
     "new_ones",
     "new_empty",
@@ -53,14 +53,14 @@ FUSED = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")  # ke
 RECURRENT = frozenset(
     {"gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell"}
 )
-CHANGING = frozenset(
+NOT_ELEMENTWISE = frozenset(
     {*SOFTMAXES, *PRODUCTS, *REDUCING, *RESHAPING, "sigmoid", "embedding", "exp", "log_softmax", "_log_softmax"}
-    | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLED}
+    | {"special_log_softmax", "logsumexp", "__setitem__", "scaled_dot_product_attention", *FILLING}
 )  # functions that are not element-wise
 
 
-FOUND_EACH_TIME = (CHANGING - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_ARGUMENTS
-MIN_SWEPT = 1024  # dead references are swept only beyond this many tensors
+UNCACHED = (NOT_ELEMENTWISE - PROJECTIONS.keys()) | RECURRENT | {*FUSED} | BY_ARGUMENTS
+MIN_SWEEP_SIZE = 1024  # dead references are swept only beyond this many tensors
 
 
 class _NodeReference(ref[Tensor]):
@@ -89,9 +89,9 @@ class DataFlow:
         on_unused: Callable[[Candidate], None],
     ) -> None:
         self.running, self.on_use, self.on_unused = running, on_use, on_unused
-        self.constants = {id(each) for module in modules for each in _constants_of(module)}
+        self.constants = {id(tensor) for module in modules for tensor in _constants_of(module)}
         self.references: dict[int, _NodeReference] = {}
-        self.swept_at = MIN_SWEPT
+        self.sweep_size = MIN_SWEEP_SIZE
         self.open: list[Candidate] = []
         self.marks = count(1)
         self.roots = count()
@@ -109,21 +109,21 @@ class DataFlow:
             overwritten: the tensor whose memory the result was written over, if any.
         """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
-        if not inputs or name in FOUND_EACH_TIME or not isinstance(result, Tensor):
-            return self._find(name, inputs, args, kwargs, result, overwritten)
-        if len(inputs) == 1 and self._passed_on(name, inputs[0], result):
+        if not inputs or name in UNCACHED or not isinstance(result, Tensor):
+            return self._compute_nodes(name, inputs, args, kwargs, result, overwritten)
+        if len(inputs) == 1 and self._keeps_node(name, inputs[0], result):
             return None
         nodes = list(map(self.node, inputs))
         key = cache_key(name, inputs, nodes, result) if self._is_new(result, inputs) else None
         node = None if key is None else cached_node(key, nodes)
         if node is not None:
-            return self._keep_while_there(result, node)
-        self._find(name, inputs, args, kwargs, result, overwritten)
+            return self._keep_without_callback(result, node)
+        self._compute_nodes(name, inputs, args, kwargs, result, overwritten)
         if key is not None:
             cache_node(key, self.node(result))
         return None
 
-    def _find(
+    def _compute_nodes(
         self,
         name: str,
         inputs: list[Tensor],
@@ -132,20 +132,20 @@ class DataFlow:
         result: Any,
         overwritten: Tensor | None,
     ) -> None:
-        """Computes the nodes of the results of a function."""
+        """Computes and keeps the nodes of the results of a function."""
         if name in SOFTMAXES or name == "sigmoid":
-            return self._normalised(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
+            return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
         if name == "scaled_dot_product_attention":
             return self.note_attention(inputs[0], inputs[2], result)
         if name == "__setitem__":
-            return self._written(args[0], args[2])
+            return self._merge_written(args[0], args[2])
         if name == "copy_" and args[0]._base is not None:
-            self._written(args[0], args[1])
+            self._merge_written(args[0], args[1])
         product = contraction(name, args, kwargs) if name in PRODUCTS and inputs else None
         if product is None and name in ("sum", "nansum") and inputs:
             product = self._broadcast_product(inputs[0], args, kwargs)
         if product is not None and isinstance(result, Tensor):
-            return self._multiplied(name, product, result)
+            return self._follow_product(name, product, result)
         for output in tensors_in(result if isinstance(result, SEQUENCES) else (result,)):
             if self._is_new(output, inputs):
                 self._follow(name, inputs, output, args, kwargs)
@@ -154,15 +154,15 @@ class DataFlow:
                     node.lineage = node.lineage.attended if name in FUSED else node.lineage._replace(recurrent=True)
         return None
 
-    def _passed_on(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """True if the function is element-wise on a tensor whose axes and lineage are all we know."""
+    def _keeps_node(self, name: str, source: Tensor, result: Tensor) -> bool:
+        """True if an element-wise function keeps the node of its only input, which holds only axes and lineage."""
         if source.shape != result.shape or source.stride() != result.stride():
             return False
         node = self.node(source)
-        if node.is_involved or not self._is_new(result, [source]):
+        if node.needs_new_node or not self._is_new(result, [source]):
             return False
         if result is not source:
-            self._keep_while_there(result, node)
+            self._keep_without_callback(result, node)
         return True
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
@@ -176,10 +176,12 @@ class DataFlow:
         if reference is not None and reference() is tensor:
             return reference.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
-        viewed = None if constant else self._viewed_weights(tensor)
-        if viewed is not None and viewed.after is not None:  # a view of weights that was made in code we cannot observe
-            axes = rearranged(viewed.axes, viewed.after.stride(), tensor.shape, tensor.stride())
-            node = Node(axes, self.node(viewed.after).lineage, weights=(viewed,))
+        candidate = None if constant else self._viewed_candidate(tensor)
+        if (
+            candidate is not None and candidate.after is not None
+        ):  # a view of weights that was made in code we cannot observe
+            axes = axes_of_view(candidate.axes, candidate.after.stride(), tensor.shape, tensor.stride())
+            node = Node(axes, self.node(candidate.after).lineage, weights=(candidate,))
         else:
             node = Node(
                 unknown_axes(tensor.shape),
@@ -190,7 +192,7 @@ class DataFlow:
         self._keep(tensor, node)
         return node
 
-    def _viewed_weights(self, tensor: Tensor) -> Candidate | None:
+    def _viewed_candidate(self, tensor: Tensor) -> Candidate | None:
         """Returns the normalised tensor that this one is a view of, if any."""
         return next((each for each in self.unused() if each.after is not None and is_view(each.after, tensor)), None)
 
@@ -217,24 +219,26 @@ class DataFlow:
         self._keep(result, self.node(source))
 
     def _keep(self, tensor: Tensor, node: Node) -> None:
+        """Keeps the node of a tensor until the tensor is freed."""
         reference = _NodeReference(tensor, self._forget)
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
 
-    def _keep_while_there(self, tensor: Tensor, node: Node) -> None:
-        """Keeps a node that holds no tensors, so that it may outlive its own: no callback, which is cheaper."""
+    def _keep_without_callback(self, tensor: Tensor, node: Node) -> None:
+        """Keeps a node that holds no tensors without a callback, which is cheaper; dead references are swept later."""
         reference = _NodeReference(tensor)
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
-        if len(self.references) > self.swept_at:
+        if len(self.references) > self.sweep_size:
             self.references = {key: each for key, each in self.references.items() if each() is not None}
-            self.swept_at = max(MIN_SWEPT, 2 * len(self.references))
+            self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
 
     def _forget(self, reference: ref[Tensor]) -> None:
+        """Drops the node of a tensor that was freed."""
         if isinstance(reference, _NodeReference) and self.references.get(reference.key) is reference:
             del self.references[reference.key]
 
-    def _written(self, target: Tensor, value: object) -> None:
+    def _merge_written(self, target: Tensor, value: object) -> None:
         """Merges the node of a value into the tensor it was written to, such as a cache of keys, and into its base."""
         if not isinstance(value, Tensor):
             return
@@ -242,11 +246,11 @@ class DataFlow:
         for tensor in (target, target._base):
             if tensor is not None:
                 node = self.node(tensor)
-                lineage, constant = merged((node.lineage, other.lineage)), node.constant and other.constant
-                axes = filled_in(node.axes, other.axes)
+                lineage, constant = merged_lineage((node.lineage, other.lineage)), node.constant and other.constant
+                axes = with_labels_from(node.axes, other.axes)
                 self._keep(tensor, replace(node, axes=axes, lineage=lineage, constant=constant))
 
-    def _normalised(
+    def _follow_normalisation(
         self, before: Tensor, after: Tensor, axis: int | None, name: str, overwritten: Tensor | None
     ) -> None:
         """Follows a softmax or sigmoid, which may be attention."""
@@ -257,13 +261,16 @@ class DataFlow:
         if axis is None or before.dim() < 2 or not before.is_floating_point():
             return self._follow(name, [before], after, (), {})
         scores = before if overwritten is None else overwritten
-        return self._found(scores, after, axis % before.dim(), node, "sigmoid" if sigmoid else "softmax", literal=True)
+        return self._add_candidate(
+            scores, after, axis % before.dim(), node, "sigmoid" if sigmoid else "softmax", literal=True
+        )
 
-    def _found(
+    def _add_candidate(
         self, before: Tensor, after: Tensor, axis: int, node: Node, normaliser: Normaliser, literal: bool
     ) -> None:
+        """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it."""
         caller, axis = self.running(), axis % before.dim()
-        axes = tuple(self._marked(each) for each in node.axes)
+        axes = tuple(self._with_new_marks(each) for each in node.axes)
         result = Node(axes, node.lineage, paired=node.paired)
         self._keep(after, result)
         if caller is None:
@@ -271,7 +278,7 @@ class DataFlow:
         scores = node.scores
         if scores is not None:
             key_marks = labels_in(node.axes[axis : axis + 1])
-            scores = scores.by_keys(key_marks) if is_of(scores, key_marks) else None
+            scores = scores.by_keys(key_marks) if is_axis_of_operand(scores, key_marks) else None
         is_over_features = scores is None and is_all(node.axes[axis], FEATURES)
         candidate = Candidate(
             caller=caller,
@@ -282,7 +289,7 @@ class DataFlow:
             before_axes=node.axes,
             scores=scores,
             paired=node.paired,
-            unseen=node.fresh or node.constant,
+            unobserved_input=node.fresh or node.constant,
             shape=after.shape,
             lineage=node.lineage,
             normaliser=normaliser,
@@ -300,30 +307,32 @@ class DataFlow:
         self.open.clear()
 
     def _give_up(self, candidate: Candidate) -> None:
+        """Reports a candidate that no product used, unless it was added to another one, and drops its tensors."""
         if not candidate.absorbed:
             self.on_unused(candidate)
-        self._close(candidate)
+        self._drop_tensors(candidate)
 
-    def _close(self, candidate: Candidate) -> None:
+    def _drop_tensors(self, candidate: Candidate) -> None:
+        """Frees the tensors of a candidate and marks it as used."""
         candidate.before = candidate.after = candidate.scores = None
         candidate.used = True
 
-    def _marked(self, axis: Axis) -> Axis:
+    def _with_new_marks(self, axis: Axis) -> Axis:
         """Returns the axis with a new mark for each part."""
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
-    def _multiplied(self, name: str, product: Contraction, result: Tensor) -> None:
+    def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
         """Follows a product: a projection, scores, or weights times values."""
         left, right = self.node(product.left), self.node(product.right)
         uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
-        self._keep(result, product_node(name, product, left, right, result, uses, self._marked))
+        self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
         for use in uses:
             use.candidate.used = True
             self.on_use(use)
-            self._close(use.candidate)
+            self._drop_tensors(use.candidate)
 
     def _broadcast_product(self, summed: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-        """Returns the product that this sum completes, if its operands were multiplied by broadcasting."""
+        """Returns the product that a sum completes; ``None`` if its input is no product by broadcasting."""
         factors = self.node(summed).multiplied
         dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if factors is None or dims is None:
@@ -336,8 +345,8 @@ class DataFlow:
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Follows any other function: the result has the properties of the inputs, as far as its axes show."""
-        if not inputs or name in FILLED:
+        """Follows any other function: its result gets the node that `node_after` derives from the inputs."""
+        if not inputs or name in FILLING:
             made_by_model = self.running() is not None  # a tensor made outside the model is an input of it
             return self._keep(result, Node(unknown_axes(result.shape), constant=True)) if made_by_model else None
         nodes = [self.node(each) for each in inputs]
@@ -346,7 +355,9 @@ class DataFlow:
         note_mixing(name, nodes, node)
         node.steps = steps = steps_after(name, inputs, nodes, result, args, kwargs)
         if steps is not None and steps.stage == "softmax":
-            self._found(steps.before, result, steps.axis or 0, self.node(steps.before), "softmax", literal=False)
+            self._add_candidate(
+                steps.before, result, steps.axis or 0, self.node(steps.before), "softmax", literal=False
+            )
         return None
 
 

@@ -13,18 +13,18 @@ from attnviz.capture.flow.axes import (
     UNKNOWN,
     Axes,
     Part,
+    axes_of_view,
     axis_of,
-    best_known,
     broadcast,
     contiguous_strides,
     is_all,
-    rearranged,
+    most_informative,
     resized,
     size_of,
     unknown_axes,
 )
-from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged, piece_along
-from attnviz.capture.flow.nodes import Node, is_alive, scored_first, weights_of
+from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
+from attnviz.capture.flow.nodes import Node, candidates_in, softmaxes_of_scores_first, still_has_axes
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
@@ -35,7 +35,7 @@ RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_a
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
 GATHERING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
-SEQUENCES = (list, tuple)  # a constant: it is used for every argument
+SEQUENCES = (list, tuple)  # a constant, since building it for every argument would take time
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
 
 
@@ -51,7 +51,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
 
 
 def axis_of_call(args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-    """Returns the ``dim`` that a function was called with, if it is a single one."""
+    """Returns the ``dim`` argument of a call; ``None`` if it has none or several."""
     axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if isinstance(axis, list | tuple) and len(axis) == 1:
         axis = axis[0]
@@ -81,42 +81,42 @@ def node_after(
     if name in DISTANCES and len(inputs) == 2:
         return _distance_node(nodes, result)
     if len(inputs) == 1:
-        return _node_of_one(name, inputs[0], nodes[0], result, args, kwargs)
-    axes = _axes_after(name, inputs, nodes, result, args, kwargs)
-    paired = (name not in NORMS and any(each.paired for each in nodes)) or _pairs(name, inputs, nodes, result)
+        return _node_after_one_input(name, inputs[0], nodes[0], result, args, kwargs)
+    axes = _result_axes(name, inputs, nodes, result, args, kwargs)
+    paired = (name not in NORMS and any(each.paired for each in nodes)) or _combines_tokens(name, inputs, nodes, result)
     return Node(
         axes,
-        merged([node.lineage for node in nodes]),
+        merged_lineage([node.lineage for node in nodes]),
         constant=all(n.constant for n in nodes),
         paired=paired,
-        scores=next((n.scores for n in nodes if n.scores is not None and is_alive(n.scores, axes)), None),
-        weights=weights_of(name, nodes, axes, result),
+        scores=next((n.scores for n in nodes if n.scores is not None and still_has_axes(n.scores, axes)), None),
+        weights=candidates_in(name, nodes, axes, result),
         multiplied=_broadcast_operands(name, inputs, nodes),
     )
 
 
-def _node_of_one(
+def _node_after_one_input(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
     """Like `node_after`, for the common case of one tensor."""
-    axes = _axes_after(name, (source,), (node,), result, args, kwargs)
+    axes = _result_axes(name, (source,), (node,), result, args, kwargs)
     return Node(
         axes,
-        _lineage_of_one(source, node, result),
+        _lineage_after_one_input(source, node, result),
         node.constant,
         paired=node.paired and name not in NORMS,
-        scores=node.scores if node.scores is not None and is_alive(node.scores, axes) else None,
-        weights=weights_of(name, (node,), axes, result) if node.weights else (),
+        scores=node.scores if node.scores is not None and still_has_axes(node.scores, axes) else None,
+        weights=candidates_in(name, (node,), axes, result) if node.weights else (),
     )
 
 
 def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
-    """Returns the operands of a product by broadcasting, which a sum may complete to a contraction."""
+    """Returns the operands of a broadcast product, which a sum may complete to a contraction; ``None`` for others."""
     if name not in MULTIPLYING or len(inputs) != 2 or any(node.constant for node in nodes):
         return None
-    one, other = inputs
-    differ = one.shape != other.shape or is_one_pair(one)
-    return (one, other) if differ and one.dim() and other.dim() else None
+    left, right = inputs
+    shapes_differ = left.shape != right.shape or is_one_pair(left)
+    return (left, right) if shapes_differ and left.dim() and right.dim() else None
 
 
 def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
@@ -128,10 +128,12 @@ def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Ten
 
 def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
     """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, other rows)``."""
-    one, other = (node.axes for node in nodes)
-    front = broadcast((one[:-2], other[:-2]), tuple(result.shape[:-2]))
+    left_axes, right_axes = (node.axes for node in nodes)
+    batch_axes = broadcast((left_axes[:-2], right_axes[:-2]), tuple(result.shape[:-2]))
     paired = not any(node.constant for node in nodes)
-    return Node((*front, one[-2], other[-2]), merged([node.lineage for node in nodes]), paired=paired)
+    return Node(
+        (*batch_axes, left_axes[-2], right_axes[-2]), merged_lineage([node.lineage for node in nodes]), paired=paired
+    )
 
 
 def is_one_pair(tensor: Tensor) -> bool:
@@ -139,23 +141,25 @@ def is_one_pair(tensor: Tensor) -> bool:
     return tensor.dim() > QUERY_FROM_END and tensor.shape[-QUERY_FROM_END:-1] == (1, 1)
 
 
-def _pairs(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> bool:
+def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> bool:
     """True if a function combines tensors of different tokens, each of which depends on the input.
 
     It adds one tensor to each row of the other by broadcasting, or joins features of tokens of different lineages.
     """
-    varying = [(x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()]
-    if len(varying) < 2:
+    dependent = [
+        (x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()
+    ]
+    if len(dependent) < 2:
         return False
-    first, rows = varying[0], varying[0][0].shape[:-1]
+    first, rows = dependent[0], dependent[0][0].shape[:-1]
     if name in JOINING:
         along_features = result.shape[:-1] == rows and result.shape != first[0].shape
-        return along_features and any(node.lineage != first[1].lineage for _, node in varying[1:])
-    return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in varying[1:])
+        return along_features and any(node.lineage != first[1].lineage for _, node in dependent[1:])
+    return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in dependent[1:])
 
 
-def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """Returns the lineage of a function of one input, and the piece of the input if the result is a smaller view."""
+def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
+    """Returns the lineage of the result of one input; a smaller view gets the piece of the input that it covers."""
     if not node.axes or result.numel() >= source.numel():
         return node.lineage
     axis = cut_axis(source, result)
@@ -164,7 +168,7 @@ def _lineage_of_one(source: Tensor, node: Node, result: Tensor) -> Lineage:
     return node.lineage.part(leading_piece(source, result) if axis is None else piece_along(source, result, axis))
 
 
-def _axes_after(
+def _result_axes(
     name: str,
     inputs: Sequence[Tensor],
     nodes: Sequence[Node],
@@ -176,9 +180,9 @@ def _axes_after(
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     found: Axes | None = axes if result is source else None
     if name in RESHAPING:
-        found = _reshaped(name, axes, shape, [*args[1:], *kwargs.values()])
+        found = _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
     if found is None and name in CONVOLUTIONS:
-        found = _convolved(nodes[0], shape)
+        found = _axes_after_convolution(nodes[0], shape)
     elif found is None and name in JOINING:
         found = _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
     elif found is None and len(inputs) == 1:
@@ -186,41 +190,41 @@ def _axes_after(
     elif found is None and name in GATHERING and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
-        found = _reduced(axes, shape, axis_of_call(args, kwargs))
-    if found is None and _fits(shape, inputs):
-        found = broadcast(tuple(node.axes for node in scored_first(nodes)), shape)
+        found = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
+    if found is None and _may_broadcast_to(shape, inputs):
+        found = broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
     if found is None and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     return unknown_axes(shape) if found is None else found
 
 
 def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
-    """Returns the axes of a view or a reshaped copy, else ``None``."""
+    """Returns the axes of a result that is a view or a reshaped copy of its source; ``None`` if it is neither."""
     if is_view(source, result):
-        return rearranged(axes, source.stride(), result.shape, result.stride())
+        return axes_of_view(axes, source.stride(), result.shape, result.stride())
     if result.shape != source.shape and result.numel() == source.numel():
         strides = contiguous_strides(source.shape), contiguous_strides(result.shape)
-        return rearranged(axes, strides[0], result.shape, strides[1])
+        return axes_of_view(axes, strides[0], result.shape, strides[1])
     return None
 
 
-def _reshaped(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
+def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
     """Returns the axes of a tensor that was reshaped in place, by the numbers among its arguments."""
-    found = list(axes)
+    reshaped = list(axes)
     if name in SWAPPING:
-        one, other = numbers or (0, -1)
-        found[one], found[other] = found[other], found[one]
+        first, second = numbers or (0, -1)
+        reshaped[first], reshaped[second] = reshaped[second], reshaped[first]
     elif name == "unsqueeze_":
-        found.insert(numbers[0] % len(shape), ())
+        reshaped.insert(numbers[0] % len(shape), ())
     elif name == "squeeze_":
         squeezed = numbers[0] if numbers else range(len(axes))
-        single = [at % len(axes) for at in (squeezed if isinstance(squeezed, Iterable) else [squeezed])]
-        found = [axis for at, axis in enumerate(axes) if at not in single or axis]
-    fits = len(found) == len(shape) and all(map(operator.eq, map(size_of, found), shape))
-    return tuple(found) if fits else unknown_axes(shape)
+        size_one_axes = [index % len(axes) for index in (squeezed if isinstance(squeezed, Iterable) else [squeezed])]
+        reshaped = [axis for index, axis in enumerate(axes) if index not in size_one_axes or axis]
+    fits = len(reshaped) == len(shape) and all(map(operator.eq, map(size_of, reshaped), shape))
+    return tuple(reshaped) if fits else unknown_axes(shape)
 
 
-def _convolved(node: Node, shape: torch.Size) -> Axes:
+def _axes_after_convolution(node: Node, shape: torch.Size) -> Axes:
     """Returns the axes after a convolution, whose channels are features."""
     if len(node.axes) != len(shape):
         return unknown_axes(shape)
@@ -235,25 +239,27 @@ def _joined_axes(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) 
     operands = [node.axes for node in nodes]
     label = FEATURES if _are_projections(nodes) else UNKNOWN
     if stacked is not None and len(operands[0]) == len(shape) - 1:
-        at = stacked % len(shape)
-        operands = [(*axes[:at], axis_of(shape[at], label), *axes[at:]) for axes in operands[:1]]
-    alike = [axes for axes in operands if len(axes) == len(shape)]
+        index = stacked % len(shape)
+        operands = [(*axes[:index], axis_of(shape[index], label), *axes[index:]) for axes in operands[:1]]
+    same_rank = [axes for axes in operands if len(axes) == len(shape)]
     return tuple(
-        best_known([axes[at] for axes in alike if axes[at]] or [axis_of(size, label)], size) if size > 1 else ()
-        for at, size in enumerate(shape)
+        most_informative([axes[index] for axes in same_rank if axes[index]] or [axis_of(size, label)], size)
+        if size > 1
+        else ()
+        for index, size in enumerate(shape)
     )
 
 
 def _are_projections(nodes: Sequence[Node]) -> bool:
-    """True if the tensors are features of the same tokens, so that a new axis to stack them along is one of heads."""
+    """True if the tensors are projections of the same tokens, so that an axis along which they are stacked is heads."""
     first = nodes[0]
-    # Identity, not equality: each attention output has a lineage object of its own.
-    alike = all(each.lineage is first.lineage and not each.constant for each in nodes)
-    return alike and len(nodes) > 1 and all(each.axes and is_all(each.axes[-1], FEATURES) for each in nodes)
+    # Identity, not equality: each attention output has its own lineage object.
+    share_lineage = all(each.lineage is first.lineage and not each.constant for each in nodes)
+    return share_lineage and len(nodes) > 1 and all(each.axes and is_all(each.axes[-1], FEATURES) for each in nodes)
 
 
-def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
-    """True if the inputs may have been broadcast to the shape."""
+def _may_broadcast_to(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
+    """True if broadcasting the inputs gives this shape."""
     sizes = [tuple(each.shape) for each in inputs]
     if any(len(size) > len(shape) for size in sizes):
         return False
@@ -264,7 +270,7 @@ def _fits(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
 def is_view(source: Tensor, result: Tensor) -> bool:
     """True if both tensors share memory; False if their memory cannot be read."""
     try:
-        return source.dtype == result.dtype and (_is_alias(source, result) or _memory(source) == _memory(result))
+        return source.dtype == result.dtype and (_is_alias(source, result) or _address(source) == _address(result))
     except (RuntimeError, NotImplementedError):
         return False
 
@@ -272,12 +278,13 @@ def is_view(source: Tensor, result: Tensor) -> bool:
 _is_alias: Callable[[Tensor, Tensor], bool] = torch._C._is_alias_of  # type: ignore[attr-defined]
 
 
-def _memory(tensor: Tensor) -> int:
+def _address(tensor: Tensor) -> int:
+    """Returns the address of the tensor's storage."""
     return tensor.untyped_storage().data_ptr()
 
 
-def _reduced(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
-    """Returns the axes without the reduced one."""
+def _axes_after_reduction(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
+    """Returns the axes without the reduced one; unknown axes if ``axis`` is ``None``."""
     if axis is None or len(shape) != len(axes) - 1:
         return unknown_axes(shape)
-    return tuple(each for at, each in enumerate(axes) if at != axis % len(axes))
+    return tuple(kept_axis for index, kept_axis in enumerate(axes) if index != axis % len(axes))

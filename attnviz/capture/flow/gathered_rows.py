@@ -1,4 +1,4 @@
-"""Tracks which rows of a longer tensor a tensor contains after a model gathered or reordered them by an index.
+"""Tracks which rows of a longer tensor a tensor contains, after a model gathered or reordered them by index.
 
 Each gather is repeated on a tensor of row numbers, and each function that moves the result moves these numbers too. So
 the tokens of queries or keys are known in whatever layout they reach the attention call.
@@ -35,7 +35,7 @@ class RowGather(NamedTuple):
     total: int
     gatherer: nn.Module | None
 
-    def like(self, result: Tensor) -> "RowGather | None":
+    def for_result(self, result: Tensor) -> "RowGather | None":
         """Returns the rows of a tensor computed row by row from this one; ``None`` if the shapes exclude that."""
         if self.numbers.shape == result.shape:
             return self
@@ -44,8 +44,8 @@ class RowGather(NamedTuple):
             return None
         return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
 
-    def unknown(self, shape: Sequence[int]) -> "RowGather":
-        """Returns rows of this shape whose numbers are unknown."""
+    def with_unknown_rows(self, shape: Sequence[int]) -> "RowGather":
+        """Returns the gather of a tensor of this shape whose rows are unknown."""
         return self._replace(numbers=self.numbers.new_full((1,), UNKNOWN).expand(tuple(shape)))
 
 
@@ -79,7 +79,7 @@ class GatheredRows:
         gather: RowGather | None = self._gathers.get(tensor) if self.is_active else None
         if gather is None or gather.numbers.shape == tensor.shape:
             return gather
-        return gather.unknown(tensor.shape)  # the tensor was reshaped in place
+        return gather.with_unknown_rows(tensor.shape)  # the tensor was reshaped in place
 
     def follows(self, name: str, args: Sequence[Any]) -> bool:
         """True if a call of this function may gather rows, or move gathered ones."""
@@ -109,11 +109,11 @@ class GatheredRows:
         if _is_gather(name, args):
             source = args[0] if args else kwargs["input"]
             if isinstance(result, Tensor) and source.is_floating_point():
-                self._set(result, self._gathered(func, (source, *args[1:]), kwargs, result, axes_of_rows, running))
+                self._set(result, self._gather_after(func, (source, *args[1:]), kwargs, result, axes_of_rows, running))
         elif not name.startswith(PUTTING):
-            self._carry(name, func, args, kwargs, result)
+            self._follow_moves(name, func, args, kwargs, result)
 
-    def _gathered(
+    def _gather_after(
         self,
         func: Callable[..., Any],
         args: Sequence[Any],
@@ -122,56 +122,65 @@ class GatheredRows:
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running: Callable[[], nn.Module | None],
     ) -> RowGather | None:
-        """Returns the rows that an index gathered; ``None`` if they kept their order."""
-        source, before = args[0], self.of(args[0])
+        """Returns the rows that an index gathered; ``None`` if it gathered all rows in their order."""
+        source, source_gather = args[0], self.of(args[0])
         axes = axes_of_rows(source)
         if not axes or result.dim() < MIN_AXES:
             return None
-        given = {name: each for name, each in kwargs.items() if name not in ("input", "out")}
-        changed = []
+        options = {name: value for name, value in kwargs.items() if name not in ("input", "out")}
+        changed_axes = []
         for axis in axes:
-            rows = func(_along(axis, source.shape, source.device), *args[1:], **given)
-            if result.dim() != source.dim() or not torch.equal(rows, _along(axis, rows.shape, rows.device)):
-                changed.append((axis, rows))
-        if not changed:
-            moved = before and func(before.numbers, *args[1:], **given)
-            return None if moved is None or before is None else before._replace(numbers=moved)
-        axis, rows = changed[0]
-        gather = RowGather(rows, source.shape[axis] if before is None else before.total, running())
-        if len(changed) > 1 or result.dim() != source.dim():
-            return gather.unknown(result.shape)
-        if before is not None:
-            own, stood = before.numbers // before.total, before.numbers % before.total
-            if not torch.equal(own, _along(axis, source.shape, source.device)):
-                return gather.unknown(result.shape)
-            rows = func(stood, *args[1:], **given)
-        own = _along(axis, rows.shape, rows.device)
-        if rows.shape[axis] == gather.total and torch.equal(rows, own):
+            rows = func(_positions_along(axis, source.shape, source.device), *args[1:], **options)
+            if result.dim() != source.dim() or not torch.equal(rows, _positions_along(axis, rows.shape, rows.device)):
+                changed_axes.append((axis, rows))
+        if not changed_axes:
+            moved_numbers = source_gather and func(source_gather.numbers, *args[1:], **options)
+            return (
+                None
+                if moved_numbers is None or source_gather is None
+                else source_gather._replace(numbers=moved_numbers)
+            )
+        axis, rows = changed_axes[0]
+        gather = RowGather(rows, source.shape[axis] if source_gather is None else source_gather.total, running())
+        if len(changed_axes) > 1 or result.dim() != source.dim():
+            return gather.with_unknown_rows(result.shape)
+        if source_gather is not None:
+            positions, source_rows = (
+                source_gather.numbers // source_gather.total,
+                source_gather.numbers % source_gather.total,
+            )
+            if not torch.equal(positions, _positions_along(axis, source.shape, source.device)):
+                return gather.with_unknown_rows(result.shape)
+            rows = func(source_rows, *args[1:], **options)
+        positions = _positions_along(axis, rows.shape, rows.device)
+        if rows.shape[axis] == gather.total and torch.equal(rows, positions):
             return None
-        return gather._replace(numbers=own * gather.total + rows)
+        return gather._replace(numbers=positions * gather.total + rows)
 
-    def _carry(
+    def _follow_moves(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
         """Notes the rows of a result that moved or kept the rows of its inputs."""
-        known = [gather for gather in map(self.of, tensors_in(args)) if gather is not None]
-        if not known:
+        gathers = [gather for gather in map(self.of, tensors_in(args)) if gather is not None]
+        if not gathers:
             return
-        first, results = known[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
+        gather, results = gathers[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
         if name in RESHAPING:
-            self._set(results[0], first.unknown(results[0].shape))
+            self._set(results[0], gather.with_unknown_rows(results[0].shape))
         elif name not in MOVES:
-            for each in results:
-                self._set(each, first.like(each))
-        elif len(known) == len(tensors_in(args[:1])):
-            moved = func(*(self._numbers(arg) for arg in args), **kwargs)
-            for each, numbers in zip(
-                results, tensors_in(moved if isinstance(moved, SEQUENCES) else (moved,)), strict=True
+            for output in results:
+                self._set(output, gather.for_result(output))
+        elif len(gathers) == len(tensors_in(args[:1])):
+            moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
+            for output, numbers in zip(
+                results,
+                tensors_in(moved_numbers if isinstance(moved_numbers, SEQUENCES) else (moved_numbers,)),
+                strict=True,
             ):
-                self._set(each, first._replace(numbers=numbers))
-        else:  # other tensors were joined to them
-            for each in results:
-                self._set(each, first.unknown(each.shape))
+                self._set(output, gather._replace(numbers=numbers))
+        else:  # tensors without gathered rows were joined to them
+            for output in results:
+                self._set(output, gather.with_unknown_rows(output.shape))
 
     def _numbers(self, argument: Any) -> Any:
         """Returns the argument with each followed tensor replaced by its row numbers."""
@@ -181,6 +190,7 @@ class GatheredRows:
         return type(argument)(map(self._numbers, argument)) if type(argument) in SEQUENCES else argument
 
     def _set(self, tensor: Tensor, gather: RowGather | None) -> None:
+        """Notes the rows of a tensor, if they are known for its shape."""
         if gather is not None and gather.numbers.shape == tensor.shape:
             self._gathers[tensor], self.is_active = gather, True
 
@@ -193,7 +203,7 @@ def _is_gather(name: str, args: Sequence[Any]) -> bool:
     return any(isinstance(each, Tensor | list) for each in (key if isinstance(key, tuple) else (key,)))
 
 
-def _along(axis: int, shape: Sequence[int], device: torch.device) -> Tensor:
-    """Returns the place of each element along one axis, expanded to the shape."""
+def _positions_along(axis: int, shape: Sequence[int], device: torch.device) -> Tensor:
+    """Returns the position of each element along one axis, expanded to the shape."""
     places = torch.arange(shape[axis], device=device)
     return places.view(-1, *(1,) * (len(shape) - axis - 1)).expand(tuple(shape))

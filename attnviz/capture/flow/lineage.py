@@ -1,26 +1,26 @@
-"""Tracks what a tensor was computed from, to tell self- from cross-attention and layers from loops over texts."""
+"""Tracks what a tensor was computed from: tells self-attention from cross-attention, and layers from loops."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from torch import Tensor
 
-MAX_PIECES = 4  # kept for one tensor
+MAX_PIECES = 4  # pieces kept for one tensor
 
 
-Whole = tuple[int, int, int, int]
+LongerAxis = tuple[int, int, int, int]  # its address in memory, offset and stride (in elements), and size
 
 
 class Piece(NamedTuple):
     """A range of consecutive places along an axis of a tensor.
 
     Attributes:
-        whole: the axis: its address in memory, offset and stride (in elements), and size.
+        whole: the axis, identified by its memory.
         start: the first place.
         rows: the number of places.
     """
 
-    whole: Whole
+    whole: LongerAxis
     start: int
     rows: int
 
@@ -49,15 +49,21 @@ def cut_axis(source: Tensor, result: Tensor) -> int | None:
     if result.numel() >= source.numel() or not result.numel():
         return None
     if result.dim() == source.dim() - 1:
-        return next((at for at in range(source.dim()) if _is_alike(source, result, at)), None)
-    shorter = (
-        [at for at, size in enumerate(result.shape) if size != source.shape[at]] if _same_rank(source, result) else []
+        return next((axis for axis in range(source.dim()) if _is_without_axis(source, result, axis)), None)
+    shorter_axes = (
+        [axis for axis, size in enumerate(result.shape) if size != source.shape[axis]]
+        if _same_rank(source, result)
+        else []
     )
-    return shorter[0] if len(shorter) == 1 and result.stride(shorter[0]) == source.stride(shorter[0]) else None
+    return (
+        shorter_axes[0]
+        if len(shorter_axes) == 1 and result.stride(shorter_axes[0]) == source.stride(shorter_axes[0])
+        else None
+    )
 
 
 def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
-    """Returns the piece of a tensor that a view of it covers along an axis.
+    """Returns the piece of a tensor that a view of it covers along an axis; ``None`` if it does not step along it.
 
     Args:
         source: the tensor.
@@ -111,39 +117,40 @@ class Lineage(NamedTuple):
         return Lineage(self.roots, self.depth + 1)
 
     def part(self, piece: Piece | None) -> "Lineage":
-        """Returns the lineage of a piece of the tensor."""
+        """Returns the lineage of a piece of the tensor; unchanged if the piece is unknown."""
         return self if piece is None else self._replace(pieces=_latest((piece, *self.pieces)))
 
 
 NOTHING = Lineage()
 
 
-def merged(lineages: Iterable[Lineage]) -> Lineage:
-    """Returns the lineage of a result computed from several tensors."""
-    found = [lineage for lineage in lineages if lineage is not NOTHING]
-    if not found:
+def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
+    """Returns the lineage of a result computed from tensors of these lineages."""
+    known = [lineage for lineage in lineages if lineage is not NOTHING]
+    if not known:
         return NOTHING
-    first = found[0]
-    if all(other is first for other in found):
+    first = known[0]
+    if all(other is first for other in known):
         return first
     roots = 0
-    for lineage in found:
+    for lineage in known:
         roots |= lineage.roots
-    pieces = [piece for lineage in found for piece in lineage.pieces]
-    depth, recurrent = max(lineage.depth for lineage in found), any(lineage.recurrent for lineage in found)
+    pieces = [piece for lineage in known for piece in lineage.pieces]
+    depth, recurrent = max(lineage.depth for lineage in known), any(lineage.recurrent for lineage in known)
     return Lineage(roots, depth, _latest(pieces) if pieces else (), recurrent)
 
 
 def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Returns the latest pieces, without duplicates."""
+    """Returns the first ``MAX_PIECES`` pieces, without duplicates; the latest come first."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
 
 
 def _same_rank(source: Tensor, result: Tensor) -> bool:
+    """True if both tensors have as many axes."""
     return source.dim() == result.dim()
 
 
-def _is_alike(source: Tensor, result: Tensor, axis: int) -> bool:
-    """True if a view is the source without this axis."""
-    sizes = [size for at, size in enumerate(zip(source.shape, source.stride(), strict=True)) if at != axis]
+def _is_without_axis(source: Tensor, result: Tensor, axis: int) -> bool:
+    """True if the view's shape and strides are those of the source without this axis."""
+    sizes = [size for index, size in enumerate(zip(source.shape, source.stride(), strict=True)) if index != axis]
     return sizes == list(zip(result.shape, result.stride(), strict=True))

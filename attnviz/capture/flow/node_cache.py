@@ -1,4 +1,4 @@
-"""Caches the nodes of functions whose inputs have known axes and nothing more: the same calls return in each layer."""
+"""Caches the nodes of functions whose inputs have only axes and lineage, since layers repeat the same calls."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,17 +7,17 @@ from torch import Tensor
 
 from attnviz.capture.flow.axes import Axes
 from attnviz.capture.flow.functions import CONVOLUTIONS, GATHERING, JOINING, RESHAPING, is_view
-from attnviz.capture.flow.lineage import merged
+from attnviz.capture.flow.lineage import merged_lineage
 from attnviz.capture.flow.nodes import Node
 
-MAX_REMEMBERED = 4096  # for all models together
-PROJECTIONS = {"linear": 0, "addmm": 1}  # the operand that is projected
+MAX_CACHED = 4096  # for all models together
+PROJECTIONS = {"linear": 0, "addmm": 1}  # the index of the operand that is projected
 BY_ARGUMENTS = frozenset({*CONVOLUTIONS, *JOINING, *GATHERING, *RESHAPING, "copy_", "set_"})
 
 Key = tuple[object, ...]
 
 
-class Outcome(NamedTuple):
+class CachedNode(NamedTuple):
     """The cached part of a result's node: its axes, and whether it is constant or computed from pairs of tokens."""
 
     axes: Axes
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     paired: bool
 
 
-_outcomes: dict[Key, Outcome] = {}
+_cached_nodes: dict[Key, CachedNode] = {}
 
 
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
@@ -38,38 +38,40 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
         result: its result.
     """
     for node in nodes:
-        if node.holds_more:
+        if node.holds_tensors:
             return None
     source, shape = inputs[0], result.shape
     if len(inputs) == 1:
         if result.numel() < source.numel():  # it may be a piece of its source
             return None
-        node, is_part = nodes[0], is_view(source, result)
-        own = (source.shape, source.stride(), result.stride(), is_part)
-        return name, shape, result is source, own, node.axes, node.constant, node.paired
-    projected = PROJECTIONS.get(name)
-    if projected is not None and not all(node.constant != (at == projected) for at, node in enumerate(nodes)):
+        node, shares_memory = nodes[0], is_view(source, result)
+        memory = (source.shape, source.stride(), result.stride(), shares_memory)
+        return name, shape, result is source, memory, node.axes, node.constant, node.paired
+    projected_index = PROJECTIONS.get(name)
+    if projected_index is not None and not all(
+        node.constant != (index == projected_index) for index, node in enumerate(nodes)
+    ):
         return None
-    of_inputs = [
-        (each.shape, each.dtype, node.axes, node.constant, node.fresh, node.paired)
-        for each, node in zip(inputs, nodes, strict=True)
+    input_keys = [
+        (tensor.shape, tensor.dtype, node.axes, node.constant, node.fresh, node.paired)
+        for tensor, node in zip(inputs, nodes, strict=True)
     ]
-    return name, shape, result is source, *of_inputs
+    return name, shape, result is source, *input_keys
 
 
 def cached_node(key: Key, nodes: Sequence[Node]) -> Node | None:
     """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if there is none."""
-    found = _outcomes.get(key)
-    if found is None:
+    cached = _cached_nodes.get(key)
+    if cached is None:
         return None
-    lineage = nodes[0].lineage if len(nodes) == 1 else merged([node.lineage for node in nodes])
-    return Node(found.axes, lineage, found.constant, paired=found.paired)
+    lineage = nodes[0].lineage if len(nodes) == 1 else merged_lineage([node.lineage for node in nodes])
+    return Node(cached.axes, lineage, cached.constant, paired=cached.paired)
 
 
 def cache_node(key: Key, node: Node) -> None:
     """Caches a node, unless it holds tensors, such as the operands of a product by broadcasting."""
-    if node.holds_more:
+    if node.holds_tensors:
         return
-    if len(_outcomes) >= MAX_REMEMBERED:
-        _outcomes.clear()
-    _outcomes[key] = Outcome(node.axes, node.constant, node.paired)
+    if len(_cached_nodes) >= MAX_CACHED:
+        _cached_nodes.clear()
+    _cached_nodes[key] = CachedNode(node.axes, node.constant, node.paired)

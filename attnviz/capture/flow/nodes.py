@@ -67,22 +67,23 @@ class Scores:
 class Candidate:
     """A normalised tensor that may turn out to be attention.
 
-    caller: the module that computed it.
-    before: the tensor that was normalised.
-    after: the result.
-    axis: the axis that was normalised.
-    axes: the axes of the result, with a mark for every part.
-    before_axes: the axes of the input.
-    scores: the product that gave the input; ``None`` if no product did.
-    paired: True if the input was computed from pairs of tokens in another way, such as a sum by broadcasting.
-    unseen: True if the computation of the input was not observed.
-    shape: the shape of the result.
-    lineage: the lineage of the input.
-    normaliser: the function that normalised it.
-    literal: True if one torch function normalised it; several must be checked to be a softmax.
-    used: True if it has been reported.
-    mixed: True if other normalised tensors were added to it.
-    absorbed: True if it was added to another one.
+    Attributes:
+        caller: the module that computed it.
+        before: the tensor that was normalised.
+        after: the result.
+        axis: the axis that was normalised.
+        axes: the axes of the result, with a mark for every part.
+        before_axes: the axes of the input.
+        scores: the product that gave the input; ``None`` if no product did.
+        paired: True if the input was computed from pairs of tokens in another way, such as a sum by broadcasting.
+        unobserved_input: True if the computation of the input was not observed.
+        shape: the shape of the result.
+        lineage: the lineage of the input.
+        normaliser: the function that normalised it.
+        literal: True if one torch function normalised it; several must be checked to be a softmax.
+        used: True if it has been reported.
+        mixed: True if other normalised tensors were added to it.
+        absorbed: True if it was added to another one.
     """
 
     caller: CallingModule
@@ -93,7 +94,7 @@ class Candidate:
     before_axes: Axes
     scores: Scores | None
     paired: bool
-    unseen: bool
+    unobserved_input: bool
     shape: torch.Size
     lineage: Lineage
     normaliser: Normaliser = "softmax"
@@ -113,21 +114,21 @@ class Candidate:
         return is_all(self.axes[self.axis], FEATURES)
 
     def is_in(self, labels: set[int]) -> bool:
-        """True if a tensor whose axes have these labels still has the axis of the keys."""
+        """True if the candidate is unused, and a tensor whose axes have these labels still has its axis of keys."""
         return not self.used and (not self.key_marks or bool(self.key_marks & labels))
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
-        """True if a function cut the weights to those of one key, as when a second one was a sink."""
+        """True if a function cut unused weights to those of one key, as when a second one was a sink."""
         cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
         return cut and not self.used
 
     def refusal(self, values: "Node | None") -> str | None:
-        """Returns why the product is not attention although it sums over this tensor; ``None`` if it is."""
+        """Returns why a product that sums over this tensor is not attention, as a noun phrase; ``None`` if it is."""
         if self.scores is not None:
             return "attention over channels" if self.is_over_features and not self.scores.over_features else None
         if self.is_over_features:
             return f"a {self.normaliser} over features"
-        if self.normaliser != "softmax" or not (self.paired or self.unseen):
+        if self.normaliser != "softmax" or not (self.paired or self.unobserved_input):
             return f"a {self.normaliser} of numbers that no product of queries and keys gave"
         if values is not None and values.scores is not None and not self.paired:
             return f"a {self.normaliser} whose result multiplies a product made of keys and values"
@@ -177,13 +178,13 @@ class Node:
     multiplied: tuple[Tensor, Tensor] | None = None
 
     @property
-    def is_involved(self) -> bool:
-        """True if an element-wise function of the tensor needs a node of its own."""
-        return self.fresh or self.holds_more
+    def needs_new_node(self) -> bool:
+        """True if the result of an element-wise function of the tensor needs another node than the tensor's."""
+        return self.fresh or self.holds_tensors
 
     @property
-    def holds_more(self) -> bool:
-        """True if the node has more than axes and lineage: operands, or tensors computed from them."""
+    def holds_tensors(self) -> bool:
+        """True if the node holds candidates, scores, steps or operands, and not only axes and lineage."""
         return bool(self.weights or self.scores or self.steps or self.multiplied)
 
 
@@ -206,8 +207,8 @@ class Use:
     refusal: str | None
 
 
-def weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[Candidate, ...]:
-    """Returns the normalised tensors that a function's result still contains.
+def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[Candidate, ...]:
+    """Returns the candidates among the inputs of a function that its result still contains.
 
     Args:
         name: the name of the function.
@@ -215,16 +216,22 @@ def weights_of(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> 
         axes: the axes of its result.
         result: its result.
     """
-    held = dict.fromkeys(each for node in nodes for each in node.weights if not each.used)
-    if not held:
+    candidates = dict.fromkeys(candidate for node in nodes for candidate in node.weights if not candidate.used)
+    if not candidates:
         return ()
     labels = labels_in(axes)
-    cut = {each for node in nodes if node.axes == axes for each in node.weights if not each.is_in(labels)}
-    return tuple(each for each in held if each.is_in(labels) or each in cut or each.is_first_key(name, result))
+    cut_off = {
+        candidate for node in nodes if node.axes == axes for candidate in node.weights if not candidate.is_in(labels)
+    }
+    return tuple(
+        candidate
+        for candidate in candidates
+        if candidate.is_in(labels) or candidate in cut_off or candidate.is_first_key(name, result)
+    )
 
 
-def scored_first(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Returns the nodes, softmaxes of scores first if several nodes contain softmaxes."""
+def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
+    """Returns the nodes; if several contain softmaxes, those of scores come first."""
     if sum(bool(node.weights) for node in nodes) < 2:
         return nodes
     return sorted(nodes, key=lambda node: all(each.scores is None for each in node.weights))
@@ -240,15 +247,15 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
     """
     if not result.weights or not any(each in name for each in ("add", "sub", "lerp")):
         return
-    lost = {each for node in nodes for each in node.weights} - set(result.weights)
-    for each in lost:
+    lost_candidates = {each for node in nodes for each in node.weights} - set(result.weights)
+    for each in lost_candidates:
         each.absorbed = True
-    for each in result.weights if lost else ():
+    for each in result.weights if lost_candidates else ():
         each.mixed = True
 
 
 def key_axis(node: Node) -> int | None:
-    """Returns the last axis if it comes from a product of scores, else ``None``."""
+    """Returns the index of the last axis if that comes from a product of scores, else ``None``."""
     if node.scores is None:
         return None
     left, right = node.scores.left, node.scores.right
@@ -256,13 +263,13 @@ def key_axis(node: Node) -> int | None:
     return len(node.axes) - 1 if is_of_scores else None
 
 
-def is_of(scores: Scores, key_marks: set[int]) -> bool:
+def is_axis_of_operand(scores: Scores, key_marks: set[int]) -> bool:
     """True if an axis with these marks belongs to one operand; a single key, or one joined to it, has no mark."""
     unmarked = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
     return unmarked or bool(key_marks & (scores.left | scores.right))
 
 
-def is_alive(scores: Scores, axes: Axes) -> bool:
-    """True if the axes still contain those of the scores."""
+def still_has_axes(scores: Scores, axes: Axes) -> bool:
+    """True if the axes still contain axes of both operands of the scores."""
     labels = labels_in(axes)
     return all(not marks or bool(marks & labels) for marks in (scores.left, scores.right))

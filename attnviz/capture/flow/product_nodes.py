@@ -8,29 +8,29 @@ from torch import Tensor
 
 from attnviz.capture.flow.axes import (
     FEATURES,
-    MAX_REMEMBERED,
+    MAX_CACHED,
     TOKENS,
     UNKNOWN,
     Axes,
     Axis,
     Part,
     axis_of,
-    best_known,
     is_all,
     label_of,
     labels_in,
+    most_informative,
     without_marks,
 )
 from attnviz.capture.flow.functions import is_one_pair
-from attnviz.capture.flow.lineage import merged
-from attnviz.capture.flow.nodes import Candidate, Node, Scores, Use, is_alive
+from attnviz.capture.flow.lineage import merged_lineage
+from attnviz.capture.flow.nodes import Candidate, Node, Scores, Use, still_has_axes
 from attnviz.capture.flow.products import Contraction
 
 OF_WEIGHTS = "weights that multiply other weights"  # attention over landmarks does this
 
 
 def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Iterator[Use]:
-    """Yields each sum over a normalised axis that a product is.
+    """Yields a `Use` for each candidate over whose normalised axis a product sums.
 
     Args:
         product: the product.
@@ -38,12 +38,12 @@ def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> It
         right: the node of its second operand.
         result: its result.
     """
-    for one, other, each in ((left, right, product), (right, left, product.swapped())):
-        for candidate in one.weights:
-            if not candidate.used and _sums_over(candidate, each, one, other.constant):
-                of_weights = any(not held.used for held in other.weights)
-                refusal = OF_WEIGHTS if of_weights else candidate.refusal(other)
-                yield Use(candidate, each, result, one, refusal)
+    for weights_node, value_node, ordered_product in ((left, right, product), (right, left, product.swapped())):
+        for candidate in weights_node.weights:
+            if not candidate.used and _sums_over(candidate, ordered_product, weights_node, value_node.constant):
+                of_weights = any(not candidate.used for candidate in value_node.weights)
+                refusal = OF_WEIGHTS if of_weights else candidate.refusal(value_node)
+                yield Use(candidate, ordered_product, result, weights_node, refusal)
 
 
 def product_node(
@@ -53,7 +53,7 @@ def product_node(
     right: Node,
     result: Tensor,
     uses: Sequence[Use],
-    marked: Callable[[Axis], Axis],
+    with_new_marks: Callable[[Axis], Axis],
 ) -> Node:
     """Returns the node of a product's result.
 
@@ -63,100 +63,113 @@ def product_node(
         left: the node of the first operand.
         right: the node of the second operand.
         result: the result.
-        uses: the sums over a normalised axis that the product is.
-        marked: returns an axis with new marks.
+        uses: the uses of candidates in the product, from `uses_of`.
+        with_new_marks: returns an axis with new marks.
     """
-    has_attention = right.weights or (right.scores is not None and is_alive(right.scores, right.axes))
+    has_attention = right.weights or (right.scores is not None and still_has_axes(right.scores, right.axes))
     is_linear = (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots)
     is_linear = is_linear or (left.constant and not right.constant and bool(has_attention))
     if uses:
-        axes = tuple(map(without_marks, _axes_of(product, left, right, result)))
+        axes = tuple(map(without_marks, _result_axes(product, left, right, result)))
         scores = uses[0].candidate.scores
-        queries = scores.left_lineage if scores is not None else merged((left.lineage, right.lineage))
+        queries = scores.left_lineage if scores is not None else merged_lineage((left.lineage, right.lineage))
         return Node(axes, queries.attended)
     if is_linear:
-        return _projected(name, product, left, right, result)
-    return _scored(product, left, right, result, marked)
+        return _projection_node(name, product, left, right, result)
+    return _scores_node(product, left, right, result, with_new_marks)
 
 
-def _projected(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
+def _projection_node(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
     """Returns the node of a projection: the axes of the parameter become features."""
     if left.constant and not right.constant and name != "linear":
         product, left, right = product.swapped(), right, left
-    own = tuple(letter in product.left_letters for letter in product.letters)
-    found = _with_features(_axes_of(product, left, right, result), own, result.shape)
-    scores = left.scores if left.scores is not None and left.scores.right and is_alive(left.scores, found) else None
-    weights = tuple(each for each in left.weights if each.is_in(labels_in(found)))
+    from_left = tuple(letter in product.left_letters for letter in product.letters)
+    axes = _with_features(_result_axes(product, left, right, result), from_left, result.shape)
+    scores = (
+        left.scores if left.scores is not None and left.scores.right and still_has_axes(left.scores, axes) else None
+    )
+    weights = tuple(each for each in left.weights if each.is_in(labels_in(axes)))
     if scores is None and not weights:
-        found = _shared_axes(found, own, left.fresh)
-    lineage = merged((left.lineage, right.lineage))
-    return Node(found, lineage, paired=left.paired, scores=scores, weights=weights)
+        axes = _without_own_features(axes, from_left, left.fresh)
+    lineage = merged_lineage((left.lineage, right.lineage))
+    return Node(axes, lineage, paired=left.paired, scores=scores, weights=weights)
 
 
-def _scored(product: Contraction, left: Node, right: Node, result: Tensor, marked: Callable[[Axis], Axis]) -> Node:
+def _scores_node(
+    product: Contraction, left: Node, right: Node, result: Tensor, with_new_marks: Callable[[Axis], Axis]
+) -> Node:
     """Returns the node of a product of two tensors that both depend on the input, which may be scores."""
-    axes = list(_axes_of(product, left, right, result))
-    only: dict[bool, set[int]] = {True: set(), False: set()}
-    for at, letter in enumerate(product.letters):
+    axes = list(_result_axes(product, left, right, result))
+    marks_of_side: dict[bool, set[int]] = {True: set(), False: set()}
+    for index, letter in enumerate(product.letters):
         in_left, in_right = letter in product.left_letters, letter in product.right_letters
-        axes[at] = marked(axes[at])
+        axes[index] = with_new_marks(axes[index])
         if in_left != in_right:
-            only[in_left] |= labels_in(axes[at : at + 1])
-    found = tuple(axes)
-    features = [_summed_axis(product, node, letters) for node, letters in _sides(product, left, right)]
-    if not product.summed or (_is_features(found, only[True]) and _is_features(found, only[False])):
-        keep: Contraction | None = None
+            marks_of_side[in_left] |= labels_in(axes[index : index + 1])
+    marked_axes = tuple(axes)
+    summed_axes = [_summed_axis(product, node, letters) for node, letters in _operands(product, left, right)]
+    if not product.summed or (
+        _is_features(marked_axes, marks_of_side[True]) and _is_features(marked_axes, marks_of_side[False])
+    ):
+        kept_product: Contraction | None = None
     else:
-        keep = product
+        kept_product = product
     scores = Scores(
-        keep,
-        found,
-        frozenset(only[True]),
-        frozenset(only[False]),
-        any(is_all(axis, FEATURES) for axis in features),
-        all(is_all(axis, FEATURES) for axis in features),
+        kept_product,
+        marked_axes,
+        frozenset(marks_of_side[True]),
+        frozenset(marks_of_side[False]),
+        any(is_all(axis, FEATURES) for axis in summed_axes),
+        all(is_all(axis, FEATURES) for axis in summed_axes),
         left.lineage,
         right.lineage,
     )
-    return Node(found, merged((left.lineage, right.lineage)), scores=scores)
+    return Node(marked_axes, merged_lineage((left.lineage, right.lineage)), scores=scores)
 
 
 def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
-    """True if an operand that holds no weights has an axis that the other lacks; else one scales or masks the other.
+    """True if an operand without weights has an axis that the other lacks; False if one only scales or masks the other.
 
     Args:
         product: the product.
         left: the node of its first operand.
         right: the node of its second operand.
     """
-    of_left, of_right = (
+    left_letters, right_letters = (
         {letter for letter, size in zip(letters, tensor.shape, strict=True) if size > 1}
         for letters, tensor in ((product.left_letters, product.left), (product.right_letters, product.right))
     )
-    if of_left == of_right:
+    if left_letters == right_letters:
         return is_one_pair(product.left)
-    weigh_left, weigh_right = (any(not held.used for held in node.weights) for node in (left, right))
-    return bool((of_left - of_right and not weigh_left) or (of_right - of_left and not weigh_right))
+    left_is_weights, right_is_weights = (
+        any(not candidate.used for candidate in node.weights) for node in (left, right)
+    )
+    return bool(
+        (left_letters - right_letters and not left_is_weights)
+        or (right_letters - left_letters and not right_is_weights)
+    )
 
 
-@lru_cache(MAX_REMEMBERED)
-def _with_features(axes: Axes, own: tuple[bool, ...], shape: torch.Size) -> Axes:
+@lru_cache(MAX_CACHED)
+def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size) -> Axes:
     """Returns the axes of a projection; those that come from the parameter are features."""
     return tuple(
-        axis if is_own else axis_of(size, FEATURES) for axis, is_own, size in zip(axes, own, shape, strict=True)
+        axis if is_own else axis_of(size, FEATURES)
+        for axis, is_own, size in zip(axes, from_operand, shape, strict=True)
     )
 
 
-@lru_cache(MAX_REMEMBERED)
-def _shared_axes(axes: Axes, own: tuple[bool, ...], fresh: bool) -> Axes:
-    """Returns the axes of a projection without feature labels on the operand's own axes, along which it is the same."""
+@lru_cache(MAX_CACHED)
+def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], fresh: bool) -> Axes:
+    """Returns the axes of a projection; the operand's own lose their feature labels, which a projection ends."""
     return tuple(
-        tuple(_shared(part, fresh) for part in axis) if is_own else axis for axis, is_own in zip(axes, own, strict=True)
+        tuple(_without_feature_label(part, fresh) for part in axis) if is_own else axis
+        for axis, is_own in zip(axes, from_operand, strict=True)
     )
 
 
-def _shared(part: Part, fresh: bool) -> Part:
-    """Returns a part along which a projection is the same, which is therefore no longer features."""
+def _without_feature_label(part: Part, fresh: bool) -> Part:
+    """Returns a part of an operand's axis: never features; unknown parts of a fresh operand are tokens."""
     label = label_of(part.label)
     if fresh and label == UNKNOWN:
         return Part(part.size, TOKENS)
@@ -172,7 +185,7 @@ def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_con
         weights: the node of the weights as they enter the product.
         is_constant: True if the other operand is a parameter, such as one that mixes heads.
     """
-    summed = [at for at, letter in enumerate(product.left_letters) if letter in product.summed]
+    summed = [index for index, letter in enumerate(product.left_letters) if letter in product.summed]
     if len(summed) != 1:
         return False
     size, marks = product.left.shape[summed[0]], candidate.key_marks
@@ -183,7 +196,7 @@ def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_con
     return (labels == marks or (cut_to_one and not labels)) and size <= candidate.shape[candidate.axis]
 
 
-def _sides(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node, str], tuple[Node, str]]:
+def _operands(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node, str], tuple[Node, str]]:
     return (left, product.left_letters), (right, product.right_letters)
 
 
@@ -195,25 +208,26 @@ def _summed_axis(product: Contraction, node: Node, letters: str) -> Axis:
 
 
 def _is_features(axes: Axes, marks: set[int]) -> bool:
+    """True if there are parts with these marks, and all of them are features."""
     parts = [part for axis in axes for part in axis if part.label in marks]
     return bool(parts) and all(label_of(part.label) == FEATURES for part in parts)
 
 
-def _axes_of(product: Contraction, left: Node, right: Node, result: Tensor) -> Axes:
+def _result_axes(product: Contraction, left: Node, right: Node, result: Tensor) -> Axes:
     """Returns the axes of a product's result."""
     sides = ((product.left_letters, left.axes), (product.right_letters, right.axes))
     return _axes_by_letter(sides, product.letters, result.shape)
 
 
-@lru_cache(MAX_REMEMBERED)
+@lru_cache(MAX_CACHED)
 def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], names: str, shape: torch.Size) -> Axes:
     axes = []
     for letter, size in zip(names, shape, strict=True):
-        found = [
+        candidates = [
             axis
             for letters, side_axes in sides
-            for each, axis in zip(letters, side_axes, strict=True)
-            if each == letter and sum(part.size > 1 for part in axis)
+            for side_letter, axis in zip(letters, side_axes, strict=True)
+            if side_letter == letter and sum(part.size > 1 for part in axis)
         ]
-        axes.append(best_known(found, size) if found else axis_of(size, UNKNOWN))
+        axes.append(most_informative(candidates, size) if candidates else axis_of(size, UNKNOWN))
     return tuple(axes)

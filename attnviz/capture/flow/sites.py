@@ -23,7 +23,7 @@ NUMBERED_NAME = re.compile(r"(.*?)(\d+)$")
 NUMBERS = re.compile(r"\d+")
 PASSIVE_MODULES = (nn.Softmax, nn.Dropout)  # the module that attends calls them
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "h")
-MATRIX_AXES = 2  # a block has matrices beside its attention; norms have vectors alone
+MATRIX_AXES = 2  # weights with as many axes are matrices: a block has some outside its attention, a norm has none
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,38 +92,41 @@ class Block:
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     """Returns the modules of a model by path, each once: a faster ``named_modules``, without nested generators."""
-    found: dict[str, nn.Module] = {}
+    modules: dict[str, nn.Module] = {}
     visited: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
         if type(module).named_modules is not nn.Module.named_modules:
-            found.update(module.named_modules(memo=visited, prefix=path))
+            modules.update(module.named_modules(memo=visited, prefix=path))
         elif module not in visited:
             visited.add(module)
-            found[path] = module
+            modules[path] = module
             for name, child in module._modules.items():
                 if child is not None:
                     add(child, f"{path}.{name}" if path else name)
 
     add(model, "")
-    return found
+    return modules
 
 
 class ModuleIndex:
-    """The modules of a model by identity, with their names."""
+    """Finds the names, kinds and layers of a model's modules."""
 
     def __init__(self, model: nn.Module) -> None:
         self.modules: Mapping[str, nn.Module] = modules_of(model)
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
-        memo = _memo_of(model, self.modules)
-        self._blocks, self._own_numbers, self._alike = memo.blocks, memo.own_numbers, memo.alike
+        cache = _layer_cache_of(model, self.modules)
+        self._blocks, self._own_numbers, self._alike_numbers = cache.blocks, cache.own_numbers, cache.alike
 
-    def holds(self, module: nn.Module) -> bool:
+    def contains(self, module: nn.Module) -> bool:
         """True if the module belongs to the model."""
         return id(module) in self.names
 
     def running(self, cross: bool | None = None) -> CallingModule | None:
-        """Returns the module whose ``forward`` Python is in now; ``cross`` gives the kind if it is known."""
+        """Returns the innermost running module of the model, found on Python's stack; ``None`` if none runs.
+
+        ``cross`` is True for cross-attention, False for self-attention, ``None`` to let `describe` decide.
+        """
         frame = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
@@ -135,15 +138,15 @@ class ModuleIndex:
         return None
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
-        """Returns a module with its name and its kind, from ``cross``, its attribute or its name, in that order."""
+        """Returns a module with its name and kind; the kind is ``cross``, else by its attribute, else by its name."""
         name = self.names.get(id(module), type(module).__name__)
-        stated = getattr(module, "is_cross_attention", None)
+        declared = getattr(module, "is_cross_attention", None)
         if cross is None:
-            cross = stated if isinstance(stated, bool) else bool(CROSS_NAME.search(".".join(name.split(".")[-3:])))
+            cross = declared if isinstance(declared, bool) else bool(CROSS_NAME.search(".".join(name.split(".")[-3:])))
         return CallingModule(module, name, cross)
 
     def head_count(self, caller: CallingModule) -> int | None:
-        """Returns the number of heads that an attribute of the module, or of the one around it, gives."""
+        """Returns the number of heads by an attribute of the module or its parent; ``None`` if neither has one."""
         path = caller.name.split(".")
         for length in range(len(path), max(len(path) - 2, 0), -1):
             module = self.modules.get(".".join(path[:length]), caller.module)
@@ -154,30 +157,37 @@ class ModuleIndex:
         return None
 
     def block_of(self, path: str, attention: type[nn.Module]) -> Block:
-        """Returns the layer around the attention of this class at a path."""
+        """Returns the layer around an attention module, given its path and class."""
         key = (path, attention)
         if key not in self._blocks:
-            numbered = [prefix for prefix in prefixes(path) if self._number(prefix) is not None]
-            around = next((prefix for prefix in reversed(numbered) if self._holds_more(prefix, path, attention)), None)
-            self._blocks[key] = self._numbered_block(around or (numbered or [path])[-1], numbered, attention)
+            numbered_prefixes = [prefix for prefix in prefixes(path) if self._number(prefix) is not None]
+            block_path = next(
+                (prefix for prefix in reversed(numbered_prefixes) if self._has_other_matrices(prefix, path, attention)),
+                None,
+            )
+            self._blocks[key] = self._numbered_block(
+                block_path or (numbered_prefixes or [path])[-1], numbered_prefixes, attention
+            )
         return self._blocks[key]
 
     def is_numbered(self, path: str) -> bool:
-        """True if the last name of a path has a number."""
+        """True if the last name of a path has a number that counts siblings."""
         return self._number(path) is not None
 
-    def _numbered_block(self, path: str, numbered: list[str], attention: type[nn.Module]) -> Block:
-        if not numbered:
+    def _numbered_block(self, path: str, numbered_prefixes: list[str], attention: type[nn.Module]) -> Block:
+        """Returns the block at a path, with its number and the list of layers that contains it."""
+        if not numbered_prefixes:
             return Block(path, None, "")
-        return Block(path, self._rank(path, attention), numbered[0].rpartition(".")[0])
+        return Block(path, self._rank(path, attention), numbered_prefixes[0].rpartition(".")[0])
 
     def _number(self, path: str) -> int | None:
-        """Returns the number in the last name of a path, from 0: an index, or the only difference between siblings."""
+        """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings."""
         if path not in self._own_numbers:
             self._own_numbers[path] = self._number_in(path)
         return self._own_numbers[path]
 
     def _number_in(self, path: str) -> int | None:
+        """Returns the number in the last name of a path, which `_number` caches."""
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
             return int(name)
@@ -189,73 +199,82 @@ class ModuleIndex:
         return int(match[2]) - (min(numbers) == 1) if len(numbers) > 1 else None
 
     def _children(self, path: str) -> Iterator[tuple[str, nn.Module]]:
+        """Yields the names and modules of the children of a path."""
         return self.modules[path].named_children() if path in self.modules else iter(())
 
-    def _holds_more(self, path: str, caller: str, attention: type[nn.Module]) -> bool:
-        """True if the module around a caller has matrices beside those of its attention modules."""
+    def _has_other_matrices(self, path: str, caller: str, attention: type[nn.Module]) -> bool:
+        """True if a module that contains ``caller`` has matrices outside its attention modules."""
         if path == caller or path not in self.modules:
             return False
-        within = [caller]
+        attention_paths = [caller]
         for name, module in self.modules[path].named_modules(prefix=path):
             if type(module) is attention:
-                within.append(name)
-            if not any(name == part or name.startswith(f"{part}.") for part in within) and _has_matrix(module):
+                attention_paths.append(name)
+            if not any(name == part or name.startswith(f"{part}.") for part in attention_paths) and _has_matrix(module):
                 return True
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
         """Returns the number of a block; in nested lists, its index among the blocks of the same form."""
-        own = self._numbers(path)
-        like = self._numbers_alike(path, len(own), attention)
-        varying = [level for level, number in enumerate(own) if any(numbers[level] != number for numbers in like)]
+        path_numbers = self._numbers(path)
+        alike_numbers = self._numbers_alike(path, len(path_numbers), attention)
+        varying = [
+            level
+            for level, number in enumerate(path_numbers)
+            if any(numbers[level] != number for numbers in alike_numbers)
+        ]
         if len(varying) > 1:
-            return like.index(own)
-        return own[varying[0] if varying else -1]
+            return alike_numbers.index(path_numbers)
+        return path_numbers[varying[0] if varying else -1]
 
     def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
         """Returns the numbers of the blocks whose paths differ in numbers alone, with the same attention."""
         key = (NUMBERS.sub("#", path), levels, attention)
-        if key not in self._alike:
-            alike = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
-            found = (self._numbers(other) for other in alike if self._holds(other, attention))
-            self._alike[key] = sorted(numbers for numbers in found if len(numbers) == levels)
-        return self._alike[key]
+        if key not in self._alike_numbers:
+            alike_paths = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
+            path_numbers = (self._numbers(other) for other in alike_paths if self._contains_attention(other, attention))
+            self._alike_numbers[key] = sorted(numbers for numbers in path_numbers if len(numbers) == levels)
+        return self._alike_numbers[key]
 
-    def _holds(self, path: str, attention: type[nn.Module]) -> bool:
+    def _contains_attention(self, path: str, attention: type[nn.Module]) -> bool:
+        """True if the module at a path contains a module of this class."""
         return any(type(module) is attention for module in self.modules[path].modules())
 
     def _numbers(self, path: str) -> tuple[int, ...]:
-        found = (self._number(prefix) for prefix in prefixes(path))
-        return tuple(number for number in found if number is not None)
+        """Returns the numbers in the names of a path, the outermost first."""
+        prefix_numbers = (self._number(prefix) for prefix in prefixes(path))
+        return tuple(number for number in prefix_numbers if number is not None)
 
 
 @dataclass(frozen=True)
-class _Memo:
+class _LayerCache:
     """A cache of the layers of a model, for the next block that records it.
 
     Attributes:
-        built: the names, identities and classes of its modules; the cache is valid while they stay the same.
+        structure: the names, identities and classes of its modules; the cache is valid while they stay the same.
         blocks: the layer around the attention of a class, by path.
         own_numbers: the number in the last name of each path.
         alike: the numbers of the blocks whose paths differ in numbers alone.
     """
 
-    built: tuple[tuple[str, int, type[nn.Module]], ...]
+    structure: tuple[tuple[str, int, type[nn.Module]], ...]
     blocks: dict[tuple[str, type[nn.Module]], Block] = field(default_factory=dict)
     own_numbers: dict[str, int | None] = field(default_factory=dict)
     alike: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = field(default_factory=dict)
 
 
-_memos: WeakKeyDictionary[nn.Module, _Memo] = WeakKeyDictionary()  # they hold no modules, so that models can be freed
+_layer_caches: WeakKeyDictionary[nn.Module, _LayerCache] = (
+    WeakKeyDictionary()
+)  # they hold no modules, so that models can be freed
 
 
-def _memo_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _Memo:
+def _layer_cache_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _LayerCache:
     """Returns the cache of a model; a new one if its modules have changed."""
-    built = tuple((name, id(module), type(module)) for name, module in modules.items())
-    memo = _memos.get(model)
-    if memo is None or memo.built != built:
-        memo = _memos[model] = _Memo(built)
-    return memo
+    structure = tuple((name, id(module), type(module)) for name, module in modules.items())
+    cache = _layer_caches.get(model)
+    if cache is None or cache.structure != structure:
+        cache = _layer_caches[model] = _LayerCache(structure)
+    return cache
 
 
 class LayerNumbering:
@@ -287,20 +306,20 @@ class LayerNumbering:
             single: True if the call has no axis of heads.
             depth: the number of attention calls in the longest chain that leads to its queries.
         """
-        alone = SINGLE_HEAD_NAME.match(caller.name) if single else None
-        path = caller.name if alone is None else alone[1]
+        single_head_match = SINGLE_HEAD_NAME.match(caller.name) if single else None
+        path = caller.name if single_head_match is None else single_head_match[1]
         block = self.modules.block_of(path, type(caller.module))
-        deeper = depth > self.depths.setdefault(caller.name, depth)
-        ways = prefixes(self._running_part(block.path, caller.name) if deeper else block.path)
-        again = next((prefix for prefix in ways if self.started.get(prefix, 0) > 1), "")
-        reads_again = not deeper and block.path.startswith(f"{again}.") and not self.modules.is_numbered(again)
+        is_deeper = depth > self.depths.setdefault(caller.name, depth)
+        enclosing_paths = prefixes(self._running_part(block.path, caller.name) if is_deeper else block.path)
+        again = next((prefix for prefix in enclosing_paths if self.started.get(prefix, 0) > 1), "")
+        reads_again = not is_deeper and block.path.startswith(f"{again}.") and not self.modules.is_numbered(again)
         run = self.started[again] - 1 if again and reads_again else 0
-        times = self._times(ways)
-        call = self.calls[caller.name, times]
-        self.calls[caller.name, times] += 1
+        repeats = self._repeats(enclosing_paths)
+        call = self.calls[caller.name, repeats]
+        self.calls[caller.name, repeats] += 1
         return CallSite(
-            layer=self._layer(block, (block.stack, caller.part, run), times),
-            head=None if alone is None else int(alone[2]),
+            layer=self._layer(block, (block.stack, caller.part, run), repeats),
+            head=None if single_head_match is None else int(single_head_match[2]),
             module=caller.name,
             kind="cross" if caller.cross else "self",
             stack=block.stack,
@@ -312,26 +331,27 @@ class LayerNumbering:
 
     def _running_part(self, block: str, path: str) -> str:
         """Returns the block, or if nothing calls it directly, the outermost module in it that runs."""
-        ways = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
-        return next((prefix for prefix in ways if self.started.get(prefix)), block)
+        enclosing_paths = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
+        return next((prefix for prefix in enclosing_paths if self.started.get(prefix)), block)
 
-    def _times(self, ways: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Returns how often each module began, of those that began more than once."""
-        return tuple((prefix, self.started.get(prefix, 0)) for prefix in ways if self.started.get(prefix, 0) > 1)
+    def _repeats(self, paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """Returns each module on the path that began more than once, with how often it did."""
+        return tuple((prefix, self.started.get(prefix, 0)) for prefix in paths if self.started.get(prefix, 0) > 1)
 
-    def _layer(self, block: Block, stack: tuple[object, ...], times: tuple[tuple[str, int], ...]) -> int:
+    def _layer(self, block: Block, stack: tuple[object, ...], repeats: tuple[tuple[str, int], ...]) -> int:
         """Returns the number of the block; a block without one, or one that runs again, is the next in the stack."""
-        key = (*stack, block.path, times)
+        key = (*stack, block.path, repeats)
         if key not in self.layers:
-            following = self.last.get(stack, -1) + 1
-            ran_before = any(known[: len(stack) + 1] == key[:-1] for known in self.layers)
-            number = following if block.number is None else block.number
-            self.layers[key] = max(number, following) if ran_before else number
+            next_number = self.last.get(stack, -1) + 1
+            ran_before = any(earlier_key[: len(stack) + 1] == key[:-1] for earlier_key in self.layers)
+            number = next_number if block.number is None else block.number
+            self.layers[key] = max(number, next_number) if ran_before else number
             self.last[stack] = max(self.layers[key], self.last.get(stack, -1))
         return self.layers[key]
 
 
 def _has_matrix(module: nn.Module) -> bool:
+    """True if a weight of the module itself is a matrix."""
     return any(weight.dim() >= MATRIX_AXES for weight in module.parameters(recurse=False))
 
 

@@ -33,46 +33,46 @@ def steps_after(
         args: its positional arguments.
         kwargs: its keyword arguments.
     """
-    first, is_of_scores = nodes[0].steps, nodes[0].scores is not None
-    found: Steps | None = None
+    steps, is_of_scores = nodes[0].steps, nodes[0].scores is not None
+    progress: Steps | None = None
     if name in LOGARITHMS:
         stage: Stage = "logsumexp" if name == "logsumexp" else "log"
-        found = Steps(inputs[0], stage, axis_of_call(args, kwargs))
-    elif name in ("exp", "exp_") and first is not None and first.stage == "log" and first.axis is not None:
-        found = replace(first, stage="softmax")
+        progress = Steps(inputs[0], stage, axis_of_call(args, kwargs))
+    elif name in ("exp", "exp_") and steps is not None and steps.stage == "log" and steps.axis is not None:
+        progress = replace(steps, stage="softmax")
     elif name == "exp" and result.is_floating_point() and is_of_scores:
-        found = Steps(first.before if first is not None and first.stage == "shifted" else inputs[0], "powers")
+        progress = Steps(steps.before if steps is not None and steps.stage == "shifted" else inputs[0], "powers")
     elif name in ("amax", "max") and is_of_scores:
-        found = Steps(inputs[0], "maximum")
-    elif name == "sum" and first is not None and first.stage == "powers":
-        found = replace(first, stage="sum", axis=axis_of_call(args, kwargs))
+        progress = Steps(inputs[0], "maximum")
+    elif name == "sum" and steps is not None and steps.stage == "powers":
+        progress = replace(steps, stage="sum", axis=axis_of_call(args, kwargs))
     elif name in ("sub", "__sub__") and len(nodes) == 2 and nodes[1].steps is not None:
-        found = _subtracted(inputs[0], nodes[1].steps)
+        progress = _steps_after_subtraction(inputs[0], nodes[1].steps)
     elif name in DIVISIONS and len(nodes) == 2:
-        found = _divided(first, nodes[1].steps)
-    elif name in ADDITIONS and len(nodes) == 2 and _is_sum(nodes[1], inputs[1], result):
-        found = nodes[1].steps
-    elif first is not None and (name in VIEWS or _only_moves(first, inputs[0], result)):
-        found = first
-    return found
+        progress = _steps_after_division(steps, nodes[1].steps)
+    elif name in ADDITIONS and len(nodes) == 2 and _adds_to_sum(nodes[1], inputs[1], result):
+        progress = nodes[1].steps
+    elif steps is not None and (name in VIEWS or _only_moves(steps, inputs[0], result)):
+        progress = steps
+    return progress
 
 
-def _subtracted(source: Tensor, other: Steps) -> Steps | None:
-    """Returns the progress after a subtraction of the maximum, or of the log-sum-exp, of the same rows."""
+def _steps_after_subtraction(source: Tensor, other: Steps) -> Steps | None:
+    """Returns the progress after the maximum or log-sum-exp of ``source`` is subtracted from it; else ``None``."""
     if other.stage not in ("logsumexp", "maximum") or other.before is not source:
         return None
     return replace(other, stage="log" if other.stage == "logsumexp" else "shifted")
 
 
-def _divided(powers: Steps | None, divisor: Steps | None) -> Steps | None:
-    """Returns a finished softmax if exponentials are divided by their own sum."""
+def _steps_after_division(powers: Steps | None, divisor: Steps | None) -> Steps | None:
+    """Returns the steps of a finished softmax if exponentials are divided by their sum, else ``None``."""
     if powers is None or divisor is None or powers.before is not divisor.before or divisor.axis is None:
         return None
     return replace(divisor, stage="softmax") if (powers.stage, divisor.stage) == ("powers", "sum") else None
 
 
-def _is_sum(node: Node, source: Tensor, result: Tensor) -> bool:
-    """True if a share that goes to no key is added to the sum of exponentials."""
+def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
+    """True if a number is added to a sum of exponentials: a share of the row that goes to no key."""
     return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
 
 

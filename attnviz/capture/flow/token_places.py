@@ -1,4 +1,4 @@
-"""Tracks where the tokens of a tensor stood when its features were first computed, however they were moved since.
+"""Tracks which token each element of a tensor belongs to, however a model moves its tokens.
 
 A model that attends in windows cuts its tokens into windows, and joins them again. Each such function is repeated on a
 tensor that holds the number of each token instead of its features.
@@ -66,7 +66,7 @@ class TokenPlaces:
         return origin
 
     def follows(self, name: str) -> bool:
-        """True if a call of this function is to be followed now."""
+        """True if the tracker is active and follows calls of this function."""
         return self.is_active and name in FOLLOWED
 
     def follow(
@@ -89,8 +89,8 @@ class TokenPlaces:
     def _note(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        given = list(_tensors(args))
-        origins = [origin for origin in map(self.of, given) if origin is not None]
+        tensors = list(_tensors(args))
+        origins = [origin for origin in map(self.of, tensors) if origin is not None]
         if name in SOURCES:
             self._set(result, SOURCES[name](args, kwargs, origins[:1], result))
         elif name in WRITING:
@@ -98,13 +98,15 @@ class TokenPlaces:
         elif not origins:
             return
         elif name in KEEPING:
-            alike = [each for each in origins if each.numbers.shape == result.shape]
-            self._set(result, min(alike, key=lambda each: each.texts, default=None))
+            same_shape = [each for each in origins if each.numbers.shape == result.shape]
+            self._set(result, min(same_shape, key=lambda each: each.texts, default=None))
         elif name == "pad":
-            self._set(result, origins[0]._replace(numbers=_padded(origins[0].numbers, args, kwargs)))
+            self._set(result, origins[0]._replace(numbers=_padded_numbers(origins[0].numbers, args, kwargs)))
         elif len(origins) == len(list(_tensors(args[:1]))):
-            moved = func(*(self._numbers(arg) for arg in args), **kwargs)
-            for each, numbers in [(result, moved)] if isinstance(result, Tensor) else zip(result, moved, strict=True):
+            moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
+            for each, numbers in (
+                [(result, moved_numbers)] if isinstance(result, Tensor) else zip(result, moved_numbers, strict=True)
+            ):
                 self._set(each, origins[0]._replace(numbers=numbers))
 
     def _numbers(self, argument: Any) -> Any:
@@ -128,37 +130,44 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield from (each for each in arg if isinstance(each, Tensor))
 
 
-def _padded(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+def _padded_numbers(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
     return functional.pad(numbers, args[1] if len(args) > 1 else kwargs["pad"], value=-1)
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the same tokens for a projection of each token; new ones if tokens are joined or unknown."""
+    """Returns the origin of a linear map: that of its input; numbered anew if that is unknown or mixes tokens."""
     if result.dim() < MIN_AXES:
         return None
     if not origins or not bool((origins[0].numbers[..., 0] == origins[0].numbers[..., -1]).all()):
-        return _first(result, result.shape[1:-1], -1)
+        return _origin_in_order(result, result.shape[1:-1], -1)
     return origins[0]._replace(numbers=origins[0].numbers[..., :1].expand(result.shape))
 
 
 def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
+    """Returns the origin of a norm: that of its input; numbered anew if that is unknown."""
     if origins:
         return origins[0]
-    return _first(result, result.shape[1:-1], -1) if result.dim() >= MIN_AXES else None
+    return _origin_in_order(result, result.shape[1:-1], -1) if result.dim() >= MIN_AXES else None
 
 
 def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns new tokens for patches or neighbourhoods; the same tokens for a kernel of size 1."""
+    """Returns the origin of a convolution: that of its input for a kernel of size 1; else tokens are numbered anew."""
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     if result.dim() != IMAGE_AXES:
         return None
     if origins and set(weight.shape[2:]) == {1} and origins[0].numbers.shape[2:] == result.shape[2:]:
         return origins[0]._replace(numbers=origins[0].numbers[:, :1].expand(result.shape))
-    return _first(result, result.shape[2:], 1)
+    return _origin_in_order(result, result.shape[2:], 1)
 
 
-def _first(result: Tensor, tokens: Sequence[int], features: int) -> Origin:
-    """Returns the origin of a tensor whose tokens stand in their first order."""
+def _origin_in_order(result: Tensor, tokens: Sequence[int], features: int) -> Origin:
+    """Returns the origin of a tensor whose tokens are numbered in their present order.
+
+    Args:
+        result: the tensor, with the axis of texts first.
+        tokens: the sizes of the axes of tokens.
+        features: the index of the axis of features.
+    """
     texts, count = result.shape[0], 1
     for size in tokens:
         count *= size

@@ -14,7 +14,7 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 
 
-def unobserved(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
+def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
     """Returns the modules whose attention was not observed because they, or modules around them, are compiled.
 
     They are modules of a class that attended elsewhere in the model; if a compiled module has none of those, modules
@@ -25,14 +25,14 @@ def unobserved(modules: Mapping[str, nn.Module], observed: Collection[str]) -> l
         observed: the paths of the modules whose attention was observed.
     """
     kinds = {type(modules[path]) for path in observed if path in modules}
-    found = []
-    for around in (path for path, module in modules.items() if _is_compiled(module)):
-        inside = {path: module for path, module in modules.items() if _is_within(path, around)}
-        known = [path for path, module in inside.items() if type(module) in kinds]
-        if not known and not any(path in observed for path in inside):
-            known = [path for path, module in inside.items() if ATTENTION_NAME.search(type(module).__name__)]
-        found += [path for path in known if path not in observed]
-    return list(dict.fromkeys(found))
+    all_paths = []
+    for compiled_path in (path for path, module in modules.items() if _is_compiled(module)):
+        inner_modules = {path: module for path, module in modules.items() if _is_within(path, compiled_path)}
+        paths = [path for path, module in inner_modules.items() if type(module) in kinds]
+        if not paths and not any(path in observed for path in inner_modules):
+            paths = [path for path, module in inner_modules.items() if ATTENTION_NAME.search(type(module).__name__)]
+        all_paths += [path for path in paths if path not in observed]
+    return list(dict.fromkeys(all_paths))
 
 
 def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
@@ -47,8 +47,10 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
     """
     if not _is_compiled(modules[path]):
         return
-    inside = [module for each, module in modules.items() if each != path and _is_within(each, path)]
-    kinds = Counter(type(module) for module in inside if not isinstance(module, CONTAINERS) and module._modules)
+    inner_modules = [
+        module for inner_path, module in modules.items() if inner_path != path and _is_within(inner_path, path)
+    ]
+    kinds = Counter(type(module) for module in inner_modules if not isinstance(module, CONTAINERS) and module._modules)
     if kinds and max(kinds.values()) > 1:
         place = path or "the model"
         raise AttnvizError(
@@ -64,10 +66,14 @@ def anything_compiled() -> bool:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    own = vars(module)
-    called = own.get("_compiled_call_impl"), own.get("forward")
-    return "_orig_mod" in module._modules or any(getattr(each, "_is_torch_compile", False) for each in called if each)
+    """True if torch.compile compiled the module, or wraps it."""
+    attributes = vars(module)
+    entry_points = attributes.get("_compiled_call_impl"), attributes.get("forward")
+    return "_orig_mod" in module._modules or any(
+        getattr(entry_point, "_is_torch_compile", False) for entry_point in entry_points if entry_point
+    )
 
 
-def _is_within(path: str, around: str) -> bool:
-    return not around or path == around or path.startswith(f"{around}.")
+def _is_within(path: str, outer_path: str) -> bool:
+    """True if a module is the outer one, or inside it; the model itself has the path ""."""
+    return not outer_path or path == outer_path or path.startswith(f"{outer_path}.")

@@ -1,4 +1,4 @@
-"""Follows scores through the score_mod of flex_attention, which torch runs under vmap where it is not compiled."""
+"""Follows scores through the score_mod of flex_attention, which torch runs under vmap if it is not compiled."""
 
 import sys
 from collections.abc import Callable
@@ -18,18 +18,18 @@ def _flex_attention() -> Any:
     return sys.modules.get(MODULE)
 
 
-def _followed(original: Callable[..., Any]) -> Callable[..., Any]:
+def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function that computes scores before and after score_mod and mask_mod, wrapped to tell observers."""
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
         before, after = scores = original(*args, **kwargs)
         if not torch.compiler.is_compiling() and why_unreadable(before, after) is None:
             for observer in observers():
-                with observer.looking():
+                with observer.guarded():
                     observer.flow.note_same(before, after)
         return scores
 
     return _math_attention_inner
 
 
-FLEX_PATCHES = (Patch(_flex_attention, "_math_attention_inner", _followed),)
+FLEX_PATCHES = (Patch(_flex_attention, "_math_attention_inner", _showing_score_changes),)

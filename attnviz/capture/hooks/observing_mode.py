@@ -55,12 +55,12 @@ class ObservingMode(TorchFunctionMode):
         if name in WITHOUT_TENSORS:
             return func(*args, **keywords)
         target = overwritten_tensor(name, args, keywords)
-        kept = None if target is None else self._keep_copies(name, args, target)
-        caller = CALLERS.get(name)
-        if caller is None:
-            call = TorchCall(name, func, args, keywords, func(*args, **keywords), overwritten=kept)
+        input_copy = None if target is None else self._keep_copies(name, args, target)
+        call_function = CALLERS.get(name)
+        if call_function is None:
+            call = TorchCall(name, func, args, keywords, func(*args, **keywords), overwritten=input_copy)
         else:
-            call = caller(self, func, args, keywords)
+            call = call_function(self, func, args, keywords)
         self._show(call)
         return call.result
 
@@ -72,6 +72,7 @@ class ObservingMode(TorchFunctionMode):
         return result
 
     def _show(self, call: TorchCall) -> None:
+        """Shows a call to all open observers; raises StopForward after the last of them if one asks to stop."""
         if torch._C._get_tracing_state() is not None:
             with untraced():
                 return self._show(call)
@@ -89,13 +90,13 @@ class ObservingMode(TorchFunctionMode):
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
-        """Lets observers copy tensors that will be overwritten; returns a copy of a softmax's input if that is one."""
-        kept = None
+        """Copies observers' tensors that a call will overwrite; returns a copy of a softmax's input, or ``None``."""
+        input_copy = None
         for observer in observers():
-            with observer.looking():
+            with observer.guarded():
                 keep_copies(observer.holders(), target)
-                kept = copy_of_input(name, args, target) if kept is None else kept
-        return kept
+                input_copy = copy_of_input(name, args, target) if input_copy is None else input_copy
+        return input_copy
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
         """Calls ``scaled_dot_product_attention``, if possible by the same kernel's operator with the log-sum-exp."""
@@ -115,7 +116,7 @@ class ObservingMode(TorchFunctionMode):
         if _is_overridden(query) or _is_overridden(key):
             return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         for observer in self.observers:
-            observer.cross = observer.is_elsewhere(query, key)
+            observer.cross = observer.have_other_inputs(query, key)
         self.inside_multi_head = True
         try:
             with self:
@@ -157,7 +158,7 @@ _thread = _Thread()
 
 
 def observers() -> tuple[Observer, ...]:
-    """Returns the observers of the running thread, the innermost block's last."""
+    """Returns the open observers of the running thread, that of the innermost block last."""
     mode = _thread.mode
     return () if mode is None else tuple(observer for observer in mode.observers if not observer.closed)
 
@@ -199,16 +200,16 @@ def _remove_mode(mode: ObservingMode) -> None:
             _push(other)
 
 
-def _layers_may_fuse(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns ``has_torch_function`` for torch's fused layers, which must not see the observing mode as an override."""
 
     def has_torch_function(tensors: Any) -> bool:
-        return original(tensors) if _thread.mode is None else _has_own_functions(tensors)
+        return original(tensors) if _thread.mode is None else _has_other_overrides(tensors)
 
     return has_torch_function
 
 
-def _multi_head_runs(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Returns ``has_torch_function`` for ``multi_head_attention_forward``, False while the mode itself calls that."""
 
     def has_torch_function(tensors: Any) -> bool:
@@ -219,13 +220,13 @@ def _multi_head_runs(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 TORCH_PATCHES = (
-    Patch(lambda: torch.overrides, "has_torch_function", _layers_may_fuse),
-    Patch(lambda: functional, "has_torch_function", _multi_head_runs),
+    Patch(lambda: torch.overrides, "has_torch_function", _has_torch_function_for_layers),
+    Patch(lambda: functional, "has_torch_function", _has_torch_function_for_multi_head),
 )
 
 
-def _has_own_functions(tensors: Any) -> bool:
-    """Returns the result of torch's ``has_torch_function`` as if the observing mode did not exist."""
+def _has_other_overrides(tensors: Any) -> bool:
+    """True if a mode other than the observing one is active, or a tensor is of a class that overrides functions."""
     inert = torch._C._disabled_torch_function_impl
     modes = _stack()
     return any(type(mode) is not ObservingMode for mode in modes) or any(

@@ -1,4 +1,4 @@
-"""Replaces functions of torch and transformers while any block records: from the first block in to the last one out."""
+"""Replaces functions of torch and transformers from the start of the first block to the end of the last one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ class Patch:
     Attributes:
         find: returns the owner of the attribute; ``None`` if it was not imported.
         name: the name of the attribute.
-        replace: returns the replacement of an original; it behaves alike in threads that no block observes.
-        owner: the owner, ``None`` while the attribute is not replaced.
-        original: the original.
-        replacement: the replacement.
+        replace: returns the replacement of an original; in threads that no block observes, both behave alike.
+        owner: the owner; ``None`` while the attribute is not replaced.
+        original: the replaced attribute.
+        replacement: the attribute in its place.
     """
 
     find: Callable[[], Any]
@@ -71,9 +71,9 @@ class GlobalHook:
 class Patches:
     """Patches and hooks that stay in place while any block in any thread uses them.
 
-    parts: the patches and hooks, in the order of installation.
-    users: the number of blocks that use them.
-        users: how many blocks use it.
+    Attributes:
+        parts: the patches and hooks, in the order of installation.
+        users: the number of blocks that use them.
     """
 
     parts: tuple[Patch | GlobalHook, ...]
@@ -102,6 +102,7 @@ class Patches:
                 raise
 
     def _restore_unused(self) -> None:
+        """Restores all parts if no block uses them."""
         if self.users == 0:
             for part in reversed(self.parts):
                 part.restore()

@@ -25,8 +25,8 @@ from attnviz.capture.calls.arguments import (
 )
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import layout_of_use
-from attnviz.capture.calls.observed_calls import comes_from_elsewhere, kernel_call, kernel_layouts, use_call
-from attnviz.capture.calls.readable import apart_from_the_run, why_unreadable
+from attnviz.capture.calls.observed_calls import have_separate_inputs, kernel_call, kernel_layouts, use_call
+from attnviz.capture.calls.readable import hidden_from_run, why_unreadable
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, tensors_in
@@ -46,10 +46,10 @@ UNUSED = "a softmax whose result multiplies no observed values"
 
 
 class StopForward(BaseException):
-    """Ends a forward pass from within, once all chosen calls are recorded; no model catches it as an error.
+    """Ends a forward pass once all chosen calls are recorded; no ``except Exception`` of a model catches it.
 
     Args:
-        listener: the owner of the forward pass that it ends.
+        listener: the capture that ends its forward pass.
     """
 
     def __init__(self, listener: object) -> None:
@@ -62,7 +62,7 @@ class ObservedCall(NamedTuple):
 
     Attributes:
         caller: the module that made it.
-        build: returns the call, ``None`` if it is no softmax over queries x keys; called for chosen layers alone.
+        build: returns the call; ``None`` if it is not a softmax over queries x keys. Called only for chosen layers.
         shape: the shape of the queries or the weights, for messages.
         single: True if it has no axis of heads.
         queries: the lineage of its queries.
@@ -132,15 +132,15 @@ class TorchCall(NamedTuple):
     overwritten: Tensor | None = None
 
 
-class Looking(AbstractContextManager[None]):
-    """A context manager for all observation: hides it from the run, and keeps its errors from it.
+class ObservationGuard(AbstractContextManager[None]):
+    """A context manager around all observation: hides its computations from the run, and reports its errors.
 
     Args:
         listener: receives the errors.
     """
 
     def __init__(self, listener: AttentionListener) -> None:
-        self.listener, self.apart = listener, apart_from_the_run()
+        self.listener, self.apart = listener, hidden_from_run()
 
     def __enter__(self) -> None:
         self.apart.__enter__()
@@ -171,29 +171,29 @@ class Observer:
         self.gathered = GatheredRows()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
-        self.ends_after_search = False
+        self.stops_after_search = False
         self.closed = False
 
-    def looking(self) -> "Looking":
-        """Returns the context in which a run is observed: errors never reach the run, but are kept for its end."""
-        return Looking(self.listener)
+    def guarded(self) -> "ObservationGuard":
+        """Returns a context for observing a run: an error does not reach the run, but goes to the listener."""
+        return ObservationGuard(self.listener)
 
     def see(self, call: TorchCall) -> None:
         """Observes a call of a torch function."""
         handler = HANDLERS.get(call.name)
         if handler is not None or (self.places.is_active and self.places.follows(call.name)):
-            with self.looking():
+            with self.guarded():
                 if handler is not None:
                     handler(self, call)
                 else:
                     self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         self._follow(call)
         if (self.gathered.is_active or call.name in GATHERING) and self.gathered.follows(call.name, call.args):
-            with self.looking():
+            with self.guarded():
                 self.gathered.follow(
-                    call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._runs
+                    call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._running_module
                 )
-        if self.search is not None and self.search.is_looking and call.name in PRODUCTS:
+        if self.search is not None and self.search.is_searching and call.name in PRODUCTS:
             self._find_projection(self.search, call)
 
     def _follow(self, call: TorchCall) -> None:
@@ -213,7 +213,8 @@ class Observer:
         rows = enumerate(tensor.shape[:-1] if node.fresh else tensor.shape)
         return [at for at, size in rows if size > 1 and not is_all(node.axes[at], FEATURES)]
 
-    def _runs(self) -> nn.Module | None:
+    def _running_module(self) -> nn.Module | None:
+        """Returns the module whose ``forward`` runs now; ``None`` if none does."""
         running = self._running()
         return None if running is None else running.module
 
@@ -223,8 +224,8 @@ class Observer:
         return gather if gather.queries is not None or gather.keys is not None else None
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
-        """Searches a call for an output projection, and tells the listener if it is none."""
-        with self.looking():
+        """Checks if a call is a searched output projection; tells the listener if it is not."""
+        with self.guarded():
             if not search.see(
                 call.name, call.args, call.kwargs, call.result, lambda each: self.flow.node(each).constant
             ):
@@ -239,26 +240,29 @@ class Observer:
         self.flow.flush()
 
     def _on_unused(self, candidate: Candidate) -> None:
+        """Reports a softmax that multiplied no observed values."""
         if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
             self.listener.on_other(candidate.caller, candidate.shape, UNUSED, True)
 
     def _running(self) -> CallingModule | None:
+        """Returns the module whose ``forward`` runs now, with its kind; ``None`` if none does."""
         return self.modules.running(self.cross)
 
     def _on_use(self, use: Use) -> None:
-        """Reports a product that sums over a normalised axis, as attention or with the reason why it is none."""
-        with self.looking():
-            self._report_use(use)
+        """Reports a product that sums over a normalised axis: as attention, or with the reason why it is not."""
+        with self.guarded():
+            self._report_product(use)
 
-    def _report_use(self, use: Use) -> None:
+    def _report_product(self, use: Use) -> None:
+        """Reports the use of a candidate to the listener; see `_on_use`."""
         use = replace(use, candidate=replace(use.candidate))  # a copy: the dataflow drops its tensors after the report
         candidate = use.candidate
         caller = self._kind_by_flow(candidate)
         if use.refusal is not None:
-            attends = candidate.scores is not None or not candidate.is_over_features
-            self.listener.on_other(caller, candidate.shape, use.refusal, attends)
+            is_attention = candidate.scores is not None or not candidate.is_over_features
+            self.listener.on_other(caller, candidate.shape, use.refusal, is_attention)
             return
         if self._is_unreadable(caller, candidate.before, candidate.after, use.product.right, use.result):
             return
@@ -276,8 +280,9 @@ class Observer:
         self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.paired))
 
     def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
-        elsewhere = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
-        return self.modules.describe(candidate.caller.module, True) if elsewhere else candidate.caller
+        """Returns the module of a candidate, as cross-attention if queries and keys have no input in common."""
+        is_cross = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
+        return self.modules.describe(candidate.caller.module, True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
         """Reports a call of ``scaled_dot_product_attention``."""
@@ -286,7 +291,7 @@ class Observer:
         if caller is None or self._is_unreadable(caller, *arguments.values()):
             return
         nodes = [self.flow.node(arguments[name]) for name in ("query", "key")]
-        if self.cross is None and comes_from_elsewhere(*nodes):
+        if self.cross is None and have_separate_inputs(*nodes):
             caller = self.modules.describe(caller.module, True)
         self._find_windows(queries, arguments["key"])
         layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller))
@@ -307,18 +312,18 @@ class Observer:
     def on_fused_attention(self, call: TorchCall) -> None:
         """Reports a fused ``nn.MultiheadAttention``."""
         arguments = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
-        caller = self.modules.running(cross=self.is_elsewhere(arguments["query"], arguments["key"]))
+        caller = self.modules.running(cross=self.have_other_inputs(arguments["query"], arguments["key"]))
         self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, queries: str) -> None:
         """Reports a fused kernel; nested tensors are readable here, as the call pads them itself."""
-        plain = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
-        if caller is not None and not self._is_unreadable(caller, *plain):
+        readable_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
+        if caller is not None and not self._is_unreadable(caller, *readable_arguments):
             lineage = NOTHING if arguments[queries].is_nested else self.flow.node(arguments[queries]).lineage
             self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
 
-    def is_elsewhere(self, queries: Tensor, keys: Tensor) -> bool:
-        """True if keys belong to another text than queries; both are known before their projections."""
+    def have_other_inputs(self, queries: Tensor, keys: Tensor) -> bool:
+        """True if keys and queries, before their projections, are different tensors without a common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
         from_queries, from_keys = (self.flow.node(each).lineage.roots for each in (queries, keys))
@@ -344,6 +349,7 @@ class Observer:
             self.places.stop()
 
     def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
+        """Reports a tensor among the values that cannot be read to the listener; True if there is one."""
         reason = why_unreadable(*values)
         if reason is not None:
             self.listener.on_unreadable(caller, reason)

@@ -1,4 +1,4 @@
-"""Observes kernels that bypass torch's functions, by way of the attention interface of transformers that calls them."""
+"""Observes kernels that bypass torch's functions, by wrapping them in the attention interface of transformers."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -25,48 +25,49 @@ def _interface() -> Any:
     return getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
 
 
-def _handing_out() -> Any:
+def _interface_with_getter() -> Any:
     """Returns the interface, if it has a function that hands out kernels."""
     interface = _interface()
     return interface if interface is not None and hasattr(interface, "get_interface") else None
 
 
-def _table() -> Any:
+def _kernel_table() -> Any:
     """Returns the class whose items are kernels, in versions of transformers without such a function."""
-    interface = None if _handing_out() is not None else _interface()
+    interface = None if _interface_with_getter() is not None else _interface()
     return next((base for base in getattr(interface, "__mro__", ()) if "__getitem__" in vars(base)), None)
 
 
-def _observed_interface(original: Callable[..., Any]) -> Callable[..., Any]:
+def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the interface's function, which wraps each kernel that it hands out in observed threads."""
 
     def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
-        return _observed(original(table, name, default), name)
+        return _observed_kernel(original(table, name, default), name)
 
     return get_interface
 
 
-def _observed_table(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the table's ``__getitem__``, which wraps kernels alike; other tables of its class hold no kernels."""
+def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the table's ``__getitem__``, which wraps kernels; other tables of this class hold no kernels."""
 
     def __getitem__(table: Any, name: str) -> Any:
         item = original(table, name)
-        return _observed(item, name) if isinstance(table, _interface()) else item
+        return _observed_kernel(item, name) if isinstance(table, _interface()) else item
 
     return __getitem__
 
 
-def _observed(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
-    return function if name == VISIBLE_TO_TORCH or not observers() else partial(_observed_call, function)
+def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
+    """Returns a kernel that reports its calls; the kernel itself if torch shows them or nobody observes."""
+    return function if name == VISIBLE_TO_TORCH or not observers() else partial(_call_observed, function)
 
 
 TRANSFORMERS_PATCHES = (
-    Patch(_handing_out, "get_interface", _observed_interface),
-    Patch(_table, "__getitem__", _observed_table),
+    Patch(_interface_with_getter, "get_interface", _with_observed_getter),
+    Patch(_kernel_table, "__getitem__", _with_observed_items),
 )
 
 
-def _observed_call(
+def _call_observed(
     function: Callable[..., Any],
     module: nn.Module,
     queries: Tensor,
@@ -75,7 +76,7 @@ def _observed_call(
     mask: Any,
     **options: Any,
 ) -> Any:
-    """Calls the kernel, and reports one call: the only one observed inside, else the kernel itself.
+    """Calls the kernel, and reports one call: the only one observed inside it, else the kernel's own.
 
     Args:
         function: the kernel.
@@ -87,11 +88,11 @@ def _observed_call(
         options: further arguments of the kernel.
     """
     with ExitStack() as stack:
-        collected = [(observer, stack.enter_context(_collected(observer))) for observer in observers()]
+        collected = [(observer, stack.enter_context(_collect_calls(observer))) for observer in observers()]
         result = function(module, queries, keys, values, mask, **options)
     build = partial(_factored_call, module, queries, keys, values, mask, result, options)
     for observer, calls in collected:
-        with observer.looking():
+        with observer.guarded():
             if len(calls) == 1:
                 observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
             elif reason := why_unreadable(queries, keys, values, mask):
@@ -104,7 +105,7 @@ def _observed_call(
 
 
 @contextmanager
-def _collected(observer: Observer) -> Iterator[list[ObservedCall]]:
+def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
     """Yields a list that receives the calls observed in the block, in place of the listener."""
     visible = _VisibleCalls(observer.listener)
     observer.listener = visible
@@ -115,7 +116,7 @@ def _collected(observer: Observer) -> Iterator[list[ObservedCall]]:
 
 
 def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
-    """Returns the observed call, a softmax with its possible factors; the kernel's call if the softmax is none."""
+    """Returns the observed call, a softmax with the kernel's factors; the kernel's call if it cannot be built."""
     call = build_visible()
     if call is None:
         return build()
@@ -163,7 +164,7 @@ def _factored_call(
         result: the result of the kernel; the first item is the output.
         options: further arguments of the kernel.
     """
-    visible, by_position = _mask_of(mask, queries, keys)
+    visible, by_position = _mask_and_positions(mask, queries, keys)
     if visible is not None:
         visible = visible[..., : keys.shape[2]]
     scale = options.get("scaling")
@@ -183,7 +184,7 @@ def _factored_call(
     )
 
 
-def _mask_of(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
+def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
     """Returns the mask, broadcast to ``(batch, heads, queries, keys)``, and True if positions hide further cells."""
     if mask is None:
         return None, True

@@ -110,7 +110,7 @@ def weigh(call: FactoredCall, heads: Sequence[int], held: HeldGrids, texts: slic
         texts: the range of texts in the batch.
         rows: the range of queries.
     """
-    scores, allowed = call.scored(heads, rows)
+    scores, allowed = call.scores_and_visible(heads, rows)
     visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else shared_or_each(allowed)
     if visible.shape[1] > 1:
         return None

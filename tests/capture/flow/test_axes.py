@@ -9,10 +9,10 @@ from attnviz.capture.flow.axes import (
     UNKNOWN,
     Axis,
     Part,
-    best_known,
+    axes_of_view,
     broadcast,
     contiguous_strides,
-    rearranged,
+    most_informative,
 )
 
 MARK = 3 * FIRST_MARK + TOKENS
@@ -33,12 +33,12 @@ def axis(label: int, size: int = 6) -> Axis:
     ],
 )
 def test_marks_are_known_best_and_then_what_is_known_first(labels: list[int], best: int) -> None:
-    assert best_known([axis(label) for label in labels], 6) == axis(best)
+    assert most_informative([axis(label) for label in labels], 6) == axis(best)
 
 
 def test_axis_of_another_size_keeps_its_label_and_of_several_parts_none() -> None:
-    assert best_known([axis(FEATURES)], 4) == axis(FEATURES, 4)
-    assert best_known([(Part(2, FEATURES), Part(3, TOKENS))], 4) == axis(UNKNOWN, 4)
+    assert most_informative([axis(FEATURES)], 4) == axis(FEATURES, 4)
+    assert most_informative([(Part(2, FEATURES), Part(3, TOKENS))], 4) == axis(UNKNOWN, 4)
 
 
 def test_broadcast_axes_are_those_of_the_operands_that_are_as_long() -> None:
@@ -48,6 +48,6 @@ def test_broadcast_axes_are_those_of_the_operands_that_are_as_long() -> None:
 
 def test_heads_split_off_from_features_are_parts_of_them_wherever_they_are_put() -> None:
     axes, shape = (axis(TOKENS, 5), axis(FEATURES, 12)), (5, 3, 4)
-    split = rearranged(axes, (12, 1), shape, contiguous_strides(shape))
+    split = axes_of_view(axes, (12, 1), shape, contiguous_strides(shape))
     assert split == (axis(TOKENS, 5), axis(FEATURES, 3), axis(FEATURES, 4))
-    assert rearranged(split, (12, 4, 1), (3, 5, 4), (4, 12, 1)) == (split[1], split[0], split[2])
+    assert axes_of_view(split, (12, 4, 1), (3, 5, 4), (4, 12, 1)) == (split[1], split[0], split[2])

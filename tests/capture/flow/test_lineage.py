@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnviz.capture.flow.lineage import MAX_PIECES, NOTHING, Lineage, Piece, cut_axis, merged, piece_along
+from attnviz.capture.flow.lineage import MAX_PIECES, NOTHING, Lineage, Piece, cut_axis, merged_lineage, piece_along
 
 WHOLE = torch.zeros(4, 6, 5)
 
@@ -55,9 +55,9 @@ def test_piece_of_another_tensor_does_not_follow() -> None:
 
 def test_what_is_computed_from_several_has_the_roots_of_all_and_the_greatest_depth() -> None:
     one, other = Lineage(0b01, 3, (piece(0),)), Lineage(0b10, 1, (piece(1),), recurrent=True)
-    assert merged([one, NOTHING, other]) == Lineage(0b11, 3, (piece(0), piece(1)), recurrent=True)
-    assert merged([one, NOTHING, one]) is one
-    assert merged([NOTHING]) is NOTHING
+    assert merged_lineage([one, NOTHING, other]) == Lineage(0b11, 3, (piece(0), piece(1)), recurrent=True)
+    assert merged_lineage([one, NOTHING, one]) is one
+    assert merged_lineage([NOTHING]) is NOTHING
 
 
 def test_so_many_pieces_are_known_the_latest_ones() -> None:

@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _empty_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_cache, "_outcomes", {})
+    monkeypatch.setattr(node_cache, "_cached_nodes", {})
 
 
 class Followed:
@@ -55,12 +55,12 @@ def facts(node: Node) -> tuple[object, ...]:
 def test_second_run_finds_what_the_first_found() -> None:
     first, second = ([facts(node) for node in Followed().layer(tokens())] for _ in range(2))
     assert first == second
-    assert node_cache._outcomes
+    assert node_cache._cached_nodes
 
 
 def test_what_is_remembered_is_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [facts(node) for node in Followed().layer(tokens())]
-    monkeypatch.setattr(DataFlow, "_find", lambda *given: pytest.fail("it was found again"))
+    monkeypatch.setattr(DataFlow, "_compute_nodes", lambda *given: pytest.fail("it was found again"))
     assert [facts(node) for node in Followed().layer(tokens())] == first
 
 
@@ -114,7 +114,7 @@ def test_tensors_that_are_gone_are_forgotten() -> None:
     followed, given = Followed(), tokens()
     views = [followed.call("view", Tensor.view, given, (TEXTS * TOKEN_COUNT, WIDTH)) for _ in range(8)]
     del views
-    followed.flow.swept_at = 8
+    followed.flow.sweep_size = 8
     followed.call("view", Tensor.view, given, (TEXTS * TOKEN_COUNT, WIDTH))
     assert len(followed.flow.references) <= 3
 
@@ -127,9 +127,9 @@ def test_tokens_of_an_input_are_told_from_what_was_computed_of_it() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_cache, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(node_cache, "MAX_CACHED", 3)
     Followed().layer(tokens())
-    assert len(node_cache._outcomes) <= 3
+    assert len(node_cache._cached_nodes) <= 3
 
 
 def tokens() -> Tensor:
