@@ -20,6 +20,7 @@ CHECKS = {
         [*NPM, "run", "check"],
         [*NPM, "test"],
     ],  # the page's scripts: their types, and without a browser
+    "docs": [[*PYTHON, "tools.docs"]],
     "tests": [[*PYTHON, "pytest", "-q"]],
     "fast": [[*PYTHON, "pytest", "-q", "-m", "not slow"]],
     "settings": [[*PYTHON, "tools.settings"]],

@@ -1,0 +1,18 @@
+"""Tells Sphinx how the site is built; ``python -m tools.docs`` calls it."""
+
+from attnviz.version import __version__
+
+project, author = "attnviz", "the attnviz maintainers"
+version = release = __version__
+copyright = author  # Sphinx's name for the line at the foot of a page
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "tools.docs.run"]
+exclude_patterns = ["cards/*"]
+myst_enable_extensions = ["deflist", "colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = "attnviz"
+html_copy_source = False
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True

@@ -1,0 +1,95 @@
+"""The site: its reference lists every command and name, and what a page's command does stands beneath it."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+import attnviz
+from attnviz.cli.commands import app
+
+sphinx = pytest.importorskip("sphinx.cmd.build")
+pytest.importorskip("myst_parser")
+pytest.importorskip("furo")
+from tools.docs.reference import command_line, names  # noqa: E402
+from tools.docs.run import answer  # noqa: E402
+
+CONF = """
+extensions = ["myst_parser", "tools.docs.run"]
+html_theme = "basic"
+"""
+
+
+def build(folder: Path, page: str) -> tuple[int, str]:
+    """The exit status of a site of one page, and its HTML."""
+    (folder / "source").mkdir()
+    (folder / "source" / "conf.py").write_text(CONF)
+    (folder / "source" / "index.md").write_text(page)
+    code = sphinx.build_main(["-W", "-q", "-b", "html", str(folder / "source"), str(folder / "site")])
+    made = folder / "site" / "index.html"
+    return code, made.read_text(encoding="utf-8") if made.exists() else ""
+
+
+def test_the_reference_of_the_command_line_has_every_option_of_every_command() -> None:
+    _, *parts = command_line().split("\n## ")
+    page = {part.partition("\n")[0]: part for part in parts}
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert list(page) == list(commands)
+    for name, command in commands.items():
+        flags = [each.opts[0] for each in command.params if each.opts[0].startswith("-") and not each.hidden]
+        assert [flag for flag in flags if flag not in page[name]] == []
+
+
+def test_the_reference_of_python_has_every_public_name() -> None:
+    page = names()
+    assert all(f":: attnviz.{name}\n" in page for name in attnviz.EXPORTS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_page_has_what_its_commands_print_and_draw(tmp_path: Path) -> None:
+    page = """# Look
+
+```{run} attnviz record "a b a b" --model trained -o run.safetensors
+```
+
+```{run} attnviz show run.safetensors --heads 0.0 -o look.svg
+:alt: Each token looks at the one before.
+```
+
+```{run} attnviz show run.safetensors -o view.html
+```
+
+```{run} attnviz samples
+```
+"""
+    code, html = build(tmp_path, page)
+    assert code == 0
+    assert "$ attnviz record" in html
+    assert 'alt="Each token looks at the one before."' in html
+    assert (tmp_path / "site" / "_images" / "look.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert '<iframe src="./runs/index/view.html"' in html
+    assert (tmp_path / "site" / "runs" / "index" / "view.html").exists()
+    assert "repeat" in html
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("# Wrong\n\n```{run} attnviz show run.safetensor\n```\n", "run.safetensor"),
+        ("# Mute\n\n```{run} attnviz show a -o look.svg\n```\n", "a picture needs :alt:"),
+    ],
+)
+def test_a_command_that_fails_and_a_picture_without_words_break_the_build(
+    page: str, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, _ = build(tmp_path, page)
+    assert code != 0
+    assert says in capfd.readouterr().err
+
+
+def test_a_command_leaves_the_folder_and_the_environment_as_they_were(tmp_path: Path) -> None:
+    before = Path.cwd()
+    code, printed = answer(["samples"], tmp_path)
+    assert (code, Path.cwd()) == (0, before)
+    assert "repeat" in printed

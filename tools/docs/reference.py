@@ -1,0 +1,100 @@
+"""Writes the pages of the reference: each command from its declaration, each public name from its docstring."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import attnviz
+from attnviz.cli.commands import app
+
+COMMANDS_INTRODUCTION = """# Command line
+
+Every command, argument and option. `attnviz COMMAND -h` prints the most common ones, and `attnviz COMMAND --help` all
+of them; `man attnviz` has the same text as this page.
+"""
+NAMES_INTRODUCTION = """# Python
+
+Every public name of `import attnviz`. Shapes, units and errors stand with each; the examples are run by a test.
+"""
+
+
+def write_reference(folder: Path) -> None:
+    """Writes ``command-line.md`` and ``python.md``.
+
+    Args:
+        folder: where the pages are written; it is created.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "command-line.md").write_text(command_line(), encoding="utf-8")
+    (folder / "python.md").write_text(names(), encoding="utf-8")
+
+
+class MarkdownFormatter:
+    """A help formatter that writes Markdown."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write_usage(self, program: str, arguments: str = "") -> None:
+        """Adds the usage line."""
+        self.lines += ["```text", f"{program} {arguments}", "```", ""]
+
+    def write_text(self, text: str) -> None:
+        """Adds a paragraph."""
+        self.lines += [plain(text), ""]
+
+    def write(self, text: str) -> None:
+        """Adds lines that are not filled."""
+        self.lines += ["```text", plain(text), "```", ""]
+
+    def write_heading(self, heading: str) -> None:
+        """Adds the heading of a part."""
+        self.lines += [f"### {heading}", ""]
+
+    def write_dl(self, rows: list[tuple[str, str]], col_max: int = 0) -> None:
+        """Adds terms with their meanings."""
+        for term, meaning in rows:
+            self.lines += [f"`{plain(term)}`", f": {' '.join(plain(meaning).split()) or '-'}", ""]
+
+    def write_paragraph(self) -> None:
+        """Adds nothing: Markdown separates the parts itself."""
+
+    indent = dedent = write_paragraph
+
+
+def plain(text: str) -> str:
+    """Returns the text without terminal styles, with characters that Markdown interprets escaped outside of code."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).strip("\n")
+
+
+def command_line() -> str:
+    """Returns the page of the command line."""
+    program: Any = typer.main.get_command(app)
+    context = program.make_context("attnviz", [], resilient_parsing=True)
+    page = MarkdownFormatter()
+    for name, command in program.commands.items():
+        page.lines += [f"## {name}", ""]
+        command.format_help(command.make_context(name, [], parent=context, resilient_parsing=True), page)
+    return "\n".join([COMMANDS_INTRODUCTION, *page.lines])
+
+
+def names() -> str:
+    """Returns the page of the public names, which Sphinx fills from the docstrings."""
+    parts = [NAMES_INTRODUCTION]
+    for name in sorted(attnviz.EXPORTS, key=str.lower):
+        value = getattr(attnviz, name)
+        directive = "autoclass" if isinstance(value, type) else "autofunction"
+        options = (
+            ":members:\n:inherited-members: Module\n"
+            if isinstance(value, type) and not issubclass(value, Exception)
+            else ""
+        )
+        parts.append(f"## {name}\n\n```{{eval-rst}}\n.. {directive}:: attnviz.{name}\n{indented(options)}```\n")
+    return "\n".join(parts)
+
+
+def indented(lines: str) -> str:
+    """Returns lines as the options of a directive."""
+    return "".join(f"   {line}\n" for line in lines.splitlines())
