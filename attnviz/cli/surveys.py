@@ -91,7 +91,7 @@ def write_survey(
     Raises:
         AttnvizError: if the corpus or the model cannot be read, or the checkpoint is of another survey.
     """
-    from attnviz.corpus.texts.own_classes import parse_classes
+    from attnviz.corpus.texts.custom_classes import parse_classes
     from attnviz.corpus.texts.read import STANDARD_INPUT, CorpusReader
 
     if not corpora.paths:
@@ -101,13 +101,13 @@ def write_survey(
     from attnviz.base.machine import refuse_little_memory
 
     refuse_little_memory()
-    from attnviz.corpus.checkpoints import checkpoint_of, refuse_foreign, remove_checkpoint
+    from attnviz.corpus.checkpoints import checkpoint_path, refuse_other_file, remove_checkpoint
     from attnviz.corpus.processes import device_of_process, open_processes
     from attnviz.corpus.saved import save_survey
     from attnviz.corpus.survey_corpus import SurveyRun
     from attnviz.corpus.tables import save_tables
     from attnviz.corpus.texts.batches import SurveyOptions
-    from attnviz.corpus.texts.text_models import open_texts
+    from attnviz.corpus.texts.text_models import open_survey_model
 
     saved_settings = {name: value for name, value in vars(corpora).items() if name in ("column", "window")}
     saved_settings |= {"tokens": limit, "token_class": list(corpora.token_class), "layers": None, "heads": None}
@@ -115,18 +115,20 @@ def write_survey(
     saved_settings |= {"layers": _as_text(selection.layers), "heads": _as_text(selection.heads or selection.pairs)}
     options = SurveyOptions(
         selection=selection,
-        own=classes,
+        custom_classes=classes,
         tokens=limit,
         window=corpora.window,
         settings=saved_settings,
         corpus=corpora.paths,
     )
-    checkpoint = checkpoint_of(path)
-    refuse_foreign(checkpoint)
+    checkpoint = checkpoint_path(path)
+    refuse_other_file(checkpoint)
     with open_processes() as processes:
         if checkpoint.is_file() and not resume and processes.is_first:
             remark(f"replacing {str(checkpoint)!r} of an unfinished survey; --resume continues it instead")
-        model = open_texts(replace(settings, device=device_of_process(settings.device)), selection, corpora.window)
+        model = open_survey_model(
+            replace(settings, device=device_of_process(settings.device)), selection, corpora.window
+        )
         survey = SurveyRun(model, options, processes, checkpoint).run(reader, resume)
         if survey is None:
             return False
@@ -135,8 +137,8 @@ def write_survey(
         remove_checkpoint(checkpoint)
     if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
         remark(f"left out of the corpus: {skipped}")
-    if survey.left_out:
-        remark(f"left out metrics that this version or the checkpoint lacks: {', '.join(survey.left_out)}")
+    if survey.omitted_metrics:
+        remark(f"left out metrics that this version or the checkpoint lacks: {', '.join(survey.omitted_metrics)}")
     return True
 
 

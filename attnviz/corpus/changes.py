@@ -1,4 +1,4 @@
-"""Compares two surveys: the change of each number of each head, and remarks on models and corpora that differ."""
+"""Compares two surveys: the change of each metric of each head, with remarks on models and corpora that differ."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,35 +11,36 @@ from attnviz.metrics.head_changes import HeadChanges, number_changes
 FORMAT, VERSION = "attnviz survey changes", 1
 
 
-def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], wanted: str | None = None) -> HeadChanges:
+def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], metric: str | None = None) -> HeadChanges:
     """Returns the changes between two surveys, the clearest first; the two are treated as independent samples of texts.
 
     Args:
         before: the first survey.
         after: the second survey.
-        chosen: the places of the compared heads in ``before.heads``.
-        wanted: the name of the one metric to compare; ``None`` for all.
+        chosen: the indices of the compared heads in ``before.heads``.
+        metric: the name of the only metric to compare; ``None`` for all.
 
     Raises:
         AttnvizError: if the surveys have no such head or number in common.
     """
     frame = survey_frame(before, chosen)
-    frame = frame if wanted is None else frame.select([wanted])
-    found = number_changes(frame, survey_frame(after, range(len(after.heads))))
-    if not found:
+    frame = frame if metric is None else frame.select([metric])
+    changes = number_changes(frame, survey_frame(after, range(len(after.heads))))
+    if not changes:
         raise AttnvizError("the two surveys have no head with a number in common; choose surveys of one kind of model")
-    found.sort(key=lambda each: -each.clearness)
-    about = {"format": FORMAT, "version": VERSION, "before": _about(before), "after": _about(after)}
-    return HeadChanges(tuple(found), _differences(before, after), about)
+    changes.sort(key=lambda change: -change.clearness)
+    origins = {"format": FORMAT, "version": VERSION, "before": _origin(before), "after": _origin(after)}
+    return HeadChanges(tuple(changes), _remarks(before, after), origins)
 
 
-def _about(survey: Survey) -> dict[str, Any]:
+def _origin(survey: Survey) -> dict[str, Any]:
+    """Returns the model, the corpus and the counts of a survey, as JSON values."""
     corpus = list(survey.corpus)
     return {"model": survey.model, "corpus": corpus, "texts": survey.texts, "tokens": survey.tokens}
 
 
-def _differences(before: Survey, after: Survey) -> tuple[str, ...]:
-    """Returns a sentence on what each survey is of, then one on each way in which they differ."""
+def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
+    """Returns a sentence on model and corpus of each survey, then one for each way in which they differ."""
     remarks = [
         f"Before: {before.model} over {before.texts} texts of {', '.join(before.corpus)}. "
         f"After: {after.model} over {after.texts} texts of {', '.join(after.corpus)}."

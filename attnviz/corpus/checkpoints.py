@@ -14,7 +14,7 @@ from attnviz.corpus.sums.survey import Survey
 if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, TensorFile
 
-ENDING = ".checkpoint"  # appended to the name of the survey's file
+CHECKPOINT_SUFFIX = ".checkpoint"  # appended to the name of the survey's file
 
 
 @dataclass(frozen=True)
@@ -38,33 +38,37 @@ class Progress:
     digest: str = ""
 
 
-def checkpoint_of(path: Path) -> Path:
+def checkpoint_path(path: Path) -> Path:
     """Returns the path of the checkpoint of a survey, given the path of the survey's file."""
-    return path.with_name(path.name + ENDING)
+    return path.with_name(path.name + CHECKPOINT_SUFFIX)
 
 
-def refuse_foreign(path: Path) -> None:
-    """Raises AttnvizError if the path is a link or any file but a checkpoint.
+def refuse_other_file(path: Path) -> None:
+    """Raises AttnvizError if the path is a link, or a file that is no checkpoint.
 
-    The survey replaces and deletes its checkpoint without asking, so nothing else may lie at that path.
+    The survey replaces and deletes its checkpoint without asking, so no other file may lie at that path.
     """
     refuse_target(path, force=True)
     if path.is_symlink():
         raise AttnvizError(f"{str(path)!r} is a link where the survey's checkpoint goes; move it away")
     if path.exists():
-        _opened(path)
+        _open_checkpoint(path)
 
 
 def remove_checkpoint(path: Path) -> None:
     """Deletes the checkpoint of a finished survey, if there is one."""
     if path.is_symlink() or not path.exists():
         return
-    _opened(path)
+    _open_checkpoint(path)
     path.unlink()
 
 
-def _opened(path: Path) -> "TensorFile":
-    """Returns the opened checkpoint; raises AttnvizError if the file is anything else."""
+def _open_checkpoint(path: Path) -> "TensorFile":
+    """Opens a checkpoint and returns it.
+
+    Raises:
+        AttnvizError: if the file is no checkpoint.
+    """
     from attnviz.base.tensor_file import TensorFile
 
     try:
@@ -77,47 +81,48 @@ def _opened(path: Path) -> "TensorFile":
 
 
 def write_checkpoint(path: Path, survey: Survey, progress: Progress, model: str) -> None:
-    """Writes a checkpoint and replaces the one before.
+    """Writes a checkpoint, which replaces the previous one.
 
     Args:
         path: the path of the checkpoint.
         survey: the survey of the texts that are done.
-        progress: how far it is.
+        progress: the progress of the survey through its corpus.
         model: the fingerprint of the model, as `survey_corpus.fingerprint` returns it.
 
     Raises:
-        AttnvizError: if it cannot be written, or another file has its name.
+        AttnvizError: if the checkpoint cannot be written, or another file lies at its path.
     """
-    refuse_foreign(path)
+    refuse_other_file(path)
     with output_file(path, force=True) as file:
         write_survey(survey, file, asdict(progress) | {"model": model})
 
 
-def read_checkpoint(path: Path, wanted: Mapping[str, Any], model: str) -> tuple[Survey, Progress]:
+def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tuple[Survey, Progress]:
     """Returns the unfinished survey in a checkpoint, and its progress.
 
     Args:
         path: the path of the checkpoint.
-        wanted: the settings of this run.
+        settings: the settings of this run.
         model: the fingerprint of this run's model.
 
     Raises:
         AttnvizError: if the checkpoint is of another model or was written with other settings.
     """
-    file = _opened(path)
+    file = _open_checkpoint(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
-    other = next((name for name in wanted if survey.settings.get(name) != wanted[name]), None)
-    if other is not None:
+    changed = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
+    if changed is not None:
         raise AttnvizError(
-            f"{str(path)!r} was written with {option(other)} {survey.settings.get(other)}, but this run has "
-            f"{wanted[other]}; give the same, or delete the file to start anew"
+            f"{str(path)!r} was written with {option(changed)} {survey.settings.get(changed)}, but this run has "
+            f"{settings[changed]}; give the same, or delete the file to start anew"
         )
     if entry.required_value("model", str) != model:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
-    return survey, _progress(entry)
+    return survey, _read_progress(entry)
 
 
-def _progress(entry: "Entry") -> Progress:
+def _read_progress(entry: "Entry") -> Progress:
+    """Returns the progress in the header of a checkpoint."""
     counts = {name: entry.count(name, 2**62) for name in ("chunks", "batches", "windows", "tokens", "too_long")}
     return Progress(**counts, digest=entry.required_value("digest", str))
 

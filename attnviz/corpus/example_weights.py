@@ -16,9 +16,9 @@ from attnviz.capture.options import CaptureOptions
 from attnviz.corpus.measuring.survey_batch import measure_batch
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow, pack
-from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
-from attnviz.corpus.texts.text_models import open_texts
+from attnviz.corpus.texts.text_models import open_survey_model
 from attnviz.models.reading.reader import Reader
 from attnviz.text.selection import Selection
 
@@ -27,13 +27,13 @@ TOLERANCE = 2e-3  # relative and absolute: far above rounding on another machine
 ROWS_AT_ONCE = 512  # rows of one map in memory at once
 
 
-class WantedWeights(NamedTuple):
-    """A request for weights of one head over one text.
+class WeightsRequest(NamedTuple):
+    """A request for weights of one head over one text of a survey.
 
     Attributes:
         text: the text's number in the survey.
         head: the head's place in the survey.
-        queries: the range ``(start, stop)`` of queries; ``None`` for the mean over all.
+        queries: the range ``(start, stop)`` of queries; ``None`` for the mean over all queries.
         keys: the range ``(start, stop)`` of keys.
     """
 
@@ -43,27 +43,28 @@ class WantedWeights(NamedTuple):
     keys: tuple[int, int]
 
 
-def example_weights(survey: Survey, wanted: Sequence[WantedWeights]) -> Mapping[WantedWeights, FloatArray]:
+def example_weights(survey: Survey, requests: Sequence[WeightsRequest]) -> Mapping[WeightsRequest, FloatArray]:
     """Returns the weights of each request: ``(queries, keys)``, or ``(1, keys)`` for a mean over all queries.
 
     Raises:
         AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
     """
-    model = _open(survey)
+    model = _open_model(survey)
     _refuse_unknown_tokens(survey, model)
     _refuse_other_model(survey, model)
-    found: dict[WantedWeights, FloatArray] = {}
-    by_text: dict[int, list[WantedWeights]] = {}
-    for each in wanted:
-        by_text.setdefault(each.text, []).append(each)
-    for numbers in _packed(survey, list(by_text), model):
-        found |= _of_batch(survey, model, numbers, by_text)
-    return found
+    weights: dict[WeightsRequest, FloatArray] = {}
+    by_text: dict[int, list[WeightsRequest]] = {}
+    for request in requests:
+        by_text.setdefault(request.text, []).append(request)
+    for numbers in _batches(survey, list(by_text), model):
+        weights |= _weights_of_batch(survey, model, numbers, by_text)
+    return weights
 
 
-def _open(survey: Survey) -> Reader:
+def _open_model(survey: Survey) -> Reader:
+    """Opens the surveyed model with the window of the survey."""
     window = survey.settings.get("window")
-    return open_texts(survey.model_settings, Selection(), window if isinstance(window, int) else None)
+    return open_survey_model(survey.model_settings, Selection(), window if isinstance(window, int) else None)
 
 
 def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
@@ -82,17 +83,20 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
     places = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
     numbers = [int(examples.sampled[place]) for place in places]
     tokens = [examples.texts[number].tokens for number in numbers]
-    windows = [TextWindow(number, CorpusText("", 0, ""), 0, each) for number, each in zip(numbers, tokens, strict=True)]
+    windows = [
+        TextWindow(number, CorpusText("", 0, ""), 0, text_tokens)
+        for number, text_tokens in zip(numbers, tokens, strict=True)
+    ]
     if not windows:
         return
-    options = SurveyOptions(own=survey.own)
-    measured = measure_batch(model, Batch(windows, own_masks(tokens, survey.own)), options)
-    at = {(head.layer, head.head): place for place, head in enumerate(measured.heads)}
-    known = [at.get((head.layer, head.head), -1) for head in survey.heads]
-    names = [metric.name for metric in options.metrics]
-    columns = [names.index(metric.name) for metric in survey.metrics]
-    if -1 in known or not np.allclose(
-        measured.numbers.values[:, known][..., columns],
+    options = SurveyOptions(custom_classes=survey.custom_classes)
+    measurements = measure_batch(model, Batch(windows, class_masks(tokens, survey.custom_classes)), options)
+    head_indices = {(head.layer, head.head): place for place, head in enumerate(measurements.heads)}
+    indices = [head_indices.get((head.layer, head.head), -1) for head in survey.heads]
+    metric_names = [metric.name for metric in options.metrics]
+    columns = [metric_names.index(metric.name) for metric in survey.metrics]
+    if -1 in indices or not np.allclose(
+        measurements.numbers.values[:, indices][..., columns],
         examples.sample[places],
         rtol=TOLERANCE,
         atol=TOLERANCE,
@@ -101,49 +105,49 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
         raise AttnvizError(f"the model {survey.model!r} gives other numbers than when it was surveyed")
 
 
-def _packed(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:
-    """Returns the numbers of the texts in batches of similar length."""
+def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:
+    """Yields the numbers of the texts in batches of similar length."""
     lengths = [len(survey.examples.texts[number].tokens) for number in numbers]
     return ([numbers[place] for place in places] for places in pack(lengths, model.device.type))
 
 
-def _of_batch(
-    survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WantedWeights]]
-) -> dict[WantedWeights, FloatArray]:
+def _weights_of_batch(
+    survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WeightsRequest]]
+) -> dict[WeightsRequest, FloatArray]:
     """Returns the requested weights of the texts of one batch."""
-    found: dict[WantedWeights, FloatArray] = {}
+    weights: dict[WeightsRequest, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
         if site.kind == "cross":
             return
-        for place, number in enumerate(numbers):
-            chosen = [each for each in by_text[number] if survey.heads[each.head].layer == site.layer]
-            of_text = call.of_texts(slice(place, place + 1)) if chosen else call
-            for each in chosen:
-                head = survey.heads[each.head].head
+        for row, number in enumerate(numbers):
+            requests = [request for request in by_text[number] if survey.heads[request.head].layer == site.layer]
+            text_call = call.of_texts(slice(row, row + 1)) if requests else call
+            for request in requests:
+                head = survey.heads[request.head].head
                 if head in heads:
-                    found[each] = _weights(of_text, head - first, each, len(tokens[place]))
+                    weights[request] = _weights(text_call, head - first, request, len(tokens[row]))
 
     block = CaptureBlock(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
     with block, torch.inference_mode():
         model.module(**model.inputs_of_batch(tokens))
     block.capture.finish()  # `receive` gets the call of the last layer only now
-    return found
+    return weights
 
 
-def _weights(call: AttentionCall, head: int, wanted: WantedWeights, count: int) -> FloatArray:
-    """Returns the requested weights of one head of a call over one text.
+def _weights(call: AttentionCall, head: int, request: WeightsRequest, token_count: int) -> FloatArray:
+    """Returns the requested weights of one head of a call, ``(queries, keys)``, or ``(1, keys)`` for their mean.
 
     Args:
         call: the call, restricted to the text.
         head: the head's index in the call.
-        wanted: the request.
-        count: the text's number of tokens, without padding.
+        request: the request.
+        token_count: the text's number of tokens, without padding.
     """
-    keys = slice(*wanted.keys)
-    if wanted.queries is not None:
-        return np.asarray(call.weights([head], slice(*wanted.queries))[0, 0, :, keys].float().cpu().numpy())
-    bands = (slice(start, min(start + ROWS_AT_ONCE, count)) for start in range(0, count, ROWS_AT_ONCE))
+    keys = slice(*request.keys)
+    if request.queries is not None:
+        return np.asarray(call.weights([head], slice(*request.queries))[0, 0, :, keys].float().cpu().numpy())
+    bands = (slice(start, min(start + ROWS_AT_ONCE, token_count)) for start in range(0, token_count, ROWS_AT_ONCE))
     total = sum(call.weights([head], band)[0, 0, :, keys].double().sum(0).cpu().numpy() for band in bands)
-    return np.asarray(total / count, dtype=np.float32)[None]
+    return np.asarray(total / token_count, dtype=np.float32)[None]

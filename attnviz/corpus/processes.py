@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of a survey, as one of them sees them.
+    """The processes that share a survey, seen from one of them.
 
     Attributes:
         rank: the rank of this process, from 0.
@@ -40,12 +40,13 @@ class Processes:
         return [content] if self.count == 1 else _refusing_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
+        """Sends the content to the first process, which returns all contents; the others return []."""
         if not self.is_first:
             distributed.send(torch.tensor([len(content)]), 0)
             if content:
                 distributed.send(_tensor(content), 0)
             return []
-        return [content, *(_received(rank) for rank in range(1, self.count))]
+        return [content, *(_receive(rank) for rank in range(1, self.count))]
 
     def agree(self, content: bytes) -> bytes:
         """Returns the content that the first process passes, in every process.
@@ -56,6 +57,7 @@ class Processes:
         return content if self.count == 1 else _refusing_lost_peers(lambda: self._agree(content))
 
     def _agree(self, content: bytes) -> bytes:
+        """Broadcasts the content of the first process, and returns it."""
         size = torch.tensor([len(content)])
         distributed.broadcast(size, 0)
         buffer = _tensor(content) if self.is_first else torch.empty(int(size), dtype=torch.uint8)
@@ -79,14 +81,15 @@ def open_processes() -> Iterator[Processes]:
 
 
 def device_of_process(device: str) -> str:
-    """Returns the device of this process: under torchrun, ``auto`` and ``cuda`` become one GPU for each local rank."""
-    local = os.environ.get("LOCAL_RANK")
-    if local is None or device not in ("auto", "cuda") or not torch.cuda.is_available():
+    """Returns the device of this process: under torchrun ``auto`` and ``cuda`` become the GPU of its local rank."""
+    local_rank = os.environ.get("LOCAL_RANK")
+    if local_rank is None or device not in ("auto", "cuda") or not torch.cuda.is_available():
         return device
-    return f"cuda:{int(local) % torch.cuda.device_count()}"
+    return f"cuda:{int(local_rank) % torch.cuda.device_count()}"
 
 
-def _received(rank: int) -> bytes:
+def _receive(rank: int) -> bytes:
+    """Waits for the content that another process sends, and returns it."""
     size = torch.zeros(1, dtype=torch.int64)
     distributed.recv(size, rank)
     content = torch.empty(int(size), dtype=torch.uint8)
@@ -96,6 +99,7 @@ def _received(rank: int) -> bytes:
 
 
 def _tensor(content: bytes) -> Tensor:
+    """Returns bytes as a tensor, ``(bytes,)``."""
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
 
 

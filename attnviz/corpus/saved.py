@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from attnviz.base.tensor_file import Entry, Tensors
 
 FORMAT_VERSION = 1
-NUMBER = re.compile(r"-?[0-9]{1,18}")  # the number of a sink's label, a key of a JSON object; it fits int64
+SINK_NUMBER = re.compile(r"-?[0-9]{1,18}")  # keys of sink_labels; such numbers fit int64
 SUFFIX = ".safetensors"
 SUMS = ("sums", "squares", "weights", "scores", "entropies")
 COUNTS = ("texts", "tokens", "count", "histogram", "pairs", "rows", "sinks")
-ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the examples' tokens
+TOKEN_ARRAYS = ("ids", "offsets", "words", "special", "segments")  # of the tokens of all examples
 TOP_ARRAYS = {"values": "float32", "ids": "int64", "places": "int64"}
 TOKEN_DTYPES = {"special": "bool"}
 Header = dict[str, Any]
@@ -89,7 +89,7 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
             "model": survey.model,
             "settings": dict(survey.settings),
             "corpus": list(survey.corpus),
-            "classes": dict(survey.own),
+            "classes": dict(survey.custom_classes),
             "skipped": dict(sorted(survey.skipped.items())),
             "sink_labels": {str(number): label for number, label in sorted(survey.sink_labels.items())},
             "version": survey.version,
@@ -114,14 +114,18 @@ def to_tensors(survey: Survey) -> tuple[Header, dict[str, NDArray[Any]]]:
         sums = getattr(survey.tallies, name)
         arrays |= {f"{name}.high": sums.high, f"{name}.low": sums.low}
     arrays |= {f"examples.{name}": getattr(survey.examples, name) for name in (*TOP_ARRAYS, "sampled", "sample")}
-    for name in ARRAYS:
+    for name in TOKEN_ARRAYS:
         empty = np.zeros((0, 2) if name == "offsets" else 0, dtype=TOKEN_DTYPES.get(name, "int64"))
         arrays[f"tokens.{name}"] = np.concatenate([empty, *(getattr(text.tokens, name) for text in texts)])
     return header, arrays
 
 
 def from_tensors(file: "Tensors") -> Survey:
-    """Returns the survey in a file, after a check of every value."""
+    """Returns the survey in a file, after a check of every value; metrics that this version does not know are dropped.
+
+    Raises:
+        AttnvizError: if the file holds no survey, or values that no survey has.
+    """
     if "survey" not in file.header.value:
         raise AttnvizError(f"{file.what!r} is a recording, not a survey; give a file that attnviz survey wrote")
     version = file.header.count("format")
@@ -130,56 +134,66 @@ def from_tensors(file: "Tensors") -> Survey:
             f"{file.what!r} has format {version}, but this attnviz reads {FORMAT_VERSION}; use a newer attnviz"
         )
     entry = file.header.entry("survey")
-    own = {name: entry.entry("classes").line(name) for name in entry.required_value("classes", dict)}
+    classes = {name: entry.entry("classes").line(name) for name in entry.required_value("classes", dict)}
     heads, names = _heads(entry), entry.lines("metrics")
-    known = {metric.name: metric for metric in surveyed_metrics(own)}
-    metrics = tuple(known[name] for name in names if name in known)
+    known_metrics = {metric.name: metric for metric in surveyed_metrics(classes)}
+    metrics = tuple(known_metrics[name] for name in names if name in known_metrics)
     if not metrics or len(set(names)) < len(names):
         raise AttnvizError(
             f"{file.what!r} has no metric that this attnviz knows, or has one twice; run attnviz survey again"
         )
     # An unknown metric only needs a column here, so that the arrays have their shapes; it is dropped below.
-    read = [known.get(name, metrics[0]) for name in names]
+    columns = [known_metrics.get(name, metrics[0]) for name in names]
     survey = Survey(
         heads=heads,
         metrics=metrics,
-        tallies=_tallies(file, len(heads), read),
+        tallies=_tallies(file, len(heads), columns),
         examples=_examples(file, len(heads), len(names)),
         model=entry.line("model"),
         settings=entry.required_value("settings", dict),
         corpus=entry.lines("corpus"),
-        own={name: pattern for name, pattern in own.items() if name in names},
+        custom_classes={name: pattern for name, pattern in classes.items() if name in names},
         skipped={reason: entry.entry("skipped").count(reason) for reason in entry.required_value("skipped", dict)},
-        sink_labels={int(number): entry.entry("sink_labels").line(number) for number in _numbers(entry)},
+        sink_labels={int(number): entry.entry("sink_labels").line(number) for number in _sink_numbers(entry)},
         version=entry.line("version"),
-        left_out=tuple(name for name in names if name not in known),
+        omitted_metrics=tuple(name for name in names if name not in known_metrics),
     )
-    if survey.left_out:
-        places = [place for place, name in enumerate(names) if name in known]
-        tallies, examples = survey.tallies.of_metrics(places), survey.examples.of_metrics(places)
+    if survey.omitted_metrics:
+        known_columns = [place for place, name in enumerate(names) if name in known_metrics]
+        tallies, examples = survey.tallies.of_metrics(known_columns), survey.examples.of_metrics(known_columns)
         survey = replace(survey, tallies=tallies, examples=examples)
     refuse_inconsistent(survey, file.what)
     return survey
 
 
-def _numbers(entry: "Entry") -> list[str]:
-    """Returns the keys of ``sink_labels``, after a check that each is a whole number."""
+def _sink_numbers(entry: "Entry") -> list[str]:
+    """Returns the keys of ``sink_labels``.
+
+    Raises:
+        AttnvizError: if one is not a whole number.
+    """
     numbers = list(entry.required_value("sink_labels", dict))
-    if not all(NUMBER.fullmatch(number) for number in numbers):
+    if not all(SINK_NUMBER.fullmatch(number) for number in numbers):
         raise entry.refusal("has 'sink_labels' whose keys are not whole numbers")
     return numbers
 
 
 def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
+    """Returns the heads in a survey's header.
+
+    Raises:
+        AttnvizError: if one is not a list of layer, head and module.
+    """
     heads = []
     for value in entry.required_value("heads", list):
-        if not (isinstance(value, list) and [type(each) for each in value] == [int, int, str]):
+        if not (isinstance(value, list) and [type(item) for item in value] == [int, int, str]):
             raise entry.refusal("has 'heads' that are not lists of layer, head and module")
         heads.append(SurveyedHead(*value))
     return tuple(heads)
 
 
 def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
+    """Returns the counts and sums in a file, with arrays of the shapes for so many heads and these metrics."""
     by_metric, by_offset, by_position = (heads, len(metrics)), (heads, offset_bins()), (heads, position_bins())
     shapes: dict[str, tuple[int, ...]] = {
         "texts": (1,),
@@ -207,10 +221,11 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
     }
     values: dict[str, Any] = {**counts, **sums}
     values |= {name: values[name].reshape(()) for name in ("texts", "tokens")}
-    return Tallies(**{each.name: values[each.name] for each in fields(Tallies)})
+    return Tallies(**{field.name: values[field.name] for field in fields(Tallies)})
 
 
 def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
+    """Returns the examples in a file, with arrays of the shapes for so many heads and metrics."""
     shape = heads, metrics, TOP
     top = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
     sampled = file.header.count("sampled")
@@ -231,19 +246,19 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
         name: file.array(
             f"tokens.{name}", TOKEN_DTYPES.get(name, "int64"), (count, 2) if name == "offsets" else (count,)
         )
-        for name in ARRAYS
+        for name in TOKEN_ARRAYS
     }
     texts, start = {}, 0
-    for entry, named in zip(entries, labels, strict=True):
-        span = slice(start, start := start + len(named))
-        text, parts = entry.required_value("text", str), {name: array[span] for name, array in arrays.items()}
-        starts, stops = parts["offsets"].T
+    for entry, text_labels in zip(entries, labels, strict=True):
+        span = slice(start, start := start + len(text_labels))
+        text, text_arrays = entry.required_value("text", str), {name: array[span] for name, array in arrays.items()}
+        starts, stops = text_arrays["offsets"].T
         if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
             raise entry.refusal("has offsets outside its text")
         texts[entry.count("id", 2**62)] = ExampleText(
             source=entry.required_value("source", str),
             row=entry.count("row", 2**62),
             window=entry.count("window", 2**62),
-            tokens=Tokens.of_text(text=text, labels=named, **parts),
+            tokens=Tokens.of_text(text=text, labels=text_labels, **text_arrays),
         )
     return texts

@@ -13,12 +13,19 @@ from torch import nn
 
 from attnviz.base.errors import AttnvizError
 from attnviz.base.progress import TextProgress, track_texts
-from attnviz.corpus.checkpoints import Progress, from_bytes, read_checkpoint, refuse_foreign, to_bytes, write_checkpoint
+from attnviz.corpus.checkpoints import (
+    Progress,
+    from_bytes,
+    read_checkpoint,
+    refuse_other_file,
+    to_bytes,
+    write_checkpoint,
+)
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.processes import Processes
-from attnviz.corpus.sums.survey import Survey, merged
+from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, batches_of, chunks_of
-from attnviz.corpus.texts.read import CorpusReader, CorpusText, GivenTexts
+from attnviz.corpus.texts.read import CorpusReader, CorpusText, PassedTexts
 from attnviz.models.reading.reader import Reader
 
 TOO_LONG = "too long for the model"
@@ -27,12 +34,12 @@ FINGERPRINT_NUMBERS = 64  # elements of each parameter that the fingerprint read
 
 
 class SurveyRun:
-    """A survey while it runs.
+    """A survey in progress: the sums so far, and where the run stands in its corpus.
 
     Args:
         model: the reader of the surveyed model.
         options: the heads, metrics and limits of the survey.
-        processes: the processes that share the work; ``None`` for this one alone.
+        processes: the processes that share the work; ``None`` for this process only.
         checkpoint: the path of the checkpoint; ``None`` writes none.
         seconds: the time between two checkpoints; ``None`` for `CHECKPOINT_SECONDS`.
 
@@ -51,14 +58,14 @@ class SurveyRun:
         self.model, self.options, self.processes = model, options, processes or Processes()
         self.checkpoint, self.seconds = checkpoint, CHECKPOINT_SECONDS if seconds is None else seconds
         if checkpoint is not None:
-            refuse_foreign(checkpoint)
+            refuse_other_file(checkpoint)
         self.fingerprint = fingerprint(model.module)
         self.survey: Survey | None = None
-        self.written = time.monotonic()
-        self.rounds = self.rounds_left = 1
+        self.last_write = time.monotonic()
+        self.rounds = self.rounds_to_write = 1
         self.skipped: Counter[str] = Counter()
 
-    def run(self, reader: CorpusReader | GivenTexts, resume: bool = False) -> Survey | None:
+    def run(self, reader: CorpusReader | PassedTexts, resume: bool = False) -> Survey | None:
         """Returns the survey of a corpus in the first process, and ``None`` in the others.
 
         Args:
@@ -68,24 +75,24 @@ class SurveyRun:
         Raises:
             AttnvizError: if there is no text, the checkpoint is of another survey, or another process is gone.
         """
-        start, last = self._start(resume), Progress()
-        with track_texts("surveying", shown=self.processes.is_first) as say:
-            for last, batch in self._rounds(reader, start):
+        start, progress = self._starting_progress(resume), Progress()
+        with track_texts("surveying", shown=self.processes.is_first) as show:
+            for progress, batch in self._rounds(reader, start):
                 if batch is not None:
-                    self.survey = merged(self.survey, survey_of_batch(self.model, batch, self.options))
-                self._keep(last)
-                say(self._reached(last, reader))
+                    self.survey = merge_surveys(self.survey, survey_of_batch(self.model, batch, self.options))
+                self._write_checkpoint_if_due(progress)
+                show(self._reached_counts(progress, reader))
         self._gather()
         if not self.processes.is_first:
             return None
-        skipped = dict(self.skipped + Counter({TOO_LONG: last.too_long}))  # a sum of Counters drops counts of 0
+        skipped = dict(self.skipped + Counter({TOO_LONG: progress.too_long}))  # a sum of Counters drops counts of 0
         if self.survey is None:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(skipped.items()))
             raise AttnvizError(f"no text to survey in {', '.join(self.options.corpus)} ({reasons or 'it is empty'})")
         return replace(self.survey, skipped=skipped)
 
-    def _start(self, resume: bool) -> Progress:
-        """Returns the progress to start from in every process; the first process loads the sums of the checkpoint."""
+    def _starting_progress(self, resume: bool) -> Progress:
+        """Returns the progress to start from, the same in every process; the first loads the sums of the checkpoint."""
         content = b""
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
             self.survey, progress = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
@@ -93,20 +100,19 @@ class SurveyRun:
         content = self.processes.agree(content)
         return Progress(**json.loads(content)) if content else Progress()
 
-    def _rounds(self, reader: CorpusReader | GivenTexts, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
+    def _rounds(self, reader: CorpusReader | PassedTexts, start: Progress) -> Iterator[tuple[Progress, Batch | None]]:
         """Yields the progress after each round of batches, with the batch of this process; ``None`` if it has none.
 
-        A round gives each process one batch. Chunks that are done according to ``start`` are read and digested, not
-        yielded.
+        A round gives each process one batch. Chunks that are done at ``start`` are read and digested, but not yielded.
 
         Raises:
-            AttnvizError: if their texts are not those of the checkpoint.
+            AttnvizError: if the texts of these chunks are not those of the checkpoint.
         """
         progress, digest, limit = Progress(), hashlib.blake2b(digest_size=16), self.options.tokens
         for chunk in chunks_of(reader):
             if progress.chunks < start.chunks:
                 progress = replace(progress, chunks=progress.chunks + 1)
-                _digest(digest, chunk)
+                _add_to_digest(digest, chunk)
                 self.skipped = Counter(reader.skipped)
                 continue
             if progress.chunks == start.chunks:
@@ -116,17 +122,20 @@ class SurveyRun:
                 break
             self.skipped = Counter(reader.skipped)
             remaining = None if limit is None else limit - progress.tokens
-            packed = batches_of(chunk, self.model, self.options, progress.windows, remaining)
-            for first in range(progress.batches, len(packed.batches), self.processes.count):
-                done, place = min(first + self.processes.count, len(packed.batches)), first + self.processes.rank
-                batch = packed.batches[place] if place < len(packed.batches) else None
-                yield replace(progress, batches=done), batch
-            _digest(digest, chunk)
+            packed_chunk = batches_of(chunk, self.model, self.options, progress.windows, remaining)
+            for first in range(progress.batches, len(packed_chunk.batches), self.processes.count):
+                batches_done, index = (
+                    min(first + self.processes.count, len(packed_chunk.batches)),
+                    first + self.processes.rank,
+                )
+                batch = packed_chunk.batches[index] if index < len(packed_chunk.batches) else None
+                yield replace(progress, batches=batches_done), batch
+            _add_to_digest(digest, chunk)
             progress = Progress(
                 chunks=progress.chunks + 1,
-                windows=progress.windows + packed.windows,
-                tokens=progress.tokens + packed.tokens,
-                too_long=progress.too_long + packed.too_long,
+                windows=progress.windows + packed_chunk.windows,
+                tokens=progress.tokens + packed_chunk.tokens,
+                too_long=progress.too_long + packed_chunk.too_long,
                 digest=digest.hexdigest(),
             )
             yield progress, None
@@ -139,58 +148,60 @@ class SurveyRun:
             yield start, None
 
     def _refuse_other_corpus(self, start: Progress, digest: str) -> None:
+        """Raises AttnvizError if the checkpoint's digest of its texts is not this one."""
         if start.digest and start.digest != digest:
             raise AttnvizError(
                 f"{str(self.checkpoint)!r} is of other texts; give the same corpus, or delete the file to start anew"
             )
 
-    def _keep(self, progress: Progress) -> None:
-        """Writes a checkpoint when one is due: after `seconds`, or with several processes after an agreed round count.
+    def _write_checkpoint_if_due(self, progress: Progress) -> None:
+        """Writes a checkpoint if one is due: after `seconds`, with several processes after an agreed number of rounds.
 
         Clocks differ between processes and gathering needs all of them, so they agree on a number of rounds.
         """
         if self.checkpoint is None:
             return
-        self.rounds_left -= 1
-        if time.monotonic() - self.written < self.seconds if self.processes.count == 1 else self.rounds_left > 0:
+        self.rounds_to_write -= 1
+        is_early = time.monotonic() - self.last_write < self.seconds
+        if is_early if self.processes.count == 1 else self.rounds_to_write > 0:
             return
         self._gather()
         if self.processes.is_first and self.survey is not None:
             write_checkpoint(self.checkpoint, self.survey, progress, self.fingerprint)
-        took = (time.monotonic() - self.written) / self.rounds
-        proposed = str(max(1, min(int(self.seconds / max(took, 1e-3)), 2 * self.rounds)))
-        self.rounds = self.rounds_left = int(self.processes.agree(proposed.encode()))
-        self.written = time.monotonic()
+        round_seconds = (time.monotonic() - self.last_write) / self.rounds
+        next_rounds = str(max(1, min(int(self.seconds / max(round_seconds, 1e-3)), 2 * self.rounds)))
+        self.rounds = self.rounds_to_write = int(self.processes.agree(next_rounds.encode()))
+        self.last_write = time.monotonic()
 
     def _gather(self) -> None:
-        """Merges the surveys of all processes into that of the first, and empties the others."""
+        """Merges the surveys of all processes into that of the first process, and drops those of the others."""
         if self.processes.count == 1:
             return
         for part in self.processes.gather(to_bytes(self.survey))[1:]:
-            self.survey = merged(self.survey, from_bytes(part))
+            self.survey = merge_surveys(self.survey, from_bytes(part))
         if not self.processes.is_first:
             self.survey = None
 
-    def _reached(self, progress: Progress, reader: CorpusReader | GivenTexts) -> TextProgress:
-        """Returns the texts, tokens and share of the corpus for the progress bar; other processes count as this one."""
+    def _reached_counts(self, progress: Progress, reader: CorpusReader | PassedTexts) -> TextProgress:
+        """Returns texts, tokens and share of the corpus for the progress bar; other processes count as equally far."""
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
         return TextProgress(texts * self.processes.count, tokens * self.processes.count, share)
 
 
-def _digest(digest: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:
-    """Adds the texts of a chunk to the digest, each after its length, so that texts cannot run into one another."""
+def _add_to_digest(hasher: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> None:
+    """Adds the texts of a chunk to a hash, each after its length, so that other cuts between texts change the hash."""
     for text in chunk:
         content = text.text.encode()
-        digest.update(len(content).to_bytes(8, "little") + content)
+        hasher.update(len(content).to_bytes(8, "little") + content)
 
 
 def fingerprint(model: nn.Module) -> str:
     """Returns a digest of the names, shapes, dtypes and first numbers of the model's parameters."""
-    digest = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for name, weight in model.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+        hasher.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
         if weight.device.type != "meta":
-            first = weight.detach().reshape(-1)[:FINGERPRINT_NUMBERS].to("cpu", torch.float64)
-            digest.update(first.numpy().tobytes())
-    return digest.hexdigest()
+            first_numbers = weight.detach().reshape(-1)[:FINGERPRINT_NUMBERS].to("cpu", torch.float64)
+            hasher.update(first_numbers.numpy().tobytes())
+    return hasher.hexdigest()

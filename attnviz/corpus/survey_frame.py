@@ -1,4 +1,4 @@
-"""Returns the means of a survey as a `HeadFrame` with a pattern for each head, and the places of chosen heads."""
+"""Returns the means of a survey as a `HeadFrame` with a pattern for each head, and the indices of chosen heads."""
 
 from collections.abc import Sequence
 
@@ -12,26 +12,26 @@ from attnviz.text.selection import Selection, refuse_missing
 
 
 def survey_frame(survey: Survey, places: Sequence[int]) -> HeadFrame:
-    """Returns means over texts of the heads at these places, with standard deviations, margins, counts and deciles."""
-    chosen, measures = list(places), range(len(survey.metrics))
-    deciles = [[survey.deciles(place, number) for number in measures] for place in chosen]
+    """Returns means over texts of the heads at these indices, with standard deviations, margins, counts and deciles."""
+    chosen_heads, measures = list(places), range(len(survey.metrics))
+    deciles = [[survey.deciles(place, number) for number in measures] for place in chosen_heads]
     return HeadFrame(
-        rows=tuple(_row(survey, place) for place in chosen),
+        rows=tuple(_row(survey, place) for place in chosen_heads),
         measures=survey.metrics,
-        values=survey.means[chosen],
-        spreads=survey.spreads[chosen],
-        margins=survey.margins[chosen],
-        counts=survey.tallies.count[chosen],
-        deciles=np.array(deciles).reshape(len(chosen), len(measures), len(DECILES)),
+        values=survey.means[chosen_heads],
+        spreads=survey.spreads[chosen_heads],
+        margins=survey.margins[chosen_heads],
+        counts=survey.tallies.count[chosen_heads],
+        deciles=np.array(deciles).reshape(len(chosen_heads), len(measures), len(DECILES)),
         texts=survey.texts,
     )
 
 
 def chosen_places(survey: Survey, selection: Selection) -> list[int]:
-    """Returns the places of the chosen heads in ``survey.heads``.
+    """Returns the indices of the selected heads in ``survey.heads``.
 
     Raises:
-        AttnvizError: if the survey lacks a chosen layer or head.
+        AttnvizError: if the survey lacks a selected layer or head.
     """
     layers: dict[int, list[int]] = {}
     for head in survey.heads:
@@ -50,19 +50,20 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     ]
 
 
-def _row(survey: Survey, place: int) -> HeadRow:
+def _row(survey: Survey, index: int) -> HeadRow:
     """Returns the row of a head, with the patterns that its means show."""
-    head, names = survey.heads[place], [metric.name for metric in survey.metrics]
+    head, names = survey.heads[index], [metric.name for metric in survey.metrics]
     means, counts = (
-        dict(zip(names, each[place].tolist(), strict=True)) for each in (survey.means, survey.tallies.count)
+        dict(zip(names, table[index].tolist(), strict=True)) for table in (survey.means, survey.tallies.count)
     )
-    keys = survey.tokens // max(1, survey.texts)
-    patterns = find_patterns(means, counts, keys, _sink_label(survey, place))
+    mean_length = survey.tokens // max(1, survey.texts)
+    patterns = find_patterns(means, counts, mean_length, _sink_label(survey, index))
     return HeadRow(((head.layer, head.head),), "self", head.module, patterns)
 
 
-def _sink_label(survey: Survey, place: int) -> str:
-    number = int(survey.tallies.sinks[place])
+def _sink_label(survey: Survey, index: int) -> str:
+    """Returns the label of the token with the most weight in every text; ``various tokens`` if texts differ."""
+    number = int(survey.tallies.sinks[index])
     if number in (NO_SINK, VARIOUS_SINKS):
         return "various tokens"
     return survey.sink_labels.get(number, "various tokens")

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
-from attnviz.corpus.sums.survey import Survey, merged
+from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.survey_corpus import SurveyRun
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.texts.own_classes import own_masks
-from attnviz.corpus.texts.read import CorpusText, GivenTexts
+from attnviz.corpus.texts.custom_classes import class_masks
+from attnviz.corpus.texts.read import CorpusText, PassedTexts
 from attnviz.corpus.texts.text_models import refuse_long_window
 from attnviz.models.huggingface.reader import HuggingFaceReader
 from attnviz.models.huggingface.tokens import tokenize_text, tokens_of_ids
@@ -24,8 +24,8 @@ from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens, tokens_of_pieces
 
 IDS, MASK = "input_ids", "attention_mask"
-PROBE = "don't, e.g. well-known it's 3.5."
-WORDING_METRICS = ("block", "same-word", "sentence-start")  # they need exact words and sentences
+DECODING_TEST = "don't, e.g. well-known it's 3.5."
+WORDING_METRICS = ("block", "same-word", "sentence-start")  # need the exact text, for its words and sentences
 
 
 def survey(
@@ -70,63 +70,67 @@ def survey(
     """
     selection = Selection(layers=_tuple(layers), heads=_tuple(heads))
     options = SurveyOptions(
-        selection=selection, own=dict(classes or {}), tokens=tokens, window=window, corpus=("texts",)
+        selection=selection, custom_classes=dict(classes or {}), tokens=tokens, window=window, corpus=("texts",)
     )
     if (texts is None) == (batches is None) or (texts is not None and tokenizer is None):
         raise AttnvizError("a survey needs a tokenizer and texts, or batches; use survey(model, tokenizer, texts)")
-    with _evaluating(model):
+    with _evaluation_mode(model):
         if batches is not None:
-            return _of_batches(model, tokenizer, batches, options)
+            return _survey_of_batches(model, tokenizer, batches, options)
         assert texts is not None
         settings = ModelSettings(model=type(model).__name__)
-        loaded: Any = model, tokenizer
-        reader = HuggingFaceReader(settings, use="texts", loaded=loaded)
+        model_and_tokenizer: Any = model, tokenizer
+        reader = HuggingFaceReader(settings, use="texts", loaded=model_and_tokenizer)
         refuse_long_window(reader, window)
-        found = SurveyRun(reader, options).run(GivenTexts(texts))
-    assert found is not None
-    return found
+        result = SurveyRun(reader, options).run(PassedTexts(texts))
+    assert result is not None
+    return result
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Puts the model in evaluation mode, and afterwards each module back in the mode that it was in."""
-    trained = [module for module in model.modules() if module.training]
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts the model in evaluation mode in the block; then each module has its former mode again."""
+    training_modules = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        for module in trained:
+        for module in training_modules:
             module.training = True
 
 
 def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Returns the numbers as a tuple; ``None`` for ``None``."""
     return None if numbers is None else tuple(numbers)
 
 
-def _of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
+def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
     """Returns the survey of a module over the texts of its batches."""
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
-        model, first = GivenBatch(module, arguments, tokenizer), 0 if total is None else total.texts
+        batch_call, first_id = BatchCall(module, arguments, tokenizer), 0 if total is None else total.texts
         windows = [
-            TextWindow(first + row, CorpusText(f"batch {number}", row + 1, tokens.text), 0, tokens)
-            for row, tokens in enumerate(model.texts)
+            TextWindow(first_id + row, CorpusText(f"batch {number}", row + 1, tokens.text), 0, tokens)
+            for row, tokens in enumerate(batch_call.texts)
         ]
-        batch = Batch(windows, own_masks(model.texts, options.own))
-        total = merged(total, survey_of_batch(model, batch, options))
+        batch = Batch(windows, class_masks(batch_call.texts, options.custom_classes))
+        total = merge_surveys(total, survey_of_batch(batch_call, batch, options))
         if total is not None and options.tokens is not None and total.tokens >= options.tokens:
             break
     if total is None:
         raise AttnvizError("no batch to survey; give batches that hold texts")
-    return total if tokenizer is None or _gives_back(tokenizer) else _without_wording(total)
+    return total if tokenizer is None or _decodes_exactly(tokenizer) else _without_wording(total)
 
 
-def _gives_back(tokenizer: Any) -> bool:
-    """True if the ids of `PROBE` decode to it; if the tokenizer lacks its words, the number of spaces decides."""
-    ids = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
-    decoded = _decoded(tokenizer, ids, skip=False).strip()
-    unknown = getattr(tokenizer, "unk_token_id", None) in ids
-    return decoded == PROBE or (unknown and decoded.count(" ") == PROBE.count(" "))
+def _decodes_exactly(tokenizer: Any) -> bool:
+    """True if decoding ids returns the text, tested with `DECODING_TEST`.
+
+    If the tokenizer does not know its words, the number of spaces must be the same.
+    """
+    ids = tokenizer(DECODING_TEST, add_special_tokens=False)["input_ids"]
+    decoded = _decode(tokenizer, ids, skip_special=False).strip()
+    has_unknown = getattr(tokenizer, "unk_token_id", None) in ids
+    return decoded == DECODING_TEST or (has_unknown and decoded.count(" ") == DECODING_TEST.count(" "))
 
 
 def _without_wording(survey: Survey) -> Survey:
@@ -135,30 +139,32 @@ def _without_wording(survey: Survey) -> Survey:
 
 
 @final
-class GivenBatch:
-    """A module together with the one batch that it is called with.
+class BatchCall:
+    """A module with the arguments of one call, which hold a batch of texts.
 
     Args:
         module: the module.
-        given: the arguments of the call: a tensor, a tuple or a dictionary.
+        arguments: the arguments of the call: a tensor, a tuple or a dictionary.
         tokenizer: the tokenizer that names the tokens; ``None`` names them by their ids.
 
     Raises:
         AttnvizError: if the batch holds no ids, or padding that is not at the ends.
     """
 
-    def __init__(self, module: nn.Module, given: Any, tokenizer: Any) -> None:
-        self.module, self.name, self.given = module, type(module).__name__, given
+    def __init__(self, module: nn.Module, arguments: Any, tokenizer: Any) -> None:
+        self.module, self.name, self.arguments = module, type(module).__name__, arguments
         self.device = next(module.parameters()).device
-        named = given if isinstance(given, Mapping) else {}
-        ids = named.get(IDS, next(filter(_holds_ids, named.values() if named else _listed(given)), None))
+        named_arguments = arguments if isinstance(arguments, Mapping) else {}
+        ids = named_arguments.get(
+            IDS, next(filter(_holds_ids, named_arguments.values() if named_arguments else _positional(arguments)), None)
+        )
         if not isinstance(ids, Tensor) or not _holds_ids(ids):
             raise AttnvizError("a batch holds no ids; give whole numbers of shape (texts, tokens)")
-        real = np.ones(tuple(ids.shape), dtype=bool)
-        if isinstance(mask := named.get(MASK), Tensor) and mask.shape == ids.shape:
-            real = mask.cpu().numpy() != 0
-        lengths = real.sum(axis=1)
-        if (real != (np.arange(real.shape[1]) < lengths[:, None])).any() or not lengths.all():
+        is_token = np.ones(tuple(ids.shape), dtype=bool)
+        if isinstance(mask := named_arguments.get(MASK), Tensor) and mask.shape == ids.shape:
+            is_token = mask.cpu().numpy() != 0
+        lengths = is_token.sum(axis=1)
+        if (is_token != (np.arange(is_token.shape[1]) < lengths[:, None])).any() or not lengths.all():
             raise AttnvizError("a batch has padding that is not at the ends of its texts; use padding_side='right'")
         self.texts = [
             _tokens(row[:length], tokenizer) for row, length in zip(ids.cpu().numpy(), lengths.tolist(), strict=True)
@@ -166,39 +172,42 @@ class GivenBatch:
 
     def inputs_of_batch(self, texts: Sequence[Tokens]) -> Any:
         """Returns the batch's arguments on the device of the module; ``texts`` is ignored."""
-        if isinstance(self.given, Mapping):
-            return {name: _moved(value, self.device) for name, value in self.given.items()}
-        return tuple(_moved(value, self.device) for value in _listed(self.given))
+        if isinstance(self.arguments, Mapping):
+            return {name: _on_device(value, self.device) for name, value in self.arguments.items()}
+        return tuple(_on_device(value, self.device) for value in _positional(self.arguments))
 
 
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, tuple | list) else (given,)
+def _positional(arguments: Any) -> Sequence[Any]:
+    """Returns the positional arguments: those of a tuple or list, or the only one."""
+    return arguments if isinstance(arguments, tuple | list) else (arguments,)
 
 
 def _holds_ids(value: Any) -> bool:
-    whole = isinstance(value, Tensor) and not value.is_floating_point() and not value.is_complex()
-    return whole and value.ndim == 2 and value.dtype != torch.bool and value.numel() > 0
+    """True if a value is a tensor of whole numbers with two axes, which may be texts and tokens."""
+    is_whole = isinstance(value, Tensor) and not value.is_floating_point() and not value.is_complex()
+    return is_whole and value.ndim == 2 and value.dtype != torch.bool and value.numel() > 0
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _on_device(value: Any, device: torch.device) -> Any:
+    """Returns a tensor on a device; any other value unchanged."""
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def _decoded(tokenizer: Any, ids: IntArray, skip: bool = True) -> str:
-    """Returns the decoded text with all its spaces; ``skip`` omits special tokens."""
-    return str(tokenizer.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False))
+def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
+    """Decodes ids to text with all its spaces; with ``skip_special`` without special tokens."""
+    return str(tokenizer.decode(ids, skip_special_tokens=skip_special, clean_up_tokenization_spaces=False))
 
 
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
-    """Returns the tokens of ids; without a tokenizer each is named by its id, as ``#12``."""
+    """Returns the tokens of a text by their ids; without a tokenizer each label is the id, such as ``#12``."""
     if tokenizer is not None:
-        text = _decoded(tokenizer, ids)
-        for candidate in (text.removeprefix(" "), text) if text.strip() and _gives_back(tokenizer) else ():
+        text = _decode(tokenizer, ids)
+        for candidate in (text.removeprefix(" "), text) if text.strip() and _decodes_exactly(tokenizer) else ():
             tokens = tokenize_text(tokenizer, candidate)
-            if tokens.ids.tolist() == ids.tolist():  # offsets of the tokenizer itself are exact, at spaces too
+            if tokens.ids.tolist() == ids.tolist():  # then its own offsets are exact, at spaces too
                 return tokens
         return tokens_of_ids(tokenizer, text, ids.tolist())
-    names = [f"#{number}" for number in ids]
-    stops = np.cumsum([len(name) + 1 for name in names]).tolist()
-    places = [(stop - len(name) - 1, stop - 1) for name, stop in zip(names, stops, strict=True)]
-    return tokens_of_pieces(" ".join(names), ids.tolist(), names, places, np.zeros(len(ids), dtype=bool))
+    labels = [f"#{number}" for number in ids]
+    stops = np.cumsum([len(name) + 1 for name in labels]).tolist()
+    offsets = [(stop - len(name) - 1, stop - 1) for name, stop in zip(labels, stops, strict=True)]
+    return tokens_of_pieces(" ".join(labels), ids.tolist(), labels, offsets, np.zeros(len(ids), dtype=bool))

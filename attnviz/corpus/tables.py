@@ -55,23 +55,24 @@ def save_tables(survey: Survey, path: Path, force: bool = False) -> None:
 
 
 def table_rows(survey: Survey) -> Iterator[Row]:
-    """Yields the rows of the table: dictionaries of `COLUMNS`, without those that do not apply to the row.
+    """Yields the rows of the table: dictionaries of `COLUMNS`, without columns that do not apply to the row.
 
-    ``kind`` is ``metric`` (over ``count`` texts), ``offset`` (over ``count`` pairs of query and key whose
-    ``key - query`` is from ``first`` to ``last``) or ``position`` (the entropy of ``count`` queries whose position is
-    from ``first`` to ``last``).
+    ``kind`` is ``metric`` (a mean over ``count`` texts), ``offset`` (a mean over ``count`` pairs of query and key whose
+    ``key - query`` is from ``first`` to ``last``) or ``position`` (the mean entropy of ``count`` queries whose position
+    is from ``first`` to ``last``).
     """
     frame = survey_frame(survey, range(len(survey.heads)))
-    for place, head in enumerate(survey.heads):
-        named = {"layer": head.layer, "head": head.head, "module": head.module}
-        for row in (*_metric_rows(frame, place), *_offset_rows(survey, place), *_position_rows(survey, place)):
-            yield row | named
+    for index, head in enumerate(survey.heads):
+        head_columns = {"layer": head.layer, "head": head.head, "module": head.module}
+        for row in (*_metric_rows(frame, index), *_offset_rows(survey, index), *_position_rows(survey, index)):
+            yield row | head_columns
 
 
-def _metric_rows(frame: HeadFrame, place: int) -> Iterator[Row]:
-    numbers = {of: frame.numbers_of(place, of) for of in NUMBERS}
+def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
+    """Yields a row for each metric that some text has, of the head at an index."""
+    kinds = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}
     for measure in frame.measures:
-        found = {of: each[measure.name] for of, each in numbers.items()}
+        found = {kind: numbers[measure.name] for kind, numbers in kinds.items()}
         if found["counts"]:
             yield {
                 "kind": "metric",
@@ -85,11 +86,12 @@ def _metric_rows(frame: HeadFrame, place: int) -> Iterator[Row]:
             }
 
 
-def _offset_rows(survey: Survey, place: int) -> Iterator[Row]:
+def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
+    """Yields a row for each bin of offsets that has pairs, with the mean weight and score of a head."""
     tallies = survey.tallies
-    weights, scores = tallies.weights.total[place], tallies.scores.total[place]
+    weights, scores = tallies.weights.total[index], tallies.scores.total[index]
     for (first, last), weight, score, count in zip(
-        offset_spans(), weights, scores, tallies.pairs[place].tolist(), strict=True
+        offset_spans(), weights, scores, tallies.pairs[index].tolist(), strict=True
     ):
         if count:
             means = {"mean": float(weight / count), "mean_score": float(score / count)}
@@ -103,15 +105,16 @@ def _offset_rows(survey: Survey, place: int) -> Iterator[Row]:
             } | means
 
 
-def _position_rows(survey: Survey, place: int) -> Iterator[Row]:
-    entropies, counts = survey.tallies.entropies.total[place], survey.tallies.rows[place].tolist()
+def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
+    """Yields a row for each bin of positions that has queries, with the mean entropy of a head."""
+    entropies, counts = survey.tallies.entropies.total[index], survey.tallies.rows[index].tolist()
     for (first, last), entropy, count in zip(position_spans(), entropies, counts, strict=True):
         if count:
             mean = {"count": count, "mean": float(entropy / count)}
             yield {"kind": "position", "name": "entropy", "unit": "bits", "first": first, "last": last} | mean
 
 
-def _about(survey: Survey) -> dict[str, Any]:
+def _metadata(survey: Survey) -> dict[str, Any]:
     """Returns the metadata of the table: model, settings, corpus and counts."""
     return {
         "schema": SCHEMA_VERSION,
@@ -126,6 +129,7 @@ def _about(survey: Survey) -> dict[str, Any]:
 
 
 def _csv(survey: Survey) -> bytes:
+    """Returns the rows as CSV."""
     file = io.StringIO()
     writer = csv.DictWriter(file, tuple(COLUMNS), restval="", lineterminator="\n")
     writer.writeheader()
@@ -134,36 +138,38 @@ def _csv(survey: Survey) -> bytes:
 
 
 def _json(survey: Survey) -> bytes:
-    """Returns the rows as JSON, with the texts where each number of each head is largest."""
-    value = _about(survey) | {"rows": list(table_rows(survey)), "examples": list(_examples(survey))}
+    """Returns the metadata and the rows as JSON, with the texts in which each metric of each head is largest."""
+    value = _metadata(survey) | {"rows": list(table_rows(survey)), "examples": list(_examples(survey))}
     return json.dumps(value).encode() + b"\n"
 
 
 def _examples(survey: Survey) -> Iterator[Row]:
+    """Yields the texts in which each metric of each head is largest, the largest first."""
     examples = survey.examples
-    for place, head in enumerate(survey.heads):
+    for index, head in enumerate(survey.heads):
         for number, metric in enumerate(survey.metrics):
-            found = zip(*(getattr(examples, name)[place, number].tolist() for name in TOP_ARRAYS), strict=True)
-            for rank, (text, value, query) in enumerate(found, 1):
+            top_texts = zip(*(getattr(examples, name)[index, number].tolist() for name in TOP_ARRAYS), strict=True)
+            for rank, (text, value, query) in enumerate(top_texts, 1):
                 if text != NO_TEXT:
-                    shown = examples.texts[text]
-                    where = {
-                        "text": shown.tokens.text,
-                        "source": shown.source,
-                        "row": shown.row,
-                        "window": shown.window,
+                    example = examples.texts[text]
+                    location = {
+                        "text": example.tokens.text,
+                        "source": example.source,
+                        "row": example.row,
+                        "window": example.window,
                     }
-                    of = {"layer": head.layer, "head": head.head, "metric": metric.name, "rank": rank}
-                    yield of | {"value": value, "query": query} | where
+                    head_and_metric = {"layer": head.layer, "head": head.head, "metric": metric.name, "rank": rank}
+                    yield head_and_metric | {"value": value, "query": query} | location
 
 
 def _parquet(survey: Survey) -> bytes:
+    """Returns the rows as a Parquet file, with the metadata as JSON in its schema."""
     import pyarrow
     from pyarrow import parquet
 
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    schema = schema.with_metadata({"attnviz.survey": json.dumps(_about(survey))})
+    schema = schema.with_metadata({"attnviz.survey": json.dumps(_metadata(survey))})
     with io.BytesIO() as file:
         parquet.write_table(pyarrow.Table.from_pylist(list(table_rows(survey)), schema=schema), file)
         return file.getvalue()

@@ -24,7 +24,7 @@ ALLOWED: dict[str, tuple[set[str], str]] = {
     "attnviz.corpus.checkpoints": ({"json.loads"}, "a part of a survey that another process of this one sent"),
     "attnviz.corpus.survey_corpus": ({"json.loads"}, "what the first process of this one sent"),
     "attnviz.corpus.texts.columns": ({"ParquetFile", "memory_map", "open_stream"}, "pyarrow, behind open_file"),
-    "attnviz.corpus.texts.own_classes": ({"json.loads"}, "the result of bounded work"),
+    "attnviz.corpus.texts.custom_classes": ({"json.loads"}, "the result of bounded work"),
     "attnviz.media.image_file": ({"Pillow.open"}, "an image, behind open_file, of at most 100 megapixels"),
     "attnviz.models.huggingface.image_reader": ({"from_pretrained"}, "a folder that check_folder has passed"),
     "attnviz.models.huggingface.chat": ({"json.loads"}, "the result of bounded work"),

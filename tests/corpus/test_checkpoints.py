@@ -13,7 +13,7 @@ import torch
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.corpus.checkpoints import Progress, checkpoint_of, refuse_foreign, remove_checkpoint, write_checkpoint
+from attnviz.corpus.checkpoints import Progress, checkpoint_path, refuse_other_file, remove_checkpoint, write_checkpoint
 from attnviz.corpus.saved import save_survey, write_survey
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_corpus import SurveyRun
@@ -49,10 +49,10 @@ def a_link_to_a_checkpoint(path: Path) -> None:
 def test_what_is_no_checkpoint_is_neither_replaced_nor_deleted(
     in_folder: Path, put: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = checkpoint_of(in_folder / "s.safetensors")
+    path = checkpoint_path(in_folder / "s.safetensors")
     put(path)
     before = {each.name: each.read_bytes() for each in in_folder.iterdir()}
-    for act in (refuse_foreign, lambda path: write_checkpoint(path, SURVEY, Progress(), "a model")):
+    for act in (refuse_other_file, lambda path: write_checkpoint(path, SURVEY, Progress(), "a model")):
         with pytest.raises(AttnvizError, match="move it away"):
             act(path)
     (in_folder / "corpus.txt").write_text("a b a b\n")

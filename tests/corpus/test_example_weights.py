@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.corpus.example_weights import WantedWeights, example_weights
+from attnviz.corpus.example_weights import WeightsRequest, example_weights
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
-from attnviz.corpus.sums.survey import Survey, merged
+from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.texts.batches import SurveyOptions, batches_of, chunks_of
 from attnviz.corpus.texts.read import CorpusText
-from attnviz.corpus.texts.text_models import open_texts
+from attnviz.corpus.texts.text_models import open_survey_model
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -27,32 +27,32 @@ SETTINGS = ModelSettings(model="trained")
 @pytest.fixture(scope="module")
 def survey() -> Survey:
     options = SurveyOptions(settings={"model": "trained", "dtype": "float32"})
-    model, whole = open_texts(SETTINGS, Selection(), None), None
+    model, whole = open_survey_model(SETTINGS, Selection(), None), None
     for chunk in chunks_of(CorpusText("texts.txt", row + 1, text) for row, text in enumerate(TEXTS)):
         for batch in batches_of(chunk, model, options, 0, None).batches:
-            whole = merged(whole, survey_of_batch(model, batch, options))
+            whole = merge_surveys(whole, survey_of_batch(model, batch, options))
     assert whole is not None
     return whole
 
 
 def test_weights_of_examples_are_those_of_a_recording_in_every_layer(survey: Survey) -> None:
-    expected, largest = dict[WantedWeights, np.ndarray](), 0.0
+    expected, largest = dict[WeightsRequest, np.ndarray](), 0.0
     for text, words in enumerate(TEXTS):
         maps = {one.layer: one for one in open_reader(SETTINGS).record(Example(words), Selection()).maps}
         count = len(survey.examples.texts[text].tokens)
         for place, head in enumerate(survey.heads):
             window = cell_maps(maps[head.layer]).window((head.head,), slice(0, count), slice(0, count))
             weights, largest = window.weights[0], max(largest, float(np.abs(window.scores).max()))
-            expected[WantedWeights(text, place, (0, count), (0, count))] = weights
-            expected[WantedWeights(text, place, (2, 3), (1, 4))] = weights[2:3, 1:4]
-            expected[WantedWeights(text, place, None, (0, count))] = weights.mean(axis=0, keepdims=True)
+            expected[WeightsRequest(text, place, (0, count), (0, count))] = weights
+            expected[WeightsRequest(text, place, (2, 3), (1, 4))] = weights[2:3, 1:4]
+            expected[WeightsRequest(text, place, None, (0, count))] = weights.mean(axis=0, keepdims=True)
     found = example_weights(survey, list(expected))
     for wanted, weights in expected.items():
         np.testing.assert_allclose(found[wanted], weights, atol=room.of_weights(largest))
 
 
 def test_a_model_that_is_not_here_or_gives_other_numbers_is_refused(survey: Survey) -> None:
-    wanted = [WantedWeights(0, 0, None, (0, 3))]
+    wanted = [WeightsRequest(0, 0, None, (0, 3))]
     gone = replace(survey, settings={"model": "some-org/some-model"}, model="some-org/some-model")
     with pytest.raises(AttnvizError, match="'some-org/some-model' is not on this machine"):
         example_weights(gone, wanted)
@@ -66,7 +66,7 @@ def test_the_last_layer_of_a_transformer_is_there_too(monkeypatch: pytest.Monkey
     [batch] = batches_of([CorpusText("texts.txt", 1, "the cat sat")], model, options, 0, None).batches
     survey = survey_of_batch(model, batch, options)
     monkeypatch.setattr("attnviz.corpus.example_weights._open", lambda _: model)
-    wanted = [WantedWeights(0, place, (0, 3), (0, 3)) for place in range(len(survey.heads))]
+    wanted = [WeightsRequest(0, place, (0, 3), (0, 3)) for place in range(len(survey.heads))]
     found = example_weights(survey, wanted)
     assert len(found) == len(survey.heads) == 6
     for weights in found.values():

@@ -58,14 +58,14 @@ def test_a_survey_saved_before_metrics_were_bound_by_name_opens_and_is_written_a
 def test_metrics_that_are_not_known_are_left_out_and_said(newer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     survey = load_survey(newer)
     assert survey.metrics == surveys.METRICS
-    assert survey.left_out == ("last", "emoji")
-    assert set(survey.examples.texts) == set(survey.examples.used)
+    assert survey.omitted_metrics == ("last", "emoji")
+    assert set(survey.examples.texts) == set(survey.examples.text_numbers)
     remarks = survey_heads_report(survey, ReportOptions()).remarks
     assert any(remark.endswith("or the texts were decoded from ids): last, emoji.") for remark in remarks)
     monkeypatch.setitem(METRICS, "last", NEW)
     monkeypatch.setattr(token_classes, "CLASSES", (*token_classes.CLASSES, replace(NEW, name="emoji")))
     whole = load_survey(newer)
-    assert not whole.left_out
+    assert not whole.omitted_metrics
     assert len(whole.metrics) == len(survey.metrics) + 2
     found = numbers_by_name(whole)
     assert str({name: found[name] for name in numbers_by_name(survey)}) == str(numbers_by_name(survey))
@@ -98,7 +98,7 @@ def test_surveys_with_other_metrics_are_added_by_those_that_both_have() -> None:
     for parts in (one + fewer, fewer + one):
         found, expected = numbers_by_name(parts), numbers_by_name(whole)
         assert set(found) == set(expected) - {metric.name for metric in one.metrics[3:5]}
-        assert set(parts.left_out) == {metric.name for metric in one.metrics[3:5]}
+        assert set(parts.omitted_metrics) == {metric.name for metric in one.metrics[3:5]}
         assert str({name: expected[name] for name in found}) == str(found)
     with pytest.raises(AttnvizError, match="no metric in common"):
         one.of_metrics(one.metrics[:2]) + fewer.of_metrics(fewer.metrics[:2])
@@ -108,11 +108,11 @@ def test_a_class_of_another_expression_is_another_metric() -> None:
     parts = []
     for first, pattern in ((0, "[0-9]"), (20, "[a-z]")):
         survey = survey_of(numbers_of(20, first), first)
-        own = token_classes.own_class("mine", pattern)
-        parts.append(replace(survey, metrics=(*survey.metrics[:-1], own), own={"mine": pattern}))
+        own = token_classes.custom_class_metric("mine", pattern)
+        parts.append(replace(survey, metrics=(*survey.metrics[:-1], own), custom_classes={"mine": pattern}))
     both = parts[0] + parts[1]
-    assert both.left_out == ("mine",)
-    assert not both.own
+    assert both.omitted_metrics == ("mine",)
+    assert not both.custom_classes
 
 
 def test_surveys_whose_texts_have_the_same_numbers_keep_both_texts() -> None:
@@ -144,4 +144,4 @@ def test_a_checkpoint_without_a_newer_metric_goes_on_with_those_it_has(tmp_path:
     assert progress.chunks == 1
     whole = survey + survey_of(numbers_of(20, 1), 20)
     assert whole.metrics == surveys.METRICS[2:]
-    assert whole.left_out == tuple(metric.name for metric in surveys.METRICS[:2])
+    assert whole.omitted_metrics == tuple(metric.name for metric in surveys.METRICS[:2])

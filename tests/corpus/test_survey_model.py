@@ -66,7 +66,7 @@ def test_words_and_sentences_of_decoded_texts_are_left_out_where_these_are_other
         of_texts = attnviz.survey(model, tokenizer, [QUOTED])
         encoded = dict(tokenizer([QUOTED], return_tensors="pt"))
         of_batches = attnviz.survey(model, tokenizer, batches=[encoded])
-        assert set(of_batches.left_out) == (set() if is_known else {"block", "same-word", "sentence-start"})
+        assert set(of_batches.omitted_metrics) == (set() if is_known else {"block", "same-word", "sentence-start"})
         for metric in of_batches.metrics:
             np.testing.assert_allclose(
                 values(of_texts, metric.name), values(of_batches, metric.name), atol=1e-5, err_msg=metric.name

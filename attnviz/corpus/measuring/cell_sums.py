@@ -1,4 +1,4 @@
-"""Sums weights over the cells of all metrics at once, by one product for each kind of cells."""
+"""Sums weights over the cells of all metrics at once, with one product for each kind of cells."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ class TextsCells(NamedTuple):
     """The cells that a metric counts, in several texts; hidden cells may be among them, since their weight is 0.
 
     Attributes:
-        alike: the axis along which the cells vary: ``by key`` if they are the same for all queries of a text, ``by
-            place`` if they are the same in all texts, ``by text`` if neither.
+        varies: how the cells vary: ``by key`` if they are the same for all queries of a text, ``by place`` if they are
+            the same in all texts, ``by text`` if neither.
         counted: True for the cells, ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)`` respectively.
     """
 
-    alike: Literal["by key", "by place", "by text"]
+    varies: Literal["by key", "by place", "by text"]
     counted: Tensor
 
     def of_cells(self) -> Tensor:
         """Returns ``counted`` in a shape that broadcasts to ``(texts, queries, keys)``."""
-        return self.counted[:, None] if self.alike == "by key" else self.counted
+        return self.counted[:, None] if self.varies == "by key" else self.counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class CellSums:
     """The factors that sum weights over the cells of metrics; columns are the metrics in the order of computation.
 
     Attributes:
-        of_rows: the numbers of the metrics that are not sums over cells; their columns come first.
+        of_rows: the numbers of the metrics that are computed for whole rows; their columns come first.
         order: the column of each metric.
         by_place: the distance, its square, and cells that are the same in all texts, ``(queries, keys, 2 + columns)``.
         relations: the cells that differ by text and query.
@@ -51,29 +51,32 @@ class CellSums:
     def of(
         cls, count: int, cells: Sequence[tuple[int, TextsCells]], visible: Tensor, distances: Tensor, wide: torch.dtype
     ) -> Self:
-        """Returns the sums for a grid.
+        """Returns the factors for the cells of a grid.
 
         Args:
             count: the number of metrics.
-            cells: the number of each metric that sums over cells, with its cells.
+            cells: pairs of number and cells, for each metric that sums over cells.
             visible: the visible cells, ``(texts, queries, keys)``.
             distances: the distances from query to key in tokens, ``(queries, keys)``.
             wide: the dtype of sums of distances: float64 where the device has it, because in float32 the variance
                 cancels if a head attends to one distant token.
         """
-        kinds = {kind: [each for each in cells if each[1].alike == kind] for kind in ("by place", "by text", "by key")}
+        kinds = {
+            kind: [(number, metric_cells) for number, metric_cells in cells if metric_cells.varies == kind]
+            for kind in ("by place", "by text", "by key")
+        }
         of_rows = sorted(set(range(count)) - {number for number, _ in cells})
-        columns = [*of_rows, *(number for alike in kinds.values() for number, _ in alike)]
-        placed, related, keyed = ([each.counted for _, each in alike] for alike in kinds.values())
-        texts = torch.stack(related) & visible if related else visible.new_empty(0, *visible.shape)
+        columns = [*of_rows, *(number for group in kinds.values() for number, _ in group)]
+        placed, related, keyed = ([metric_cells.counted for _, metric_cells in group] for group in kinds.values())
+        relations = torch.stack(related) & visible if related else visible.new_empty(0, *visible.shape)
         by_key = torch.stack(keyed, -1).float() if keyed else distances.new_empty(len(visible), visible.shape[2], 0)
         return cls(
             of_rows=of_rows,
             order=[columns.index(number) for number in range(count)],
-            by_place=torch.stack([each.to(wide) for each in (distances, distances**2, *placed)], dim=-1),
-            relations=RelatedCells.of(texts),
+            by_place=torch.stack([factor.to(wide) for factor in (distances, distances**2, *placed)], dim=-1),
+            relations=RelatedCells.of(relations),
             by_key=by_key.float(),
-            present_by_text=texts.any(-1).permute(1, 2, 0),
+            present_by_text=relations.any(-1).permute(1, 2, 0),
         )
 
     def present(self, ones: Tensor) -> Tensor:
@@ -94,8 +97,8 @@ class CellSums:
             out: the output, ``(queries, columns of metrics that sum over cells, texts, heads)``.
         """
         count, heads, height, width = weights.shape
-        first, last = placed.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]
-        out[:, :first] = placed[:, 2:]
-        self.relations.write_sums(weights, out[:, first:last])
+        after_places, after_relations = placed.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]
+        out[:, :after_places] = placed[:, 2:]
+        self.relations.write_sums(weights, out[:, after_places:after_relations])
         by_key = (weights.view(count, heads * height, width) @ self.by_key).view(count, heads, height, -1)
-        out[:, last:] = by_key.permute(2, 3, 0, 1)
+        out[:, after_relations:] = by_key.permute(2, 3, 0, 1)

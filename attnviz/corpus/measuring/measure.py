@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
-from attnviz.corpus.measuring.texts_grid import HeldGrids, KnownNumbers, TextsGrid, diagonal_room, diagonal_sums
-from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, weigh
+from attnviz.corpus.measuring.texts_grid import CachedGrids, KnownNumbers, TextsGrid, diagonal_buffer, diagonal_sums
+from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
 from attnviz.streaming.workers import map_parallel
 
 BLOCK_CELLS = 2**19  # texts x heads x queries x keys in memory at once, in each thread
 MIN_ROWS = 16
-UNDEFINED = -1.0  # below the number of any row
+UNDEFINED = -1.0  # less than the number of any row
 
 
 class CallNumbers(NamedTuple):
     """The numbers of each text in one call.
 
     Attributes:
-        values: the metrics but for those of columns, ``(texts, heads, metrics)``; NaN where one is undefined.
+        values: the metrics except those of columns, ``(texts, heads, metrics)``; NaN where one is undefined.
         places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it.
         received: the weight on each key, ``(texts, heads, keys)``: the mean over queries that see two keys or more; NaN
             where there are none.
@@ -50,37 +50,37 @@ class CallNumbers(NamedTuple):
 
 
 def measure_call(
-    call: AttentionCall, heads: Sequence[int], held: HeldGrids
+    call: AttentionCall, heads: Sequence[int], grids: CachedGrids
 ) -> list[tuple[tuple[int, ...], CallNumbers]]:
-    """Returns the numbers of some heads of a self-attention call over a batch, with the heads that each is of.
+    """Returns the numbers of the chosen heads of a self-attention call over a batch, as pairs of heads and numbers.
 
-    All heads are measured together, or each alone if their visible cells differ.
+    There is one pair of all heads, or one pair for each head if their visible cells differ.
 
     Args:
         call: the call.
         heads: the indices of the heads in the call.
-        held: the grids of the batch, which layers share.
+        grids: the grids of the batch, which layers share.
     """
     blocks = list(_blocks(call, heads))
-    if isinstance(call, FactoredCall) and len(held.batch.texts) > 1:  # otherwise each product copies them first
+    if isinstance(call, FactoredCall) and len(grids.batch.texts) > 1:  # else each product would copy them first
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
-    def measured(block: _Block) -> _Band | None:
-        return _measure_block(call.of_texts(block.texts), heads, held, block)
+    def measure(block: _Block) -> _Band | None:
+        return _measure_block(call.of_texts(block.texts), heads, grids, block)
 
-    on_processor = held.batch.device.type == "cpu"
-    found = map_parallel(measured, blocks) if on_processor else [measured(block) for block in blocks]
-    bands = [band for band in found if band is not None]
-    if len(bands) < len(found):
-        return [numbers for head in heads for numbers in measure_call(call, [head], held)]
+    is_cpu = grids.batch.device.type == "cpu"
+    results = map_parallel(measure, blocks) if is_cpu else [measure(block) for block in blocks]
+    bands = [band for band in results if band is not None]
+    if len(bands) < len(results):
+        return [numbers for head in heads for numbers in measure_call(call, [head], grids)]
     parts = list[_Band]()
     for block, band in zip(blocks, bands, strict=True):
         if block.rows.start == 0:
             parts.append(band)
         else:
             parts[-1] = parts[-1].joined(band)
-    joined = parts[0] if len(parts) == 1 else _Band(*(torch.cat(each) for each in zip(*parts, strict=True)))
-    return [(tuple(heads), _numbers(joined))]
+    joined = parts[0] if len(parts) == 1 else _Band(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    return [(tuple(heads), _means(joined))]
 
 
 class _Block(NamedTuple):
@@ -91,13 +91,13 @@ class _Block(NamedTuple):
 
 
 def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
-    """Yields blocks that cover a call: several short texts at once, or a band of queries of a long text."""
+    """Yields blocks that cover a call: several short texts at once, or a band of queries of one long text."""
     texts, _, queries, keys = call.shape
-    together = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
-    height = queries if min(together, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
-    for start in range(0, texts, together):
+    texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
+    height = queries if min(texts_at_once, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
+    for start in range(0, texts, texts_at_once):
         for first in range(0, queries, height):
-            yield _Block(slice(start, min(start + together, texts)), slice(first, min(first + height, queries)))
+            yield _Block(slice(start, min(start + texts_at_once, texts)), slice(first, min(first + height, queries)))
 
 
 class _Band(NamedTuple):
@@ -121,18 +121,18 @@ class _Band(NamedTuple):
     rows: Tensor
 
     def joined(self, other: "_Band") -> "_Band":
-        """Returns the sums of these rows and later ones."""
-        added = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
-        later = (other.best > self.best) | (self.places < 0)
-        return _Band(**added)._replace(
+        """Returns the sums of these rows and of ``other``, whose rows come later."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in self._fields}
+        is_larger = (other.best > self.best) | (self.places < 0)
+        return _Band(**sums)._replace(
             best=torch.maximum(self.best, other.best),
-            places=torch.where(later, other.places, self.places),
+            places=torch.where(is_larger, other.places, self.places),
             seen=self.seen | other.seen,
         )
 
 
-def _numbers(band: _Band) -> CallNumbers:
-    """Returns the numbers of texts from the sums of all their rows."""
+def _means(band: _Band) -> CallNumbers:
+    """Returns the numbers of texts, given the sums of all their rows."""
     return CallNumbers(
         values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
         places=band.places,
@@ -146,23 +146,23 @@ def _numbers(band: _Band) -> CallNumbers:
     )
 
 
-def _measure_block(call: AttentionCall, heads: Sequence[int], held: HeldGrids, block: _Block) -> _Band | None:
+def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
     """Returns the sums of a block, given a call of its texts only; ``None`` if the heads' visible cells differ."""
     if isinstance(call, FactoredCall):
-        rows = weigh(call, heads, held, block.texts, block.rows)
+        rows = softmax_rows(call, heads, grids, block.texts, block.rows)
         return None if rows is None else _measure_band(rows)
     maps = call.maps(heads, block.rows)
     if maps.visible.shape[1] > 1:
         return None
-    return _measure_band(captured_rows(maps, held.of(maps.visible[:, 0], block.texts, block.rows, False)))
+    return _measure_band(captured_rows(maps, grids.of(maps.visible[:, 0], block.texts, block.rows, False)))
 
 
 def _measure_band(rows: TextsRows) -> _Band:
-    """Returns the sums of the rows of some texts."""
-    grid, weights = rows.grid, rows.weighed.weights
-    numbers, known = _row_numbers(rows)
-    best, order = numbers.amax(0), grid.sums.order
-    buffer = None if grid.binned is not None else diagonal_room(weights)
+    """Returns the sums over a band of rows of several texts."""
+    grid, weights = rows.grid, rows.softmax.weights
+    row_numbers, known = _row_numbers(rows)
+    best, order = row_numbers.amax(0), grid.sums.order
+    buffer = None if grid.binned is not None else diagonal_buffer(weights)
 
     def by_offset(cells: Tensor) -> Tensor:
         if grid.binned is not None:
@@ -170,35 +170,44 @@ def _measure_band(rows: TextsRows) -> _Band:
         return diagonal_sums(cells, buffer) @ grid.offset_bins
 
     return _Band(
-        sums=numbers.sum(0)[order].permute(1, 2, 0),
+        sums=row_numbers.sum(0)[order].permute(1, 2, 0),
         counts=known.counts[:, order],
         best=best.permute(1, 2, 0).masked_fill((known.counts == 0)[:, None], UNDEFINED)[..., order],
-        places=_places(numbers, best, known, grid.rows.start)[order].permute(1, 2, 0),
+        places=_first_largest(row_numbers, best, known, grid.rows.start)[order].permute(1, 2, 0),
         received=_received(weights, grid),
-        seen=grid.seen,
+        seen=grid.seen_keys,
         chosen=grid.has_choice.sum(1),
         weights=by_offset(weights),
-        scores=by_offset(rows.weighed.scores),
+        scores=by_offset(rows.softmax.scores),
         pairs=grid.pairs,
-        entropies=torch.einsum("qth,qb->thb", _measured(rows.entropy.permute(2, 0, 1), grid), grid.position_bins),
+        entropies=torch.einsum(
+            "qth,qb->thb", _zero_without_choice(rows.entropy.permute(2, 0, 1), grid), grid.position_bins
+        ),
         rows=grid.has_choice @ grid.position_bins,
     )
 
 
-def _measured(numbers: Tensor, grid: TextsGrid) -> Tensor:
+def _zero_without_choice(numbers: Tensor, grid: TextsGrid) -> Tensor:
     """Returns the numbers, ``(queries, ..., texts, heads)``, with 0 for queries that see fewer than two keys."""
     return numbers * grid.has_choice.T.view(-1, *([1] * (numbers.ndim - 3)), len(grid.visible), 1)
 
 
 def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
     """Returns the weight that each key receives from queries that see two keys or more, ``(texts, heads, keys)``."""
-    if grid.has_lone:
+    if grid.has_single_key:
         return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
     return weights.sum(2)
 
 
-def _places(numbers: Tensor, best: Tensor, known: KnownNumbers, start: int) -> Tensor:
-    """Returns the first query where each number is largest, ``(metrics, texts, heads)``."""
+def _first_largest(numbers: Tensor, best: Tensor, known: KnownNumbers, start: int) -> Tensor:
+    """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it.
+
+    Args:
+        numbers: the numbers of each row, ``(queries, metrics, texts, heads)``.
+        best: the largest of them, ``(metrics, texts, heads)``.
+        known: the queries for which each metric is defined.
+        start: the position of the first row.
+    """
     # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
     count = len(numbers)
     ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
@@ -208,17 +217,17 @@ def _places(numbers: Tensor, best: Tensor, known: KnownNumbers, start: int) -> T
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, KnownNumbers]:
-    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and which queries have them.
+    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and the queries that have each number.
 
     A number is 0 where a query does not have it. Metrics are in the order of computation.
     """
     grid, sums = rows.grid, rows.grid.sums
     texts, heads, height = rows.entropy.shape
-    out, first = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.of_rows)
+    out, row_metrics = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.of_rows)
     for column, number in enumerate(sums.of_rows):
         out[:, column] = grid.metrics[number].of(rows).permute(2, 0, 1)
-    known = grid.known(out[:, :first])
-    for column in known.partly:
+    known = grid.known(out[:, :row_metrics])
+    for column in known.partial:
         out[:, column].nan_to_num_()
-    sums.write(rows.weighed.weights, rows.placed, out[:, first:])
+    sums.write(rows.softmax.weights, rows.placed, out[:, row_metrics:])
     return out.mul_(grid.has_choice.T[:, None, :, None]), known

@@ -1,4 +1,4 @@
-"""Sums weights over the cells of relations between tokens, such as earlier copies of the query's token."""
+"""Sums weights over cells whose query and key are related, such as copies of the same token."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,8 +6,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-MAX_PICKED = 1 / 8  # the share of cells up to which a gather is quicker than a product with all of them
-MAX_PICKED_OF_ONE = 1 / 64  # lower for a single text, whose cells the product reads without a copy
+MAX_GATHERED_SHARE = 1 / 8  # up to this share of cells a gather is quicker than a product with all cells
+MAX_GATHERED_SHARE_OF_ONE = 1 / 64  # lower for a single text, whose cells the product reads without a copy
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,36 +15,40 @@ class RelatedCells:
     """The cells of relations: sparse relations gather their cells, and dense ones multiply by a mask.
 
     Attributes:
-        few: the numbers of the relations with few cells.
+        sparse: the numbers of the relations with few cells.
         texts: the text of each gathered cell, ``(cells,)``.
         cells: its flat index among queries x keys, ``(cells,)``.
-        sums: the flat index of the sum that it adds to, among queries x few x texts, ``(cells,)``.
-        many: the numbers of the other relations.
-        factors: their masks of 1 and 0, ``(texts x queries, keys, many)``.
+        sums: the flat index of the sum that it adds to, among queries x sparse x texts, ``(cells,)``.
+        dense: the numbers of the other relations.
+        factors: their masks of 1 and 0, ``(texts x queries, keys, dense)``.
     """
 
-    few: list[int]
+    sparse: list[int]
     texts: Tensor
     cells: Tensor
     sums: Tensor
-    many: list[int]
+    dense: list[int]
     factors: Tensor
 
     @classmethod
     def of(cls, related: Tensor) -> Self:
-        """Returns the cells of relations, given True for each related cell, ``(relations, texts, queries, keys)``."""
+        """Returns the cells of relations.
+
+        Args:
+            related: True for each related cell, ``(relations, texts, queries, keys)``.
+        """
         _, texts, _, keys = related.shape
-        most = MAX_PICKED if texts > 1 else MAX_PICKED_OF_ONE
-        is_few = related.sum((1, 2, 3)) <= most * related.shape[1:].numel()
-        few, many = is_few.nonzero()[:, 0].tolist(), (~is_few).nonzero()[:, 0].tolist()
-        relation, text, query, key = related[few].nonzero(as_tuple=True)
+        max_share = MAX_GATHERED_SHARE if texts > 1 else MAX_GATHERED_SHARE_OF_ONE
+        is_sparse = related.sum((1, 2, 3)) <= max_share * related.shape[1:].numel()
+        sparse, dense = is_sparse.nonzero()[:, 0].tolist(), (~is_sparse).nonzero()[:, 0].tolist()
+        relation, text, query, key = related[sparse].nonzero(as_tuple=True)
         return cls(
-            few=few,
+            sparse=sparse,
             texts=text,
             cells=query * keys + key,
-            sums=(query * len(few) + relation) * texts + text,
-            many=many,
-            factors=related[many].permute(1, 2, 3, 0).flatten(0, 1).float(),
+            sums=(query * len(sparse) + relation) * texts + text,
+            dense=dense,
+            factors=related[dense].permute(1, 2, 3, 0).flatten(0, 1).float(),
         )
 
     def write_sums(self, weights: Tensor, out: Tensor) -> None:
@@ -55,12 +59,12 @@ class RelatedCells:
             out: the output, ``(queries, relations, texts, heads)``.
         """
         texts, heads, queries, keys = weights.shape
-        if self.few:
-            picked = weights.flatten(2)[self.texts, :, self.cells]
-            sums = weights.new_zeros(queries * texts * len(self.few), heads)
-            sums.scatter_add_(0, self.sums[:, None].expand(-1, heads), picked)
-            out[:, self.few] = sums.view(queries, -1, texts, heads)
-        if self.many:
+        if self.sparse:
+            gathered = weights.flatten(2)[self.texts, :, self.cells]
+            sums = weights.new_zeros(queries * texts * len(self.sparse), heads)
+            sums.scatter_add_(0, self.sums[:, None].expand(-1, heads), gathered)
+            out[:, self.sparse] = sums.view(queries, -1, texts, heads)
+        if self.dense:
             by_query = weights.transpose(1, 2).reshape(texts * queries, heads, keys)
             sums = torch.bmm(by_query, self.factors).view(texts, queries, heads, -1)
-            out[:, self.many] = sums.permute(1, 3, 0, 2)
+            out[:, self.dense] = sums.permute(1, 3, 0, 2)

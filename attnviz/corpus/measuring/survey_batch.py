@@ -17,7 +17,7 @@ from attnviz.capture.options import CaptureOptions
 from attnviz.capture.run_model import run_model
 from attnviz.corpus.measuring.measure import CallNumbers, measure_call
 from attnviz.corpus.measuring.text_batch import TextBatch
-from attnviz.corpus.measuring.texts_grid import HeldGrids
+from attnviz.corpus.measuring.texts_grid import CachedGrids
 from attnviz.corpus.sums.examples import Examples
 from attnviz.corpus.sums.survey import Survey, SurveyedHead
 from attnviz.corpus.sums.tallies import Tallies, TextNumbers
@@ -29,8 +29,8 @@ from attnviz.text.selection import Selection, refuse_missing
 from attnviz.version import __version__
 
 
-class Measured(NamedTuple):
-    """The measurements of a batch.
+class BatchMeasurements(NamedTuple):
+    """The numbers of every measured head in the texts of a batch.
 
     Attributes:
         heads: the measured heads.
@@ -43,7 +43,7 @@ class Measured(NamedTuple):
     sink_labels: dict[int, str]
 
 
-def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Measured:
+def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> BatchMeasurements:
     """Returns the numbers of every chosen head in the texts of a batch.
 
     Args:
@@ -55,9 +55,11 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
         AttnvizError: if the model lacks a chosen layer or head, or does not attend over whole texts, a batch at once.
     """
     metrics = options.metrics
-    own = {name: [masks[number] for masks in batch.masks] for number, name in enumerate(options.own)}
-    texts = TextBatch([window.tokens for window in batch.windows], model.device, own)
-    grids = HeldGrids(texts, [metric for metric in metrics if metric.columns is None])
+    class_tokens = {
+        name: [masks[number] for masks in batch.masks] for number, name in enumerate(options.custom_classes)
+    }
+    texts = TextBatch([window.tokens for window in batch.windows], model.device, class_tokens)
+    grids = CachedGrids(texts, [metric for metric in metrics if metric.columns is None])
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
@@ -74,8 +76,8 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
                 f"layer {site.layer} attends in parts of {queries} x {keys} tokens over texts of {texts.width}; "
                 "a survey needs a model that attends over whole texts"
             )
-        for alike, numbers in measure_call(call, [head - first for head in heads], grids):
-            calls.append((site, tuple(first + head for head in alike), numbers))
+        for measured_heads, numbers in measure_call(call, [head - first for head in heads], grids):
+            calls.append((site, tuple(first + head for head in measured_heads), numbers))
 
     block = CaptureBlock(model.module, CaptureOptions(selection=options.selection, stop=True, receive=receive))
     with block, torch.inference_mode():
@@ -86,14 +88,16 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Me
     _refuse_absent(block, options.selection)
     calls.sort(key=lambda call: (call[0].layer, call[1]))
     heads = tuple(SurveyedHead(site.layer, head, site.module) for site, chosen, _ in calls for head in chosen)
-    numbers = _joined([(len(chosen), found) for _, chosen, found in calls], texts, metrics)
-    wanted = set(np.unique(numbers.sinks).tolist())
-    labels = {number_of(label): label for tokens in texts.texts for label in tokens.labels}
-    return Measured(heads, numbers, {number: label for number, label in labels.items() if number in wanted})
+    numbers = _joined([(len(chosen), call_numbers) for _, chosen, call_numbers in calls], texts, metrics)
+    sink_numbers = set(np.unique(numbers.sinks).tolist())
+    labels = {label_number(label): label for tokens in texts.texts for label in tokens.labels}
+    return BatchMeasurements(
+        heads, numbers, {number: label for number, label in labels.items() if number in sink_numbers}
+    )
 
 
 def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
-    """Raises AttnvizError for a chosen head that a layer does not have."""
+    """Raises AttnvizError if the model lacks a selected layer, or a layer lacks a selected head."""
     counts: dict[int, int] = {}
     for site, count in block.capture.head_counts.items():
         counts[site.layer] = max(counts.get(site.layer, 0), count)
@@ -103,51 +107,57 @@ def _refuse_absent(block: CaptureBlock, selection: Selection) -> None:
 
 
 def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Sequence[Metric]) -> TextNumbers:
-    """Returns the numbers of all calls, joined along heads."""
+    """Returns the numbers of all calls, joined along heads.
+
+    Args:
+        calls: the number of heads of each call, with its numbers.
+        texts: the texts of the batch.
+        metrics: the metrics, in the order of the result.
+    """
     labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
     for row, tokens in zip(labels, texts.texts, strict=True):
-        row[: len(tokens)] = [number_of(label) for label in tokens.labels]
+        row[: len(tokens)] = [label_number(label) for label in tokens.labels]
 
     def along_heads(arrays: list[Tensor]) -> Any:
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
 
-    def once(arrays: list[Tensor]) -> IntArray:
+    def per_head_counts(arrays: list[Tensor]) -> IntArray:
         """Returns the counts of each call summed over texts and repeated for each of its heads."""
         counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
-        return np.concatenate([np.tile(each, (heads, 1)) for each, (heads, _) in zip(counts, calls, strict=True)])
+        return np.concatenate([np.tile(row, (heads, 1)) for row, (heads, _) in zip(counts, calls, strict=True)])
 
-    found = [numbers for _, numbers in calls]
-    sinks = along_heads([each.received.argmax(-1) for each in found])
-    measured = [number for number, metric in enumerate(metrics) if metric.columns is None]
+    call_numbers = [numbers for _, numbers in calls]
+    sinks = along_heads([numbers.received.argmax(-1) for numbers in call_numbers])
+    row_metrics = [number for number, metric in enumerate(metrics) if metric.columns is None]
     values = np.full((*sinks.shape, len(metrics)), np.nan)
-    values[..., measured] = along_heads([each.values for each in found])
+    values[..., row_metrics] = along_heads([numbers.values for numbers in call_numbers])
     places = np.full(values.shape, -1, dtype=np.int64)
-    places[..., measured] = along_heads([each.places for each in found])
+    places[..., row_metrics] = along_heads([numbers.places for numbers in call_numbers])
     for number, metric in enumerate(metrics):
         if metric.columns is not None:
-            values[..., number] = np.concatenate([_of_columns(metric, each) for each in found], axis=1)
+            values[..., number] = np.concatenate([_column_metric(metric, numbers) for numbers in call_numbers], axis=1)
     return TextNumbers(
         values=values,
         places=places,
         sinks=np.take_along_axis(labels, sinks, axis=1),
-        weights=along_heads([each.weights for each in found]),
-        scores=along_heads([each.scores for each in found]),
-        pairs=once([each.pairs for each in found]),
-        entropies=along_heads([each.entropies for each in found]),
-        rows=once([each.rows for each in found]),
+        weights=along_heads([numbers.weights for numbers in call_numbers]),
+        scores=along_heads([numbers.scores for numbers in call_numbers]),
+        pairs=per_head_counts([numbers.pairs for numbers in call_numbers]),
+        entropies=along_heads([numbers.entropies for numbers in call_numbers]),
+        rows=per_head_counts([numbers.rows for numbers in call_numbers]),
     )
 
 
-def _of_columns(metric: Metric, numbers: CallNumbers) -> Any:
-    """Returns a metric of columns, ``(texts, heads)``; NaN where no query sees two keys."""
+def _column_metric(metric: Metric, numbers: CallNumbers) -> Any:
+    """Returns a metric of columns, ``(texts, heads)``; NaN for a text in which no query sees two keys."""
     assert metric.columns is not None
     received = numbers.received.double().cpu().numpy()
     values = metric.columns(Columns(received, numbers.seen.cpu().numpy()))
     return np.where(np.isnan(received).any(axis=-1), np.nan, values)
 
 
-def number_of(label: str) -> int:
-    """Returns a number for a label, the same in every run: its CRC-32."""
+def label_number(label: str) -> int:
+    """Returns a number that identifies a label, the same in every run: its CRC-32."""
     return zlib.crc32(label.encode(errors="surrogatepass"))
 
 
@@ -170,7 +180,7 @@ def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> 
         model=model.name,
         settings=options.settings,
         corpus=options.corpus,
-        own=options.own,
+        custom_classes=options.custom_classes,
         sink_labels=measured.sink_labels,
         version=__version__,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnviz.base.arrays import BoolArray
 from attnviz.corpus.sums.bins import offset_bin, position_bin
-from attnviz.corpus.texts.token_classes import SURVEYED_NUMBERS, class_numbers
+from attnviz.corpus.texts.token_classes import SURVEYED_NUMBERS, class_numbers_name
 from attnviz.metrics.token_numbers import is_sequence
 from attnviz.text.tokens import Tokens
 
@@ -24,12 +24,12 @@ class TextBatch:
     Attributes:
         texts: the tokens of each text.
         device: the device of the model.
-        own: for each class that the user defined, by name, True for its tokens in each text, ``(tokens,)``.
+        custom_classes: for each class that the user defined, by name, True for its tokens in each text, ``(tokens,)``.
     """
 
     texts: Sequence[Tokens]
     device: torch.device
-    own: Mapping[str, Sequence[BoolArray]] = field(default_factory=dict)
+    custom_classes: Mapping[str, Sequence[BoolArray]] = field(default_factory=dict)
 
     @cached_property
     def width(self) -> int:
@@ -42,7 +42,7 @@ class TextBatch:
         return torch.arange(self.width, device=self.device)
 
     @cached_property
-    def real(self) -> Tensor:
+    def is_token(self) -> Tensor:
         """True for tokens that are not padding, ``(texts, tokens)``."""
         return self._padded([np.ones(len(tokens), dtype=bool) for tokens in self.texts])
 
@@ -57,28 +57,31 @@ class TextBatch:
         return all(map(is_sequence, self.texts))
 
     @cached_property
-    def _found(self) -> dict[str, Tensor]:
+    def _cached_numbers(self) -> dict[str, Tensor]:
+        """The token numbers that were asked for, by name."""
         return {}
 
     def of(self, name: str) -> Tensor:
-        """Returns the token numbers of this name, ``(texts, tokens)``; -1 or False for padding."""
-        if name not in self._found:
-            own = {class_numbers(each): masks for each, masks in self.own.items()}
-            numbers = own[name] if name in own else [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
-            self._found[name] = self._padded(numbers)
-        return self._found[name]
+        """Returns the token numbers or the class with this name, ``(texts, tokens)``; -1 or False for padding."""
+        if name not in self._cached_numbers:
+            class_masks = {class_numbers_name(class_name): masks for class_name, masks in self.custom_classes.items()}
+            numbers = (
+                class_masks[name] if name in class_masks else [SURVEYED_NUMBERS[name](tokens) for tokens in self.texts]
+            )
+            self._cached_numbers[name] = self._padded(numbers)
+        return self._cached_numbers[name]
 
     @cached_property
     def offset_bins(self) -> Tensor:
         """The bin of each offset ``key - query`` from ``1 - width`` to ``width - 1``, one-hot, ``(offsets, bins)``.
 
-        The bins are only those of such offsets; the first is that of ``1 - width``.
+        Only bins of such offsets are columns; the first column is the bin of ``1 - width``.
         """
         return self._one_hot(offset_bin(np.arange(1 - self.width, self.width)))
 
     @cached_property
     def binned(self) -> Tensor:
-        """The bin of offsets of each cell, one-hot, ``(queries x keys, bins)``."""
+        """The bin of the offset of each cell, one-hot, ``(queries x keys, bins)``."""
         return self.offset_bins[(self.places - self.places[:, None] + self.width - 1).flatten()]
 
     @cached_property
@@ -86,13 +89,14 @@ class TextBatch:
         """The bin of each position, one-hot, ``(positions, bins)``."""
         return self._one_hot(position_bin(np.arange(self.width)))
 
-    def _one_hot(self, places: NDArray[Any]) -> Tensor:
-        return torch.nn.functional.one_hot(torch.from_numpy(places - places[0])).float().to(self.device)
+    def _one_hot(self, bins: NDArray[Any]) -> Tensor:
+        """Returns ascending bins as one-hot rows on the device; the first column is the first of these bins."""
+        return torch.nn.functional.one_hot(torch.from_numpy(bins - bins[0])).float().to(self.device)
 
     def _padded(self, arrays: Sequence[NDArray[Any]]) -> Tensor:
         """Returns the arrays of all texts stacked, padded with -1 or False."""
-        kind = arrays[0].dtype
-        out = np.full((len(arrays), self.width), False if kind == np.bool_ else -1, dtype=kind)
+        dtype = arrays[0].dtype
+        out = np.full((len(arrays), self.width), False if dtype == np.bool_ else -1, dtype=dtype)
         for row, array in zip(out, arrays, strict=True):
             row[: len(array)] = array
         return torch.from_numpy(out).to(self.device)

@@ -1,7 +1,7 @@
 """Holds the visible cells of a block of texts in an attention call, and the quantities that depend only on them.
 
-They are the same for the heads that are measured together, and in most models for all layers, so a batch keeps them
-from one layer to the next.
+They are the same for the heads that are measured together, and in most models for all layers, so they are kept from
+one layer to the next.
 """
 
 from collections.abc import Sequence
@@ -17,23 +17,23 @@ from attnviz.corpus.measuring.text_batch import TextBatch, wide_of
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.metrics import Metric
 
-MAX_HELD_CELLS = 2**21  # texts x queries x keys up to which grids are kept for the next layer
-MAX_BINNED = 2**12  # queries x keys up to which one product sums all bins of offsets
-HIDDEN = -1e30  # added to a score, its weight underflows to 0
+MAX_CACHED_CELLS = 2**21  # grids of more texts x queries x keys are not kept for the next layer
+MAX_BINNED_CELLS = 2**12  # for at most so many queries x keys one product sums all bins of offsets
+HIDDEN = -1e30  # added to a score, it makes the weight underflow to 0
 
 
 class KnownNumbers(NamedTuple):
     """The queries for which each metric is defined; metrics are in the order of computation.
 
     Attributes:
-        counts: how many queries have each metric, ``(texts, metrics)``.
+        counts: the number of queries that have each metric, ``(texts, metrics)``.
         first_rows: the first query that has it, ``(texts, metrics)``; -1 for none.
-        partly: the columns of the metrics of rows that some queries lack.
+        partial: the columns of the metrics of rows that some queries lack.
     """
 
     counts: Tensor
     first_rows: Tensor
-    partly: list[int]
+    partial: list[int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class TextsGrid(Grid):
         batch: the batch.
         texts: the range of texts.
         rows: the range of queries.
-        given: the call's mask, ``(texts, queries, keys)``: True for visible cells, padding among them.
+        mask: the call's mask, ``(texts, queries, keys)``: True for visible cells, padding among them.
         all_scores: True if scores of hidden cells are known.
         metrics: the measured metrics, without those of columns.
         visible: the visible cells without padding, ``(texts, queries, keys)``.
@@ -56,7 +56,7 @@ class TextsGrid(Grid):
     batch: TextBatch
     texts: slice
     rows: slice
-    given: Tensor
+    mask: Tensor
     all_scores: bool
     metrics: Sequence[Metric]
     visible: Tensor
@@ -67,7 +67,7 @@ class TextsGrid(Grid):
 
     @classmethod
     def of(
-        cls, batch: TextBatch, texts: slice, rows: slice, given: Tensor, all_scores: bool, metrics: Sequence[Metric]
+        cls, batch: TextBatch, texts: slice, rows: slice, mask: Tensor, all_scores: bool, metrics: Sequence[Metric]
     ) -> Self:
         """Returns the grid of a call.
 
@@ -75,19 +75,19 @@ class TextsGrid(Grid):
             batch: the batch.
             texts: the range of texts.
             rows: the range of queries.
-            given: the call's mask, ``(texts, queries, keys)``, True for visible cells.
+            mask: the call's mask, ``(texts, queries, keys)``, True for visible cells.
             all_scores: True if scores of hidden cells are known.
             metrics: the measured metrics, without those of columns.
         """
-        visible = given
+        visible = mask
         if batch.is_padded:
-            real = batch.real[texts]
-            visible = given & real[:, rows, None] & real[:, None]
+            is_token = batch.is_token[texts]
+            visible = mask & is_token[:, rows, None] & is_token[:, None]
         return cls(
             batch=batch,
             texts=texts,
             rows=rows,
-            given=given,
+            mask=mask,
             all_scores=all_scores,
             metrics=metrics,
             visible=visible,
@@ -96,9 +96,9 @@ class TextsGrid(Grid):
             in_sequence=batch.in_sequence,
         )
 
-    def is_of(self, given: Tensor, all_scores: bool) -> bool:
-        """True if a call with this mask has the same grid."""
-        return self.all_scores == all_scores and torch.equal(self.given, given)
+    def matches(self, mask: Tensor, all_scores: bool) -> bool:
+        """True if this grid was made for the same mask, with the scores of hidden cells known or not as here."""
+        return self.all_scores == all_scores and torch.equal(self.mask, mask)
 
     def query_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each query's token, ``(texts, queries, 1)``."""
@@ -109,7 +109,7 @@ class TextsGrid(Grid):
         return self.batch.of(name)[self.texts, None]
 
     def all_key_numbers(self, name: str) -> Tensor:
-        """Returns what `key` returns: this grid has all keys of its texts."""
+        """Returns the same as `key`, since this grid has all keys of its texts."""
         return self.key_numbers(name)
 
     def cells(self, counted: Tensor) -> TextsCells:
@@ -133,9 +133,9 @@ class TextsGrid(Grid):
 
     def next_keys(self, cells: Tensor) -> Tensor:
         """Returns the cells shifted one key to the right, ``(..., queries, keys)``."""
-        following = torch.zeros_like(cells)
-        following[..., 1:] = cells[..., :-1]
-        return following
+        shifted = torch.zeros_like(cells)
+        shifted[..., 1:] = cells[..., :-1]
+        return shifted
 
     @cached_property
     def offsets(self) -> Tensor:
@@ -153,8 +153,8 @@ class TextsGrid(Grid):
         return (self.keys == 0)[None, None]
 
     @cached_property
-    def barrier(self) -> Tensor:
-        """The mask to add to scores: 0, or `HIDDEN` for hidden cells, ``(texts, 1, queries, keys)``."""
+    def additive_mask(self) -> Tensor:
+        """The additive mask for scores: 0, or `HIDDEN` for hidden cells, ``(texts, 1, queries, keys)``."""
         return torch.where(self.visible, 0.0, HIDDEN)[:, None]
 
     @cached_property
@@ -163,12 +163,12 @@ class TextsGrid(Grid):
         return self.visible.float()
 
     @cached_property
-    def hides(self) -> bool:
+    def has_hidden(self) -> bool:
         """True if any cell is not visible."""
         return not bool(self.visible.all())
 
     @cached_property
-    def seen(self) -> Tensor:
+    def seen_keys(self) -> Tensor:
         """True for keys that any query sees, ``(texts, keys)``."""
         return self.visible.any(1)
 
@@ -179,11 +179,11 @@ class TextsGrid(Grid):
 
     @cached_property
     def has_choice(self) -> Tensor:
-        """1 for queries that see two keys or more, which alone are measured, else 0, ``(texts, queries)``."""
+        """1 for queries that see two keys or more, the only ones that are measured; else 0, ``(texts, queries)``."""
         return (self.visible_counts[:, 0] > 1).float()
 
     @cached_property
-    def has_lone(self) -> bool:
+    def has_single_key(self) -> bool:
         """True if any of the queries sees exactly one key."""
         return bool((self.visible_counts == 1).any())
 
@@ -193,19 +193,19 @@ class TextsGrid(Grid):
         return self.visible_counts.clamp(min=2).log2()
 
     @cached_property
-    def later(self) -> Tensor:
+    def hidden_future(self) -> Tensor:
         """True for keys after the query that are hidden and not padding, ``(texts, queries, keys)``."""
-        return (self.offsets > 0) & ~self.visible & self.batch.real[self.texts][:, None]
+        return (self.offsets > 0) & ~self.visible & self.batch.is_token[self.texts][:, None]
 
     @cached_property
     def has_hidden_later(self) -> Tensor:
         """True for queries that see a key and have hidden later ones with known scores, ``(texts, 1, queries)``."""
         if not self.all_scores:
             return torch.zeros_like(self.visible_counts, dtype=torch.bool)
-        return self.later.any(-1)[:, None] & (self.visible_counts > 0)
+        return self.hidden_future.any(-1)[:, None] & (self.visible_counts > 0)
 
     @cached_property
-    def hides_scores(self) -> bool:
+    def knows_hidden_future(self) -> bool:
         """True if scores of hidden later keys are known."""
         return bool(self.has_hidden_later.any())
 
@@ -213,11 +213,12 @@ class TextsGrid(Grid):
     def sums(self) -> CellSums:
         """The factors that sum weights over the cells of all metrics of cells."""
         cells = [(number, self.cells_of(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
-        fitting = [(number, each) for number, each in cells if self.metrics[number].fits(self)]
-        return CellSums.of(len(self.metrics), fitting, self.visible, self.distances, wide_of(self.batch.device))
+        applicable = [(number, metric_cells) for number, metric_cells in cells if self.metrics[number].fits(self)]
+        return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, wide_of(self.batch.device))
 
     @cached_property
-    def _known(self) -> list[KnownNumbers]:
+    def _cached_known(self) -> list[KnownNumbers]:
+        """The result of `known`; empty before its first call."""
         return []
 
     def known(self, of_rows: Tensor) -> KnownNumbers:
@@ -226,14 +227,14 @@ class TextsGrid(Grid):
         Args:
             of_rows: the metrics of rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
         """
-        if not self._known:
+        if not self._cached_known:
             defined = ~of_rows[..., 0].isnan().permute(2, 0, 1)
             known = torch.cat([defined, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
             counts = known.sum(1)
             first_rows = torch.where(counts > 0, known.argmax(1) + self.rows.start, -1)
-            partly = (~defined.all(1).all(0)).nonzero()[:, 0].tolist()
-            self._known.append(KnownNumbers(counts, first_rows, partly))
-        return self._known[0]
+            partial = (~defined.all(1).all(0)).nonzero()[:, 0].tolist()
+            self._cached_known.append(KnownNumbers(counts, first_rows, partial))
+        return self._cached_known[0]
 
     @cached_property
     def offset_bins(self) -> Tensor:
@@ -243,9 +244,9 @@ class TextsGrid(Grid):
 
     @cached_property
     def binned(self) -> Tensor | None:
-        """The bin of offsets of each cell, one-hot, ``(queries x keys, bins)``; ``None`` if cells are too many."""
-        count, width = self.given.shape[1:]
-        return self.batch.binned if count == self.batch.width and count * width <= MAX_BINNED else None
+        """The bin of each cell's offset, one-hot, ``(queries x keys, bins)``; ``None`` if there are too many cells."""
+        count, width = self.mask.shape[1:]
+        return self.batch.binned if count == self.batch.width and count * width <= MAX_BINNED_CELLS else None
 
     @cached_property
     def position_bins(self) -> Tensor:
@@ -258,7 +259,7 @@ class TextsGrid(Grid):
         return diagonal_sums(self.ones) @ self.offset_bins
 
 
-class HeldGrids:
+class CachedGrids:
     """A cache of the grids of a batch, from one layer to the next.
 
     Args:
@@ -268,26 +269,26 @@ class HeldGrids:
 
     def __init__(self, batch: TextBatch, metrics: Sequence[Metric]) -> None:
         self.batch, self.metrics = batch, metrics
-        self.found: dict[tuple[int, int], TextsGrid] = {}
+        self.grids: dict[tuple[int, int], TextsGrid] = {}
 
-    def of(self, given: Tensor, texts: slice, rows: slice, all_scores: bool) -> TextsGrid:
-        """Returns the grid of a call: the one of the layer before, if the mask is the same.
+    def of(self, mask: Tensor, texts: slice, rows: slice, all_scores: bool) -> TextsGrid:
+        """Returns the grid of a call, which is that of the previous layer if the mask is the same.
 
         Args:
-            given: the call's mask, ``(texts, queries, keys)``, True for visible cells.
+            mask: the call's mask, ``(texts, queries, keys)``, True for visible cells.
             texts: the range of texts.
             rows: the range of queries.
             all_scores: True if scores of hidden cells are known.
         """
-        found = self.found.get((texts.start, rows.start))
-        if found is None or not found.is_of(given, all_scores):
-            found = TextsGrid.of(self.batch, texts, rows, given, all_scores, self.metrics)
-            if len(self.batch.texts) * self.batch.width**2 <= MAX_HELD_CELLS:
-                self.found[texts.start, rows.start] = found
-        return found
+        grid = self.grids.get((texts.start, rows.start))
+        if grid is None or not grid.matches(mask, all_scores):
+            grid = TextsGrid.of(self.batch, texts, rows, mask, all_scores, self.metrics)
+            if len(self.batch.texts) * self.batch.width**2 <= MAX_CACHED_CELLS:
+                self.grids[texts.start, rows.start] = grid
+        return grid
 
 
-def diagonal_sums(cells: Tensor, room: Tensor | None = None) -> Tensor:
+def diagonal_sums(cells: Tensor, buffer: Tensor | None = None) -> Tensor:
     """Returns the sums over the diagonals of equal ``key - query``, ``(..., queries + keys - 1)``.
 
     The diagonal of the last query and the first key comes first. Each row is written one place further left than the
@@ -295,17 +296,17 @@ def diagonal_sums(cells: Tensor, room: Tensor | None = None) -> Tensor:
 
     Args:
         cells: the cells, ``(..., queries, keys)``.
-        room: a buffer that `diagonal_room` returned for cells of this shape, which is reused; ``None`` for a new one.
+        buffer: a buffer from `diagonal_buffer` for cells of this shape, which is reused; ``None`` for a new one.
     """
-    *outer, queries, keys = cells.shape
+    *batch_axes, queries, keys = cells.shape
     width = queries + keys - 1
-    room = diagonal_room(cells) if room is None else room
-    room[..., : queries * width].view(*outer, queries, width)[..., queries - 1 :] = cells
-    strides = (*room.stride()[:-1], width + 1, 1)
-    return room.as_strided((*outer, queries, width), strides).sum(-2)
+    buffer = diagonal_buffer(cells) if buffer is None else buffer
+    buffer[..., : queries * width].view(*batch_axes, queries, width)[..., queries - 1 :] = cells
+    strides = (*buffer.stride()[:-1], width + 1, 1)
+    return buffer.as_strided((*batch_axes, queries, width), strides).sum(-2)
 
 
-def diagonal_room(cells: Tensor) -> Tensor:
-    """Returns a buffer for `diagonal_sums`; it writes only the cells and keeps the zeros around them."""
-    *outer, queries, keys = cells.shape
-    return cells.new_zeros(*outer, queries * (queries + keys - 1) + queries - 1)
+def diagonal_buffer(cells: Tensor) -> Tensor:
+    """Returns a buffer of zeros for `diagonal_sums`, which writes the cells and keeps the zeros around them."""
+    *batch_axes, queries, keys = cells.shape
+    return cells.new_zeros(*batch_axes, queries * (queries + keys - 1) + queries - 1)

@@ -29,32 +29,32 @@ def histogram_edges(unit: str) -> Float64Array:
 
 def bin_of(numbers: Float64Array, unit: str) -> IntArray:
     """Returns the bin of the histogram that each number falls into, of the shape of ``numbers``."""
-    places = np.searchsorted(histogram_edges(unit), numbers, side="right") - 1
-    return np.asarray(np.clip(places, 0, HISTOGRAM_BINS - 1), dtype=np.int64)
+    bins = np.searchsorted(histogram_edges(unit), numbers, side="right") - 1
+    return np.asarray(np.clip(bins, 0, HISTOGRAM_BINS - 1), dtype=np.int64)
 
 
 def quantile(counts: IntArray, unit: str, share: float) -> float:
     """Returns a quantile of the counted numbers, interpolated evenly within a bin; NaN if there are none.
 
     Args:
-        counts: how many numbers each bin of the histogram has, ``(HISTOGRAM_BINS,)``.
+        counts: the number of numbers in each bin of the histogram, ``(HISTOGRAM_BINS,)``.
         unit: the unit of the numbers.
         share: the share of numbers below the quantile, 0 to 1.
     """
     total = int(counts.sum())
     if not total:
         return float("nan")
-    edges, reached = histogram_edges(unit), np.concatenate([[0], np.cumsum(counts)])
-    place = min(int(np.searchsorted(reached, share * total, side="right")) - 1, HISTOGRAM_BINS - 1)
-    while not counts[place]:  # for share 1, or where the share ends at an empty bin
-        place -= 1
-    within = (share * total - reached[place]) / counts[place]
-    return float(edges[place] + min(within, 1.0) * (edges[place + 1] - edges[place]))
+    edges, counts_below = histogram_edges(unit), np.concatenate([[0], np.cumsum(counts)])
+    bin_index = min(int(np.searchsorted(counts_below, share * total, side="right")) - 1, HISTOGRAM_BINS - 1)
+    while not counts[bin_index]:  # for share 1, or where the share ends at an empty bin
+        bin_index -= 1
+    share_of_bin = (share * total - counts_below[bin_index]) / counts[bin_index]
+    return float(edges[bin_index] + min(share_of_bin, 1.0) * (edges[bin_index + 1] - edges[bin_index]))
 
 
 @cache
 def distance_edges(near: int, per_octave: int) -> IntArray:
-    """Returns the first distance of each bin, in tokens: every distance to ``near``, then bins per doubling."""
+    """Returns the first distance of each bin: one bin per distance up to ``near``, then ``per_octave`` per doubling."""
     far = np.ceil((near + 1) * 2.0 ** (np.arange(OCTAVES * per_octave + 1) / per_octave)).astype(np.int64)
     return np.concatenate([np.arange(near + 1, dtype=np.int64), np.unique(far)])
 
@@ -67,8 +67,8 @@ def offset_bins() -> int:
 def offset_bin(offsets: IntArray) -> IntArray:
     """Returns the bin of each offset ``key - query``; bins go from far before the query to far after it."""
     edges = distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
-    places = np.searchsorted(edges, np.abs(offsets), side="right") - 1
-    return np.asarray(len(edges) - 1 + np.sign(offsets) * places, dtype=np.int64)
+    distance_bins = np.searchsorted(edges, np.abs(offsets), side="right") - 1
+    return np.asarray(len(edges) - 1 + np.sign(offsets) * distance_bins, dtype=np.int64)
 
 
 def offset_spans() -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Refuses surveys with numbers that no texts can produce: checksums find damaged files, these checks forged ones."""
+"""Refuses surveys with numbers that no texts can produce, such as forged ones; checksums find damaged files."""
 
 from collections.abc import Iterator
 
@@ -17,20 +17,20 @@ ROUNDING = 1e-3  # tolerance: sums of weights in float32 may exceed 1 a little
 LARGEST = {"share": 1 + ROUNDING, "bits": MAX_ENTROPY, "tokens": 2.0**31}  # the largest number of each unit
 
 
-def refuse_inconsistent(survey: Survey, what: str) -> None:
+def refuse_inconsistent(survey: Survey, name: str) -> None:
     """Raises AttnvizError for a survey with numbers that no texts can produce.
 
     Args:
-        survey: the survey, with known metrics alone, since others have no unit.
-        what: the name of its file in the refusal.
+        survey: the survey, without unknown metrics, since these have no unit.
+        name: the name of its file in the refusal.
     """
     reason = next((reason for holds, reason in _checks(survey) if not holds), None)
     if reason is not None:
-        raise AttnvizError(f"{what!r} is not a survey that attnviz wrote: {reason}")
+        raise AttnvizError(f"{name!r} is not a survey that attnviz wrote: {reason}")
 
 
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
-    """Yields each check's result and the reason if it fails; a check may rely on those before it."""
+    """Yields for each check True if it holds, and the reason if not; a check may rely on those before it."""
     names = [(head.layer, head.head) for head in survey.heads]
     yield bool(names), "it has no heads"
     yield (
@@ -43,8 +43,9 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
 
 
 def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[bool, str]]:
+    """Yields the checks of counts and sums, given the largest number of each metric, ``(metrics,)``."""
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
-    yield all((each >= 0).all() for each in counts), "a count is negative"
+    yield all((array >= 0).all() for array in counts), "a count is negative"
     yield bool((tallies.count <= tallies.texts).all()), "a number counts more texts than there are"
     yield (
         np.array_equal(tallies.histogram.sum(axis=-1), tallies.count),
@@ -52,7 +53,7 @@ def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[boo
     )
     yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
     sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies)
-    yield all(((each.low >= 0) & (each.low <= MASK)).all() for each in sums), "a sum exceeds its bits"
+    yield all(((exact.low >= 0) & (exact.low <= MASK)).all() for exact in sums), "a sum exceeds its bits"
     yield _within(tallies.sums, tallies.count, largest), "a mean is out of its range"
     yield _within(tallies.squares, tallies.count, largest**2), "a sum of squares is out of its range"
     yield _are_squares(tallies), "a mean of squares is below the square of the mean"
@@ -61,25 +62,26 @@ def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[boo
 
 
 def _within(sums: ExactSums, counts: IntArray, largest: float | Float64Array) -> bool:
-    """True if each sum can be of ``counts`` numbers between 0 and ``largest``, but for rounding."""
+    """True if each sum is possible for ``counts`` numbers between 0 and ``largest``, except for rounding."""
     total = sums.total
     return bool(((total >= -ROUNDING * counts) & (total <= counts * largest * (1 + ROUNDING))).all())
 
 
 def _are_squares(tallies: Tallies) -> bool:
-    """True if the mean of the squares is at least the square of the mean, but for rounding."""
+    """True if the mean of the squares is at least the square of the mean, except for rounding."""
     total, squares, count = tallies.sums.total, tallies.squares.total, tallies.count.astype(np.float64)
     return bool((total**2 <= count * (squares * (1 + ROUNDING) + count * ROUNDING)).all())
 
 
 def _example_checks(examples: Examples) -> Iterator[tuple[bool, str]]:
-    known = examples.ids != NO_TEXT
-    yield set(examples.used) <= examples.texts.keys(), "a text of its examples is missing"
-    yield bool(np.isfinite(examples.values[known]).all()), "an example's number is not finite"
+    """Yields the checks of the example texts and their numbers."""
+    has_text = examples.ids != NO_TEXT
+    yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
+    yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
     yield not np.isinf(examples.sample).any(), "a number of its sample is infinite"
     numbers = np.array(list(examples.texts), dtype=np.int64)
     lengths = np.array([len(text.tokens) for text in examples.texts.values()], dtype=np.int64)
     order = np.argsort(numbers)
-    found = np.searchsorted(numbers, examples.ids[known], sorter=order)
-    places = examples.places[known]
-    yield bool(((places >= -1) & (places < lengths[order][found])).all()), "an example's query is outside its text"
+    indices = np.searchsorted(numbers, examples.ids[has_text], sorter=order)
+    places = examples.places[has_text]
+    yield bool(((places >= -1) & (places < lengths[order][indices])).all()), "an example's query is outside its text"

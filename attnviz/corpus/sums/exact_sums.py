@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
 
-WORD = 32  # bits of the lower word
-MASK = (1 << WORD) - 1
+WORD_BITS = 32  # bits of the lower word
+MASK = (1 << WORD_BITS) - 1
 MAX_BITS = 62  # of one scaled number, so that it fits int64 with its sign
 
 
@@ -44,33 +44,33 @@ class ExactSums:
         Raises:
             AttnvizError: for a number that overflows the fixed-point format.
         """
-        known = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
-        scaled = np.rint(np.ldexp(known, bits))
+        without_nan = np.where(np.isnan(numbers), 0, numbers).astype(np.float64)
+        scaled = np.rint(np.ldexp(without_nan, bits))
         if np.abs(scaled).max(initial=0) >= 2.0**MAX_BITS:
-            raise AttnvizError(f"a number of {np.abs(known).max():.3g} is too large to sum up; check the model")
-        whole = scaled.astype(np.int64)
-        return cls(*_carried((whole >> WORD).sum(axis=0), (whole & MASK).sum(axis=0)), bits)
+            raise AttnvizError(f"a number of {np.abs(without_nan).max():.3g} is too large to sum up; check the model")
+        integers = scaled.astype(np.int64)
+        return cls(*_carry((integers >> WORD_BITS).sum(axis=0), (integers & MASK).sum(axis=0)), bits)
 
     def __add__(self, other: "ExactSums") -> "ExactSums":
-        return ExactSums(*_carried(self.high + other.high, self.low + other.low), self.bits)
+        return ExactSums(*_carry(self.high + other.high, self.low + other.low), self.bits)
 
     def at(self, places: Sequence[int]) -> "ExactSums":
-        """Returns the sums at some places of the last axis."""
+        """Returns the sums at these indices of the last axis."""
         bits = self.bits if isinstance(self.bits, int) else self.bits[places]
         return ExactSums(self.high[..., places], self.low[..., places], bits)
 
     def padded(self, before: int, after: int) -> "ExactSums":
-        """Returns the sums with empty ones padded before and after them on the last axis."""
-        wider = [(0, 0)] * (self.high.ndim - 1) + [(before, after)]
-        return ExactSums(np.pad(self.high, wider), np.pad(self.low, wider), self.bits)
+        """Returns the sums padded on the last axis with so many empty sums before and after them."""
+        widths = [(0, 0)] * (self.high.ndim - 1) + [(before, after)]
+        return ExactSums(np.pad(self.high, widths), np.pad(self.low, widths), self.bits)
 
     @property
     def total(self) -> Float64Array:
         """The sums as float64."""
         upper, lower = self.high.astype(np.float64), self.low.astype(np.float64)
-        return np.asarray(np.ldexp(upper, WORD - self.bits) + np.ldexp(lower, -self.bits))
+        return np.asarray(np.ldexp(upper, WORD_BITS - self.bits) + np.ldexp(lower, -self.bits))
 
 
-def _carried(high: IntArray, low: IntArray) -> tuple[IntArray, IntArray]:
-    """Returns the words with the overflow of the lower ones carried into the upper ones."""
-    return high + (low >> WORD), low & MASK
+def _carry(high: IntArray, low: IntArray) -> tuple[IntArray, IntArray]:
+    """Returns the words after the overflow of the lower words is added to the upper words."""
+    return high + (low >> WORD_BITS), low & MASK

@@ -1,4 +1,4 @@
-"""Keeps example texts of a survey: those with a head's largest numbers, and a sample of all; merging has no order."""
+"""Keeps example texts of a survey: those with each head's largest numbers, and a random sample of all texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from attnviz.base.printable import printable
 from attnviz.corpus.sums.tallies import TextNumbers
 from attnviz.text.tokens import Tokens
 
-TOP = 10  # texts kept for each head and metric
-SAMPLED = 256  # texts of the sample, the same for all heads
+TOP = 10  # texts that are kept for each head and metric
+SAMPLE_SIZE = 256  # texts of the sample, which is the same for all heads
 NO_TEXT = -1
 CORPUS_BITS = 40  # lower bits of a text's number, its place in the corpus; upper bits tell merged surveys apart
 
@@ -38,7 +38,7 @@ class ExampleText:
 
     @property
     def place(self) -> str:
-        """The text's place in the corpus, as ``notes.txt:12``."""
+        """The text's place in the corpus, such as ``notes.txt:12``, with the window if it is not the first."""
         return f"{self.source}:{self.row}" + (f" (window {self.window})" if self.window else "")
 
 
@@ -90,27 +90,29 @@ class Examples:
         values = numbers.values.astype(np.float32)
         by_head = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)
         order = np.argsort(-by_head, axis=-1, kind="stable")[..., :TOP]
-        best = np.take_along_axis(by_head, order, axis=-1)
-        top = (best, ids[order], np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1))
-        found = [_filled(each, filling) for each, filling in zip(top, (-np.inf, NO_TEXT, -1), strict=True)]
-        nothing = np.isneginf(found[0])
-        chosen = np.argsort(drawn(ids))[:SAMPLED]
-        whole = cls(
-            values=found[0],
-            ids=np.where(nothing, NO_TEXT, found[1]),
-            places=np.where(nothing, -1, found[2]),
-            sampled=ids[chosen],
-            sample=values[chosen],
+        largest = np.take_along_axis(by_head, order, axis=-1)
+        top = (largest, ids[order], np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1))
+        top_values, top_ids, top_places = (
+            _padded(array, filling) for array, filling in zip(top, (-np.inf, NO_TEXT, -1), strict=True)
+        )
+        is_empty = np.isneginf(top_values)
+        sample_places = np.argsort(sampling_hashes(ids))[:SAMPLE_SIZE]
+        examples = cls(
+            values=top_values,
+            ids=np.where(is_empty, NO_TEXT, top_ids),
+            places=np.where(is_empty, -1, top_places),
+            sampled=ids[sample_places],
+            sample=values[sample_places],
             texts={},
         )
-        at = {int(number): place for place, number in enumerate(ids)}
-        return replace(whole, texts={number: text_of(at[number]) for number in whole.used})
+        batch_places = {int(number): place for place, number in enumerate(ids)}
+        return replace(examples, texts={number: text_of(batch_places[number]) for number in examples.text_numbers})
 
     @property
-    def used(self) -> list[int]:
+    def text_numbers(self) -> list[int]:
         """The numbers of all texts in ``ids`` and ``sampled``."""
-        used = np.unique(np.concatenate([self.ids.ravel(), self.sampled]))
-        return [int(number) for number in used if number != NO_TEXT]
+        text_numbers = np.unique(np.concatenate([self.ids.ravel(), self.sampled]))
+        return [int(number) for number in text_numbers if number != NO_TEXT]
 
     def __add__(self, other: "Examples") -> "Examples":
         values, ids, places = (
@@ -118,28 +120,28 @@ class Examples:
         )
         order = np.lexsort((ids, -values), axis=-1)[..., :TOP]
         sampled = np.concatenate([self.sampled, other.sampled])
-        chosen = np.argsort(drawn(sampled))[:SAMPLED]
+        sample_places = np.argsort(sampling_hashes(sampled))[:SAMPLE_SIZE]
         both = Examples(
             values=np.take_along_axis(values, order, axis=-1),
             ids=np.take_along_axis(ids, order, axis=-1),
             places=np.take_along_axis(places, order, axis=-1),
-            sampled=sampled[chosen],
-            sample=np.concatenate([self.sample, other.sample])[chosen],
+            sampled=sampled[sample_places],
+            sample=np.concatenate([self.sample, other.sample])[sample_places],
             texts={},
         )
         return both.with_texts({**self.texts, **other.texts})
 
     def with_texts(self, texts: Mapping[int, ExampleText]) -> "Examples":
-        """Returns the examples with the texts that they use, taken from ``texts``."""
-        return replace(self, texts={number: texts[number] for number in self.used})
+        """Returns the examples with those of ``texts`` that their numbers name."""
+        return replace(self, texts={number: texts[number] for number in self.text_numbers})
 
     def of_metrics(self, places: Sequence[int]) -> "Examples":
-        """Returns the examples of the metrics at these places."""
-        chosen = {name: getattr(self, name)[:, places] for name in ("values", "ids", "places")}
-        return replace(self, **chosen, sample=self.sample[..., places]).with_texts(self.texts)
+        """Returns the examples of the metrics at these indices."""
+        columns = {name: getattr(self, name)[:, places] for name in ("values", "ids", "places")}
+        return replace(self, **columns, sample=self.sample[..., places]).with_texts(self.texts)
 
     def numbered_after(self, other: "Examples") -> "Examples":
-        """Returns the examples, renumbered above those of ``other`` if both have a text of the same number."""
+        """Returns the examples; with numbers above those of ``other`` if both have a text of the same number."""
         if not self.texts.keys() & other.texts.keys():
             return self
         step = (1 + (max(other.texts) >> CORPUS_BITS)) << CORPUS_BITS
@@ -151,20 +153,20 @@ class Examples:
         )
 
 
-def drawn(ids: IntArray) -> IntArray:
+def sampling_hashes(ids: IntArray) -> IntArray:
     """Returns a hash of each text's number (splitmix64); the texts with the smallest hashes are the sample.
 
-    It hashes only the place in the corpus, not which survey it is from, so every text of merged surveys is equally
-    likely in the sample, and the sample is the same in every run.
+    Only the place in the corpus is hashed, and not the survey, so that every text of merged surveys is equally likely
+    in the sample, and the sample is the same in every run.
     """
     places = ids & ((1 << CORPUS_BITS) - 1)
-    mixed = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1), dtype=np.int64)
+    hashes = places.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((hashes ^ (hashes >> np.uint64(31))) >> np.uint64(1), dtype=np.int64)
 
 
-def _filled(array: np.ndarray, filling: float) -> np.ndarray:
-    """Returns the array with its last axis padded to `TOP`."""
+def _padded(array: np.ndarray, filling: float) -> np.ndarray:
+    """Returns the array with its last axis padded to `TOP` places."""
     missing = TOP - array.shape[-1]
     return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing))], constant_values=filling)

@@ -58,11 +58,12 @@ class Survey:
         model: the name or path of the surveyed model.
         settings: the options of the survey, as JSON values.
         corpus: the names of the files.
-        own: the regular expression of each class of tokens that the user defined, by its name.
-        skipped: how many texts were skipped, by the reason.
+        custom_classes: the regular expression of each class of tokens that the user defined, by its name.
+        skipped: the number of texts that were skipped, by the reason.
         sink_labels: the labels of the tokens that receive the most weight, by the numbers in ``tallies.sinks``.
         version: the version of attnviz that wrote it.
-        left_out: the names of metrics that only its file, or one of two merged surveys, has.
+        omitted_metrics: the names of metrics that were dropped: this version does not know them, or only one of two
+            merged surveys has them.
     """
 
     heads: tuple[SurveyedHead, ...]
@@ -72,21 +73,21 @@ class Survey:
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     corpus: tuple[str, ...] = ()
-    own: Mapping[str, str] = field(default_factory=dict)
+    custom_classes: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
     sink_labels: Mapping[int, str] = field(default_factory=dict)
     version: str = ""
-    left_out: tuple[str, ...] = ()
+    omitted_metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        shown = {
+        printable_fields = {
             "model": printable(self.model),
             "version": printable(self.version),
             "corpus": tuple(map(printable, self.corpus)),
             "skipped": {printable(reason): count for reason, count in self.skipped.items()},
             "sink_labels": {number: printable(label) for number, label in self.sink_labels.items()},
         }
-        for name, value in shown.items():
+        for name, value in printable_fields.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -97,7 +98,7 @@ class Survey:
 
     @property
     def model_settings(self) -> ModelSettings:
-        """The settings that open the surveyed model again, from this machine only: a file must not cause a download.
+        """The settings that open the surveyed model again; only from this machine, as a file must not cause a download.
 
         Raises:
             AttnvizError: if the model is not on this machine.
@@ -129,20 +130,23 @@ class Survey:
             common = [metric for metric in self.metrics if metric in other.metrics]
             return self.of_metrics(common) + other.of_metrics(common)
         tallies = self.tallies + other.tallies
-        used = {int(number) for number in tallies.sinks if number > VARIOUS_SINKS}
+        sink_numbers = {int(number) for number in tallies.sinks if number > VARIOUS_SINKS}
         labels = [
-            (number, label) for each in (self, other) for number, label in each.sink_labels.items() if number in used
+            (number, label)
+            for survey in (self, other)
+            for number, label in survey.sink_labels.items()
+            if number in sink_numbers
         ]
         return replace(
             self,
             tallies=tallies,
             examples=self.examples + other.examples.numbered_after(self.examples),
             sink_labels=dict(labels),
-            left_out=tuple(dict.fromkeys((*self.left_out, *other.left_out))),
+            omitted_metrics=tuple(dict.fromkeys((*self.omitted_metrics, *other.omitted_metrics))),
         )
 
     def of_metrics(self, metrics: Sequence[Metric]) -> "Survey":
-        """Returns the survey with some of its metrics only.
+        """Returns the survey with these metrics only; the others are listed in ``omitted_metrics``.
 
         Raises:
             AttnvizError: if ``metrics`` is empty.
@@ -150,14 +154,14 @@ class Survey:
         if not metrics:
             raise AttnvizError("two parts of a survey have no metric in common; add parts of one version of attnviz")
         places = [self.metrics.index(metric) for metric in metrics]
-        gone = tuple(metric.name for metric in self.metrics if metric not in metrics)
+        dropped = tuple(metric.name for metric in self.metrics if metric not in metrics)
         return replace(
             self,
             metrics=tuple(metrics),
             tallies=self.tallies.of_metrics(places),
             examples=self.examples.of_metrics(places),
-            own={name: pattern for name, pattern in self.own.items() if name not in gone},
-            left_out=(*self.left_out, *gone),
+            custom_classes={name: pattern for name, pattern in self.custom_classes.items() if name not in dropped},
+            omitted_metrics=(*self.omitted_metrics, *dropped),
         )
 
     @cached_property
@@ -168,7 +172,7 @@ class Survey:
 
     @cached_property
     def spreads(self) -> Float64Array:
-        """The standard deviation over texts, ``(heads, metrics)``; NaN for fewer than two."""
+        """The standard deviation over texts, ``(heads, metrics)``; NaN for fewer than two texts."""
         count = self.tallies.count
         with np.errstate(invalid="ignore", divide="ignore"):
             variance = (self.tallies.squares.total - count * self.means**2) / (count - 1)
@@ -180,13 +184,13 @@ class Survey:
         return margin_of_means(self.spreads, self.tallies.count)
 
     def deciles(self, head: int, metric: int) -> tuple[float, ...]:
-        """Returns the minimum, the nine deciles and the maximum of a number over texts."""
+        """Returns the minimum, the nine deciles and the maximum over texts, of a head and a metric by index."""
         counts = self.tallies.histogram[head, metric]
         return tuple(quantile(counts, self.metrics[metric].unit, tenth / 10) for tenth in DECILES)
 
 
-def merged(one: Survey | None, other: Survey | None) -> Survey | None:
-    """Returns the sum of two surveys; ``None`` counts as an empty one."""
-    if one is None or other is None:
-        return one if other is None else other
-    return one + other
+def merge_surveys(first: Survey | None, second: Survey | None) -> Survey | None:
+    """Returns the sum of two surveys; ``None`` counts as an empty survey, and the sum of two is ``None``."""
+    if first is None or second is None:
+        return first if second is None else second
+    return first + second

@@ -14,7 +14,7 @@ from attnviz.metrics.metrics import Metric
 SUM_BITS = {"share": 40, "bits": 40, "tokens": 32}  # bits after the binary point of a sum, by the unit of its numbers
 SQUARE_BITS = {"share": 40, "bits": 40, "tokens": 18}
 WEIGHT_BITS, SCORE_BITS, ENTROPY_BITS = 36, 24, 36
-NO_SINK, VARIOUS_SINKS = -2, -3  # no text yet; texts whose sinks differ
+NO_SINK, VARIOUS_SINKS = -2, -3  # before the first text; if the sinks of texts differ
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,7 +46,7 @@ class TextNumbers:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tallies:
-    """Counts and sums over texts; ``+`` gives exactly those of the texts of both.
+    """Counts and sums over texts; ``+`` returns exactly those over the texts of both.
 
     Attributes:
         texts: the number of texts, ``()``.
@@ -105,31 +105,31 @@ class Tallies:
             metrics: the metrics, in the order of the numbers.
             tokens: the number of tokens in the batch, without padding.
         """
-        bits, known = unit_bits(metrics), ~np.isnan(numbers.values)
+        bits, defined = unit_bits(metrics), ~np.isnan(numbers.values)
         return cls(
             texts=np.array(len(numbers.values), dtype=np.int64),
             tokens=np.array(tokens, dtype=np.int64),
-            count=known.sum(axis=0),
+            count=defined.sum(axis=0),
             sums=ExactSums.of(numbers.values, bits[0]),
             squares=ExactSums.of(numbers.values**2, bits[1]),
-            histogram=_histogram(numbers.values, known, metrics),
-            weights=ExactSums.of(numbers.weights, WEIGHT_BITS).padded(*_around(numbers.pairs)),
-            scores=ExactSums.of(numbers.scores, SCORE_BITS).padded(*_around(numbers.pairs)),
-            pairs=np.pad(numbers.pairs, [(0, 0), _around(numbers.pairs)]),
-            entropies=ExactSums.of(numbers.entropies, ENTROPY_BITS).padded(*_after(numbers.rows)),
-            rows=np.pad(numbers.rows, [(0, 0), _after(numbers.rows)]),
+            histogram=_histogram(numbers.values, defined, metrics),
+            weights=ExactSums.of(numbers.weights, WEIGHT_BITS).padded(*_missing_offset_bins(numbers.pairs)),
+            scores=ExactSums.of(numbers.scores, SCORE_BITS).padded(*_missing_offset_bins(numbers.pairs)),
+            pairs=np.pad(numbers.pairs, [(0, 0), _missing_offset_bins(numbers.pairs)]),
+            entropies=ExactSums.of(numbers.entropies, ENTROPY_BITS).padded(*_missing_position_bins(numbers.rows)),
+            rows=np.pad(numbers.rows, [(0, 0), _missing_position_bins(numbers.rows)]),
             sinks=np.where((numbers.sinks == numbers.sinks[0]).all(axis=0), numbers.sinks[0], VARIOUS_SINKS),
         )
 
     def of_metrics(self, places: Sequence[int]) -> "Tallies":
-        """Returns the tallies of the metrics at these places."""
-        chosen = {name: getattr(self, name)[:, places] for name in ("count", "histogram")}
+        """Returns the tallies with the metrics at these indices only."""
+        counts = {name: getattr(self, name)[:, places] for name in ("count", "histogram")}
         sums = {name: getattr(self, name).at(places) for name in ("sums", "squares")}
-        return replace(self, **chosen, **sums)
+        return replace(self, **counts, **sums)
 
     def __add__(self, other: "Tallies") -> "Tallies":
-        added = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)}
-        return Tallies(**added | {"sinks": _shared(self.sinks, other.sinks)})
+        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        return Tallies(**sums | {"sinks": _common_sinks(self.sinks, other.sinks)})
 
 
 def unit_bits(metrics: Sequence[Metric]) -> tuple[IntArray, IntArray]:
@@ -138,29 +138,29 @@ def unit_bits(metrics: Sequence[Metric]) -> tuple[IntArray, IntArray]:
     return np.array([SUM_BITS[unit] for unit in units]), np.array([SQUARE_BITS[unit] for unit in units])
 
 
-def _around(pairs: IntArray) -> tuple[int, int]:
-    """Returns how many bins of offsets are missing before and after the middle ones."""
+def _missing_offset_bins(pairs: IntArray) -> tuple[int, int]:
+    """Returns the numbers of bins that a batch lacks before and after its bins of offsets, which are in the middle."""
     missing = (offset_bins() - pairs.shape[-1]) // 2
     return missing, missing
 
 
-def _after(rows: IntArray) -> tuple[int, int]:
-    """Returns how many bins of positions are missing before (none) and after the first ones."""
+def _missing_position_bins(rows: IntArray) -> tuple[int, int]:
+    """Returns the numbers of bins that a batch lacks before (0) and after its bins of positions, which come first."""
     return 0, position_bins() - rows.shape[-1]
 
 
-def _histogram(values: Float64Array, known: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
-    """Returns how many texts have a number in each bin, ``(heads, metrics, bins)``."""
+def _histogram(values: Float64Array, defined: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
+    """Returns the number of texts in each bin of each metric, ``(heads, metrics, bins)``."""
     _, heads, count = values.shape
-    places = np.empty(values.shape, dtype=np.int64)
+    bins = np.empty(values.shape, dtype=np.int64)
     for number, metric in enumerate(metrics):
-        places[:, :, number] = bin_of(values[:, :, number], metric.unit)
-    places += np.arange(heads * count).reshape(heads, count) * HISTOGRAM_BINS
-    counted = np.bincount(places[known], minlength=heads * count * HISTOGRAM_BINS)
-    return counted.astype(np.int64).reshape(heads, count, HISTOGRAM_BINS)
+        bins[:, :, number] = bin_of(values[:, :, number], metric.unit)
+    bins += np.arange(heads * count).reshape(heads, count) * HISTOGRAM_BINS
+    counts = np.bincount(bins[defined], minlength=heads * count * HISTOGRAM_BINS)
+    return counts.astype(np.int64).reshape(heads, count, HISTOGRAM_BINS)
 
 
-def _shared(one: IntArray, other: IntArray) -> IntArray:
-    """Returns the sink of each head that both parts share, or the other's if one part has no texts."""
-    either = np.where(one == NO_SINK, other, one)
-    return np.where((one == NO_SINK) | (other == NO_SINK) | (one == other), either, VARIOUS_SINKS)
+def _common_sinks(first: IntArray, second: IntArray) -> IntArray:
+    """Returns the sink of each head if both parts share it or one part has no texts, else `VARIOUS_SINKS`."""
+    known_sinks = np.where(first == NO_SINK, second, first)
+    return np.where((first == NO_SINK) | (second == NO_SINK) | (first == second), known_sinks, VARIOUS_SINKS)

@@ -1,4 +1,4 @@
-"""Packs texts of similar length into batches, which are the same however many processes share them."""
+"""Packs texts of similar length into batches; the number of processes does not change them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from attnviz.base.arrays import BoolArray
 from attnviz.corpus.sums.examples import ExampleText
-from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
 from attnviz.corpus.texts.token_classes import surveyed_metrics
 from attnviz.metrics.metrics import Metric
@@ -25,7 +25,7 @@ class SurveyOptions:
 
     Attributes:
         selection: the surveyed layers and heads.
-        own: the regular expression of each class of tokens that the user defined, by its name.
+        custom_classes: the regular expression of each class of tokens that the user defined, by its name.
         tokens: the number of tokens after which the survey ends; ``None`` for the whole corpus.
         window: the most tokens of a text that run at once, longer texts are split; ``None`` skips texts that are too
             long for the model.
@@ -34,7 +34,7 @@ class SurveyOptions:
     """
 
     selection: Selection = field(default_factory=Selection)
-    own: Mapping[str, str] = field(default_factory=dict)
+    custom_classes: Mapping[str, str] = field(default_factory=dict)
     tokens: int | None = None
     window: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class SurveyOptions:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The metrics of each head."""
-        return surveyed_metrics(self.own)
+        return surveyed_metrics(self.custom_classes)
 
 
 class TextWindow(NamedTuple):
@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
     Attributes:
         windows: the windows.
-        masks: for each window, the tokens of the classes that the user defined, ``(classes, tokens)``.
+        masks: for each window, ``(classes, tokens)``, true for the tokens of a class that the user defined.
     """
 
     windows: list[TextWindow]
@@ -96,7 +96,7 @@ class PackedChunk(NamedTuple):
 
 
 def batches_of(
-    chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first: int, room: int | None
+    chunk: Sequence[CorpusText], model: Reader, options: SurveyOptions, first_id: int, remaining: int | None
 ) -> PackedChunk:
     """Returns the batches of a chunk of texts.
 
@@ -104,26 +104,28 @@ def batches_of(
         chunk: the texts.
         model: the reader that tokenizes them.
         options: the options of the survey.
-        first: the number in the corpus of their first window.
-        room: the number of tokens after which no window is added; ``None`` for no limit.
+        first_id: the number in the corpus of their first window.
+        remaining: the number of tokens after which no window is added; ``None`` for no limit.
     """
     windows, tokens, too_long = list[TextWindow](), 0, 0
-    read = model.read_windows([text.text for text in chunk], options.window)
-    for text, found in zip(chunk, read, strict=True):
-        too_long += not found
-        for number, part in enumerate(found):
-            if room is not None and tokens >= room:
+    windows_of_texts = model.read_windows([text.text for text in chunk], options.window)
+    for text, text_windows in zip(chunk, windows_of_texts, strict=True):
+        too_long += not text_windows
+        for number, window_tokens in enumerate(text_windows):
+            if remaining is not None and tokens >= remaining:
                 break
-            windows.append(TextWindow(first + len(windows), text, number, part))
-            tokens += len(part)
-    masks = own_masks([window.tokens for window in windows], options.own)
-    packed = pack([len(window.tokens) for window in windows], model.device.type)
-    batches = [Batch([windows[place] for place in places], [masks[place] for place in places]) for places in packed]
+            windows.append(TextWindow(first_id + len(windows), text, number, window_tokens))
+            tokens += len(window_tokens)
+    masks = class_masks([window.tokens for window in windows], options.custom_classes)
+    places_of_batches = pack([len(window.tokens) for window in windows], model.device.type)
+    batches = [
+        Batch([windows[place] for place in places], [masks[place] for place in places]) for places in places_of_batches
+    ]
     return PackedChunk(batches, len(windows), tokens, too_long)
 
 
 def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
-    """Yields the texts in lists of at most `CHUNK_TEXTS`, or of about `CHUNK_CHARACTERS` in all."""
+    """Yields the texts in lists, which end at `CHUNK_TEXTS` texts or at `CHUNK_CHARACTERS` characters in all."""
     chunk, characters = list[CorpusText](), 0
     for text in texts:
         chunk.append(text)
@@ -136,19 +138,19 @@ def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
 
 
 def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
-    """Returns the places of the texts of each batch, ascending; batches of the longest texts come first.
+    """Returns the indices of the texts in each batch, ascending; batches of the longest texts come first.
 
     Args:
         lengths: the number of tokens of each text.
-        device: the type of the device, as ``cuda``.
+        device: the type of the device, such as ``cuda``.
     """
     batches: list[list[int]] = []
-    most = BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
-    widest = 0
-    for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
-        more = len(batches[-1]) + 1 if batches else 1
-        if not batches or more * widest > most or more * widest**2 > BATCH_CELLS:
+    max_tokens = BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
+    width = 0
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        next_size = len(batches[-1]) + 1 if batches else 1
+        if not batches or next_size * width > max_tokens or next_size * width**2 > BATCH_CELLS:
             batches.append([])
-            widest = lengths[place]
-        batches[-1].append(place)
+            width = lengths[index]
+        batches[-1].append(index)
     return [sorted(batch) for batch in batches]

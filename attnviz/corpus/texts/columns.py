@@ -1,4 +1,4 @@
-"""Reads the texts of one column of a Parquet file or an Arrow stream, and checks every length and offset of it."""
+"""Reads the texts of one column of a Parquet file or an Arrow stream, and checks every length and offset in it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,8 +9,8 @@ from attnviz.base.machine import lacks_memory
 from attnviz.base.reading import open_file
 
 MAX_TEXT_BYTES = 64 * 10**6  # of one text, and of all texts that are converted to Python at once
-ROWS = 1024  # rows of a Parquet file that are read at once
-Chooser = Callable[[Sequence[str]], str]  # picks the column that holds the texts from the names of all
+ROWS_AT_ONCE = 1024  # rows of a Parquet file that are read at once
+Chooser = Callable[[Sequence[str]], str]  # returns the column that holds the texts, given the names of all columns
 
 
 def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
@@ -18,45 +18,49 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
 
     Args:
         path: the path of the file.
-        choose: picks the column.
+        choose: returns the column that holds the texts, given the names of all.
 
     Raises:
         AttnvizError: if the file cannot be read, or holds a text of more than `MAX_TEXT_BYTES`.
     """
-    library = _library(path)
+    library = _import_pyarrow(path)
     try:
         with open_file(path) as file:
-            whole = library.parquet.ParquetFile(file)
-            wanted = choose(whole.schema_arrow.names)
-            _refuse_large_rows(path, whole.metadata)
+            parquet = library.parquet.ParquetFile(file)
+            column = choose(parquet.schema_arrow.names)
+            _refuse_large_rows(path, parquet.metadata)
             # Texts that repeat are stored once, and 5 kB can stand for gigabytes: they stay numbers of a dictionary.
-            rows = library.parquet.ParquetFile(file, metadata=whole.metadata, read_dictionary=[wanted])
-            for batch in rows.iter_batches(ROWS, columns=[wanted]):
-                yield from ((wanted, value) for value in _values(library, path, batch.column(0)))
+            rows = library.parquet.ParquetFile(file, metadata=parquet.metadata, read_dictionary=[column])
+            for batch in rows.iter_batches(ROWS_AT_ONCE, columns=[column]):
+                yield from ((column, value) for value in _text_bytes(library, path, batch.column(0)))
     except Exception as error:
         raise _refusal(path, "Parquet file", error) from error
 
 
 def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
     """Like `parquet_values`, for an Arrow stream, the format in which Hugging Face's `datasets` caches tables."""
-    library = _library(path)
+    library = _import_pyarrow(path)
     try:
         with open_file(path), library.memory_map(str(path)) as file, library.ipc.open_stream(file) as batches:
-            wanted = choose(batches.schema.names)
+            column = choose(batches.schema.names)
             for batch in batches:
-                yield from ((wanted, value) for value in _values(library, path, batch.column(wanted)))
+                yield from ((column, value) for value in _text_bytes(library, path, batch.column(column)))
     except Exception as error:
         raise _refusal(path, "stream of Arrow", error) from error
 
 
 def _refusal(path: Path, kind: str, error: Exception) -> Exception:
-    """Returns the refusal of a file that pyarrow cannot read; pyarrow raises errors of many types."""
+    """Returns the error to raise for a file that pyarrow cannot read, as pyarrow raises errors of many types.
+
+    A refusal of this package and a lack of memory are returned unchanged.
+    """
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
     return AttnvizError(f"{str(path)!r} is not a readable {kind}: {error or type(error).__name__}")
 
 
-def _library(path: Path) -> Any:
+def _import_pyarrow(path: Path) -> Any:
+    """Returns pyarrow; raises AttnvizError, which names the file, if it is not installed."""
     try:
         import pyarrow.compute
         import pyarrow.ipc
@@ -69,37 +73,38 @@ def _library(path: Path) -> Any:
 def _refuse_large_rows(path: Path, metadata: Any) -> None:
     """Raises AttnvizError if the rows of a row group average more than `MAX_TEXT_BYTES`."""
     for number in range(metadata.num_row_groups):
-        part = metadata.row_group(number)
-        if part.total_byte_size > MAX_TEXT_BYTES * max(1, part.num_rows):
+        row_group = metadata.row_group(number)
+        if row_group.total_byte_size > MAX_TEXT_BYTES * max(1, row_group.num_rows):
             raise _too_long(path)
 
 
-def _values(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
-    """Yields the texts of a column as bytes, after a check that every offset is within the file."""
+def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
+    """Yields the texts of a column as bytes, or ``None`` for each row if it holds no texts; checks every offset."""
     texts = _as_bytes(library, array)
     if texts is None:
         yield from (None for _ in range(len(array)))
         return
     texts.validate(full=True)
-    words = texts.dictionary if library.types.is_dictionary(texts.type) else texts
-    longest = library.compute.max(library.compute.binary_length(words)).as_py() or 0
+    values = texts.dictionary if library.types.is_dictionary(texts.type) else texts
+    longest = library.compute.max(library.compute.binary_length(values)).as_py() or 0
     if longest > MAX_TEXT_BYTES:
         raise _too_long(path)
-    at_once = max(1, MAX_TEXT_BYTES // max(1, longest))
-    for start in range(0, len(texts), at_once):
-        yield from texts.slice(start, at_once).to_pylist()
+    step = max(1, MAX_TEXT_BYTES // max(1, longest))
+    for start in range(0, len(texts), step):
+        yield from texts.slice(start, step).to_pylist()
 
 
 def _as_bytes(library: Any, array: Any) -> Any:
     """Returns a view of the array as bytes, since texts need not be valid UTF-8; ``None`` if it holds no texts."""
-    types, kind = library.types, array.type
-    if types.is_dictionary(kind):
-        words = _as_bytes(library, array.dictionary)
-        return None if words is None else library.DictionaryArray.from_arrays(array.indices, words, safe=False)
-    if types.is_string(kind):
+    types, array_type = library.types, array.type
+    if types.is_dictionary(array_type):
+        values = _as_bytes(library, array.dictionary)
+        return None if values is None else library.DictionaryArray.from_arrays(array.indices, values, safe=False)
+    if types.is_string(array_type):
         return array.view(library.binary())
-    return array.view(library.large_binary()) if types.is_large_string(kind) else None
+    return array.view(library.large_binary()) if types.is_large_string(array_type) else None
 
 
 def _too_long(path: Path) -> AttnvizError:
+    """Returns the refusal of a file with a text of more than `MAX_TEXT_BYTES`."""
     return AttnvizError(f"{str(path)!r} has a text longer than {MAX_TEXT_BYTES // 10**6} MB, the most that is read")

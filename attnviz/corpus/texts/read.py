@@ -16,7 +16,7 @@ from attnviz.base.reading import open_file, parse_json
 STANDARD_INPUT = "-"
 DEFAULT_COLUMN = "text"
 MAX_ROW_BYTES = 64 * 10**6
-DERIVED = "cache-"  # prefix of files that `datasets` derives from others; they repeat the same texts
+DERIVED_PREFIX = "cache-"  # of files that `datasets` derives from others, with the same texts
 EMPTY, NOT_UTF8, NOT_JSON, NO_TEXT = "empty", "not UTF-8", "not JSON", "no text"
 
 
@@ -42,7 +42,7 @@ class CorpusReader:
     Attributes:
         paths: files, folders, patterns such as ``data/*.txt``, names of cached datasets, or ``-``.
         column: the column of a table that holds the text; ``None`` for the only column, or ``text``.
-        skipped: how many rows hold no text, by the reason.
+        skipped: the number of rows that hold no text, by the reason.
 
     Raises:
         AttnvizError: if a file does not exist or is of no kind that can be read.
@@ -53,32 +53,36 @@ class CorpusReader:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.files = [file for path in self.paths for file in files_of(path)]
+        self.files = [file for path in self.paths for file in corpus_files(path)]
         self.sizes = {file: os.path.getsize(file) for file in self.files if file != STANDARD_INPUT}
-        self.passed = self.within = 0
+        self.bytes_of_earlier_files = self.bytes_of_this_file = 0
 
     @property
     def share(self) -> float | None:
         """The approximate share of the corpus that has been read, 0 to 1; ``None`` with standard input."""
         if len(self.sizes) < len(self.files):
             return None
-        return (self.passed + self.within) / max(1, sum(self.sizes.values()))
+        return (self.bytes_of_earlier_files + self.bytes_of_this_file) / max(1, sum(self.sizes.values()))
 
     def __iter__(self) -> Iterator[CorpusText]:
         for place, file in enumerate(self.files):
-            self.passed, self.within = sum(self.sizes.get(before, 0) for before in self.files[:place]), 0
+            self.bytes_of_earlier_files, self.bytes_of_this_file = (
+                sum(self.sizes.get(before, 0) for before in self.files[:place]),
+                0,
+            )
             name = "standard input" if file == STANDARD_INPUT else file
             for row, text in enumerate(self._rows(file), 1):
                 if isinstance(text, Skipped):
                     self.skipped[text.reason] += 1
                     continue
-                self.within = min(self.within + len(text) + 1, self.sizes.get(file, 0))
+                self.bytes_of_this_file = min(self.bytes_of_this_file + len(text) + 1, self.sizes.get(file, 0))
                 if not text.strip():
                     self.skipped[EMPTY] += 1
                 else:
                     yield CorpusText(name, row, text)
 
     def _rows(self, file: str) -> "Iterator[str | Skipped]":
+        """Yields the text of each row of a file, or the reason why a row has none."""
         if file == STANDARD_INPUT:
             if sys.stdin is None:
                 raise AttnvizError("standard input is closed; give a file")
@@ -92,13 +96,13 @@ class CorpusReader:
 
 
 @dataclass(eq=False)
-class GivenTexts:
+class PassedTexts:
     """Texts that a caller passes one by one, checked like those of files.
 
     Attributes:
         texts: the texts.
-        skipped: how many values were no text, by the reason.
-        share: ``None``, since their number is unknown.
+        skipped: the number of values that were no text, by the reason.
+        share: ``None``, since the number of texts is unknown.
     """
 
     texts: Iterable[Any]
@@ -121,39 +125,39 @@ class Skipped:
     """A row that holds no text.
 
     Attributes:
-        reason: the reason, as ``not UTF-8``.
+        reason: the reason, such as ``not UTF-8``.
     """
 
     reason: str
 
 
-def files_of(path: str) -> list[str]:
+def corpus_files(path: str) -> list[str]:
     """Returns the files that a path names: itself, those of a folder or cached dataset, or those that match a pattern.
 
     Raises:
-        AttnvizError: if there are none, or one is of no kind that can be read.
+        AttnvizError: if there are none, or a file has a suffix that is not read.
     """
     if path == STANDARD_INPUT:
         return [path]
     if not path:  # Path("") is the working folder
         raise AttnvizError("an empty name is not a corpus; give a file, a folder or - for standard input")
-    found = Path(path)
-    if not found.exists() and (cached := cached_dataset(path)).is_dir():
-        found = cached
-    if found.is_dir():
-        files = sorted(file for file in found.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
-        files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED))]
+    located = Path(path)
+    if not located.exists() and (cached := cached_dataset(path)).is_dir():
+        located = cached
+    if located.is_dir():
+        files = sorted(file for file in located.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
+        files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))]
         if not files:
             raise AttnvizError(f"no texts in the folder {path!r}; give files that end in {or_list(READERS)}")
         return list(map(str, files))
-    if not found.exists() and any(character in path for character in "*?["):
+    if not located.exists() and any(character in path for character in "*?["):
         from glob import glob
 
         files = sorted(Path(file) for file in glob(path, recursive=True) if Path(file).is_file())
         if not files:
             raise AttnvizError(f"no file matches {path!r}")
     else:
-        files = [found]
+        files = [located]
     for file in files:
         if not file.exists():
             advice = "give a file, a folder, a pattern in quotes, the name of a cached dataset, or -"
@@ -180,14 +184,15 @@ def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
 
 
 def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
-    first = True
+    """Yields each line without its line ending; a skipped row for one that is binary or not UTF-8."""
+    is_first = True
     for line in _bounded_lines(file):
         try:
-            text = line.decode("utf-8-sig" if first else "utf-8").rstrip("\r\n")
+            text = line.decode("utf-8-sig" if is_first else "utf-8").rstrip("\r\n")
             yield text if "\0" not in text else Skipped("binary")
         except UnicodeDecodeError:
             yield Skipped(NOT_UTF8)
-        first = False
+        is_first = False
 
 
 def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -199,8 +204,8 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields the text of each line of JSON, a string or an object with the column."""
-    wanted, known = column or DEFAULT_COLUMN, False
+    """Yields the text of each line of JSON, which is a string, or an object with the column."""
+    column_name, is_checked = column or DEFAULT_COLUMN, False
     with open_file(path) as file:
         for line in _lines(file):
             if isinstance(line, Skipped) or not line.strip():
@@ -211,10 +216,10 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
             except AttnvizError:
                 yield Skipped(NOT_JSON)
                 continue
-            if isinstance(value, dict) and not known and wanted not in value:
-                raise _no_column(path, wanted, value)
-            known = True
-            yield _text_of(value.get(wanted) if isinstance(value, dict) else value, wanted)
+            if isinstance(value, dict) and not is_checked and column_name not in value:
+                raise _no_column(path, column_name, value)
+            is_checked = True
+            yield _text_of(value.get(column_name) if isinstance(value, dict) else value, column_name)
 
 
 def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
@@ -225,10 +230,10 @@ def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
         reader = csv.reader(lines := TableLines(file), delimiter=separator)
         try:
             names = next(reader, [])
-            place = names.index(wanted := _column_of(path, column, names))
+            index = names.index(column_name := _column_of(path, column, names))
             for row in reader:
-                lines.of_row = 0
-                yield _text_of(row[place] if place < len(row) else None, wanted)
+                lines.row_bytes = 0
+                yield _text_of(row[index] if index < len(row) else None, column_name)
         except csv.Error as error:
             raise AttnvizError(f"{str(path)!r} is not a readable table, line {reader.line_num}: {error}") from error
 
@@ -239,34 +244,34 @@ class TableLines:
 
     Attributes:
         file: the file, open for reading.
-        of_row: the number of bytes read since the last row ended; a quoted field may span many lines.
+        row_bytes: the number of bytes since the end of the last row; a quoted field may span many lines.
     """
 
     file: IO[bytes]
-    of_row: int = 0
+    row_bytes: int = 0
 
     def __iter__(self) -> Iterator[str]:
-        first = True
+        is_first = True
         for line in (part for whole in _bounded_lines(self.file) for part in whole.splitlines(keepends=True)):
-            self.of_row += len(line)
-            if self.of_row > MAX_ROW_BYTES:
+            self.row_bytes += len(line)
+            if self.row_bytes > MAX_ROW_BYTES:
                 raise AttnvizError(f"a row is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
-            yield line.decode("utf-8-sig" if first else "utf-8", "surrogateescape")
-            first = False
+            yield line.decode("utf-8-sig" if is_first else "utf-8", "surrogateescape")
+            is_first = False
 
 
 def _read_parquet(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Returns an iterator over the texts of a column of a Parquet file."""
     from attnviz.corpus.texts.columns import parquet_values
 
-    return (_text_of(value, wanted) for wanted, value in parquet_values(path, partial(_column_of, path, column)))
+    return (_text_of(value, name) for name, value in parquet_values(path, partial(_column_of, path, column)))
 
 
 def _read_arrow(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Returns an iterator over the texts of a column of an Arrow stream."""
     from attnviz.corpus.texts.columns import arrow_values
 
-    return (_text_of(value, wanted) for wanted, value in arrow_values(path, partial(_column_of, path, column)))
+    return (_text_of(value, name) for name, value in arrow_values(path, partial(_column_of, path, column)))
 
 
 def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
@@ -280,15 +285,16 @@ def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
     Raises:
         AttnvizError: if there is no such column, or several.
     """
-    wanted = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
-    if wanted not in names:
-        raise _no_column(path, wanted, names)
-    if list(names).count(wanted) > 1:
-        raise AttnvizError(f"{str(path)!r} has several columns {wanted!r}; give each a name of its own")
-    return wanted
+    column_name = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
+    if column_name not in names:
+        raise _no_column(path, column_name, names)
+    if list(names).count(column_name) > 1:
+        raise AttnvizError(f"{str(path)!r} has several columns {column_name!r}; give each a name of its own")
+    return column_name
 
 
 def _text_of(value: Any, column: str) -> "str | Skipped":
+    """Returns the text in a cell of a column, or a skipped row if it holds no text or is not UTF-8."""
     if isinstance(value, bytes):
         value = value.decode(errors="surrogateescape")
     if not isinstance(value, str):
@@ -296,11 +302,13 @@ def _text_of(value: Any, column: str) -> "str | Skipped":
     return Skipped(NOT_UTF8) if any("\ud800" <= character <= "\udfff" for character in value) else value
 
 
-def _no_column(path: Path, wanted: str, names: Iterable[str]) -> AttnvizError:
+def _no_column(path: Path, column_name: str, names: Iterable[str]) -> AttnvizError:
+    """Returns the refusal of a table that lacks a column, which lists the names of its columns."""
     names = list(names)
     advice = option("column", names[0] if names else "text")
     return AttnvizError(
-        f"{str(path)!r} has no column {wanted!r}; {did_you_mean(wanted, names)}use {advice} ({or_list(names)})"
+        f"{str(path)!r} has no column {column_name!r}; {did_you_mean(column_name, names)}use {advice} "
+        f"({or_list(names)})"
     )
 
 

@@ -13,11 +13,11 @@ from attnviz.models.sources import open_reader, reader_class, refuse_unused
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 
-OF_SINGLE_TEXTS = ("context", "attention", "pair", "chat", "generate", "truncate")
+SINGLE_TEXT_SETTINGS = ("context", "attention", "pair", "chat", "generate", "truncate")
 
 
 class BatchModel(Protocol):
-    """A model that can run a batch of a survey; every reader is one."""
+    """A model that can run a batch of a survey, such as every `Reader`."""
 
     @property
     def module(self) -> nn.Module:
@@ -35,11 +35,11 @@ class BatchModel(Protocol):
         """Returns the arguments of the module for texts, padded at their ends."""
 
 
-def open_texts(settings: ModelSettings, selection: Selection, window: int | None) -> Reader:
+def open_survey_model(settings: ModelSettings, selection: Selection, window: int | None) -> Reader:
     """Returns the reader of a model, opened for many texts.
 
     Args:
-        settings: the name of the model and the way to load it.
+        settings: the name of the model, and the settings that load it.
         selection: the layers and heads to survey.
         window: the most tokens of a text that run at once; ``None`` for no limit.
 
@@ -49,10 +49,10 @@ def open_texts(settings: ModelSettings, selection: Selection, window: int | None
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey needs a trained model; use {option('model', './my-bert')}, or trained")
     refuse_unused(settings)
-    given = [name for name in OF_SINGLE_TEXTS if getattr(settings, name)]
-    if given:
+    inapplicable = [name for name in SINGLE_TEXT_SETTINGS if getattr(settings, name)]
+    if inapplicable:
         raise AttnvizError(
-            f"{option(given[0])} is for a single text; a survey takes texts as they are, so leave it out"
+            f"{option(inapplicable[0])} is for a single text; a survey takes texts as they are, so leave it out"
         )
     reader = open_reader(settings, "texts")
     reader.refuse_absent(selection)

@@ -19,26 +19,26 @@ OMITTED_METRICS = ("pair",)  # a corpus has single texts, no pairs
 KINDS = ("punctuation", "digits", "whitespace")
 
 
-def class_numbers(name: str) -> str:
-    """Returns the name of a class that the user defined, among other names of token numbers."""
+def class_numbers_name(name: str) -> str:
+    """Returns the name under which the token numbers of a class of the user are found."""
     return f"class {name}"
 
 
-def kinds_of(tokens: Tokens) -> IntArray:
-    """Returns the place of each token's class in `KINDS`, ``(tokens,)``; -1 for none."""
-    kinds = (kind_of(tokens.text[start:stop]) for start, stop in tokens.offsets.tolist())
+def kind_numbers(tokens: Tokens) -> IntArray:
+    """Returns the index of each token's kind in `KINDS`, ``(tokens,)``; -1 for a token of no kind."""
+    kinds = (kind_number(tokens.text[start:stop]) for start, stop in tokens.offsets.tolist())
     return np.fromiter(kinds, dtype=np.int64, count=len(tokens))
 
 
 def sentence_starts(tokens: Tokens) -> BoolArray:
-    """True for the first token of each sentence, ``(tokens,)``."""
+    """Returns True for the first token of each sentence, ``(tokens,)``."""
     sentences = sentences_of(tokens)
     return np.asarray((sentences >= 0) & (np.diff(sentences, prepend=-1) != 0))
 
 
 @cache
-def kind_of(piece: str) -> int:
-    """Returns the place in `KINDS` of a token of these characters; -1 for none."""
+def kind_number(piece: str) -> int:
+    """Returns the index in `KINDS` of a token with these characters; -1 for a token of no kind."""
     stripped = piece.strip()
     if not stripped:
         return KINDS.index("whitespace") if piece else -1
@@ -49,23 +49,23 @@ def kind_of(piece: str) -> int:
 
 SURVEYED_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
     **TOKEN_NUMBERS,
-    "kinds": kinds_of,
+    "kinds": kind_numbers,
     "sentence starts": sentence_starts,
 }
 
 
 def punctuation(grid: Grid) -> Cells:
-    """Returns the cells whose key is only punctuation."""
+    """Returns the cells whose key consists of punctuation."""
     return grid.cells(grid.key_numbers("kinds") == KINDS.index("punctuation"))
 
 
 def digits(grid: Grid) -> Cells:
-    """Returns the cells whose key is only decimal digits."""
+    """Returns the cells whose key consists of decimal digits."""
     return grid.cells(grid.key_numbers("kinds") == KINDS.index("digits"))
 
 
 def whitespace(grid: Grid) -> Cells:
-    """Returns the cells whose key is only white space."""
+    """Returns the cells whose key consists of white space."""
     return grid.cells(grid.key_numbers("kinds") == KINDS.index("whitespace"))
 
 
@@ -98,20 +98,25 @@ RELATIONS = (  # by query and key
 )
 
 
-def surveyed_metrics(own: Mapping[str, str]) -> tuple[Metric, ...]:
-    """Returns the metrics of a survey: those of every head, those of classes of tokens, and those of the user.
+def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
+    """Returns the metrics of a survey: those of `attnviz heads`, those of classes of tokens, and those of the user.
 
     Args:
-        own: the regular expression of each class that the user defined, by its name.
+        custom_classes: the regular expression of each class that the user defined, by its name.
     """
     metrics = tuple(metric for name, metric in METRICS.items() if name not in OMITTED_METRICS)
-    return (*metrics, *CLASSES, *RELATIONS, *(own_class(name, pattern) for name, pattern in own.items()))
+    return (
+        *metrics,
+        *CLASSES,
+        *RELATIONS,
+        *(custom_class_metric(name, pattern) for name, pattern in custom_classes.items()),
+    )
 
 
-def own_class(name: str, pattern: str) -> Metric:
-    """Returns the metric of a class that the user defined."""
+def custom_class_metric(name: str, pattern: str) -> Metric:
+    """Returns the metric of a class that the user defined, which is the weight on the class's tokens."""
 
-    def matched(grid: Grid) -> Cells:
-        return grid.cells(grid.key_numbers(class_numbers(name)))
+    def cells_of_class(grid: Grid) -> Cells:
+        return grid.cells(grid.key_numbers(class_numbers_name(name)))
 
-    return Metric(name, name[:9], "share", f"on what {pattern!r} matches", SUCH_TOKEN, matched)
+    return Metric(name, name[:9], "share", f"on what {pattern!r} matches", SUCH_TOKEN, cells_of_class)

@@ -74,7 +74,7 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
     """Returns remarks on the surveyed layers and corpus, on skipped texts, and on omitted metrics."""
     layers = number_ranges({head.layer for head in survey.heads})
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
-    left_out = survey.left_out
+    left_out = survey.omitted_metrics
     return (
         f"A survey of layer {layers} over {', '.join(survey.corpus)}.",
         *([f"Left out of the corpus: {skipped}."] if skipped else []),

@@ -21,7 +21,7 @@ from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
-    from attnviz.corpus.example_weights import WantedWeights
+    from attnviz.corpus.example_weights import WeightsRequest
 
 CLASS_NAMES = ("special", "first", *(metric.name for metric in (*CLASSES, *RELATIONS)))
 LAYER = "layer"  # an axis besides the metrics
@@ -118,7 +118,7 @@ def surveyed_heads_report(
 def classes_of(survey: Survey) -> tuple[str, ...]:
     """Returns the names of the classes of tokens that occur in any text."""
     names = [metric.name for metric in survey.metrics]
-    known = (name for name in (*CLASS_NAMES, *survey.own) if name in names)
+    known = (name for name in (*CLASS_NAMES, *survey.custom_classes) if name in names)
     return tuple(name for name in known if survey.tallies.count[:, names.index(name)].any())
 
 
@@ -242,15 +242,15 @@ def _with_weights(
     return examples, tuple(_text(survey, id, span) for id, span in texts), remark
 
 
-def _wanted_weights(survey: Survey, place: int, chosen: Sequence[ChosenExample], whole: bool) -> "list[WantedWeights]":
+def _wanted_weights(survey: Survey, place: int, chosen: Sequence[ChosenExample], whole: bool) -> "list[WeightsRequest]":
     """Returns requests for the weights that a head's examples need.
 
     A brief example shares the request of another example that needs all rows of the same text.
     """
-    from attnviz.corpus.example_weights import WantedWeights
+    from attnviz.corpus.example_weights import WeightsRequest
 
     wanted = [
-        WantedWeights(each.id, place, _queries(each, whole and not each.brief, survey), each.span) for each in chosen
+        WeightsRequest(each.id, place, _queries(each, whole and not each.brief, survey), each.span) for each in chosen
     ]
     all_rows = {one.text: one for one in wanted if one.queries == one.keys}
     return [all_rows.get(each.id, one) if each.brief else one for each, one in zip(chosen, wanted, strict=True)]

@@ -9,11 +9,11 @@ from torch import nn
 
 from attnviz.api.record import record
 from attnviz.corpus.measuring import measure
-from attnviz.corpus.measuring.survey_batch import Measured, measure_batch
+from attnviz.corpus.measuring.survey_batch import BatchMeasurements, measure_batch
 from attnviz.corpus.measuring.texts_grid import diagonal_sums
 from attnviz.corpus.sums import bins
 from attnviz.corpus.texts.batches import Batch, SurveyOptions, TextWindow
-from attnviz.corpus.texts.own_classes import own_masks
+from attnviz.corpus.texts.custom_classes import class_masks
 from attnviz.corpus.texts.read import CorpusText
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.metrics.grid import Array, Cells, Grid
@@ -30,7 +30,7 @@ def batch_of(model: RandomTexts, own: dict[str, str] | None = None) -> Batch:
         TextWindow(number, CorpusText("a test", number + 1, text), 0, tokens)
         for number, (text, [tokens]) in enumerate(zip(TEXTS, model.read_windows(TEXTS, None), strict=True))
     ]
-    return Batch(windows, own_masks([window.tokens for window in windows], own or {}))
+    return Batch(windows, class_masks([window.tokens for window in windows], own or {}))
 
 
 @pytest.fixture(params=MODELS, scope="module")
@@ -39,7 +39,7 @@ def model(request: pytest.FixtureRequest) -> RandomTexts:
 
 
 @pytest.fixture(params=[measure.BLOCK_CELLS, 1], ids=["whole", "bands"], scope="module")
-def measured(model: RandomTexts, request: pytest.FixtureRequest) -> Iterator[Measured]:
+def measured(model: RandomTexts, request: pytest.FixtureRequest) -> Iterator[BatchMeasurements]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "BLOCK_CELLS", request.param)
         patch.setattr(measure, "MIN_ROWS", 9)
@@ -55,7 +55,7 @@ def alone(module: nn.Module, item: int) -> list[CellMaps]:
     return list(map(cell_maps, recording.maps))
 
 
-def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, measured: Measured) -> None:
+def test_numbers_of_a_batch_are_those_of_each_text_alone(model: RandomTexts, measured: BatchMeasurements) -> None:
     names = [metric.name for metric in SurveyOptions().metrics]
     for item, [tokens] in enumerate(model.read_windows(TEXTS, None)):
         expected = [numbers for maps in alone(model.module, item) for numbers in measure_maps(maps)]
@@ -127,7 +127,7 @@ def test_a_metric_that_compares_places_is_absent_on_an_axis_in_no_order(monkeypa
         assert np.isnan(found.values[0, 0, number]) == (metric.name in (*needing, "special", "hidden", "whitespace"))
 
 
-def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: Measured) -> None:
+def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: BatchMeasurements) -> None:
     for item, [tokens] in enumerate(model.read_windows(TEXTS, None)):
         head, everything = 0, slice(0, len(tokens))
         for maps in alone(model.module, item):
@@ -146,7 +146,7 @@ def test_profiles_are_sums_over_all_visible_pairs(model: RandomTexts, measured: 
 
 def test_classes_count_the_weight_on_their_tokens() -> None:
     model = RandomTexts(MODELS["bert"])
-    options = SurveyOptions(own={"cats": "cat|dogs"})
+    options = SurveyOptions(custom_classes={"cats": "cat|dogs"})
     found = measure_batch(model, batch_of(model, {"cats": "cat|dogs"}), options)
     names = [metric.name for metric in options.metrics]
     [tokens] = model.read_windows(TEXTS, None)[0]

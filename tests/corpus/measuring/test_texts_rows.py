@@ -7,21 +7,21 @@ import torch
 
 from attnviz.capture.calls.attention_call import FactoredCall
 from attnviz.corpus.measuring.text_batch import TextBatch
-from attnviz.corpus.measuring.texts_grid import HeldGrids
-from attnviz.corpus.measuring.texts_rows import WeighedRows, weigh
+from attnviz.corpus.measuring.texts_grid import CachedGrids
+from attnviz.corpus.measuring.texts_rows import SoftmaxRows, softmax_rows
 from attnviz.text.tokens import tokenize
 
 TEXT = "a b c d e f g"
 HEADS = [0, 1, 2]
 
 
-def weighed(call: FactoredCall) -> WeighedRows:
+def weighed(call: FactoredCall) -> SoftmaxRows:
     batch = TextBatch([tokenize(TEXT, vocabulary_text=TEXT)] * 2, torch.device("cpu"))
-    alone = [weigh(call, [head], HeldGrids(batch, ()), slice(0, 2), slice(0, 7)) for head in HEADS]
-    together = weigh(call, HEADS, HeldGrids(batch, ()), slice(0, 2), slice(0, 7))
+    alone = [softmax_rows(call, [head], CachedGrids(batch, ()), slice(0, 2), slice(0, 7)) for head in HEADS]
+    together = softmax_rows(call, HEADS, CachedGrids(batch, ()), slice(0, 2), slice(0, 7))
     found = alone if together is None else [together]
-    return WeighedRows(
-        *(torch.cat(each, dim=1) for each in zip(*(rows.weighed for rows in found if rows), strict=True))
+    return SoftmaxRows(
+        *(torch.cat(each, dim=1) for each in zip(*(rows.softmax for rows in found if rows), strict=True))
     )
 
 

@@ -76,7 +76,7 @@ def test_the_best_texts_come_first_and_ties_go_to_the_earlier_one() -> None:
     order = sorted(np.flatnonzero(~np.isnan(values)).tolist(), key=lambda text: (-values[text], text))
     assert survey.examples.ids[2, PLACE["entropy"]].tolist() == order[:TOP]
     assert survey.examples.texts[order[0]].tokens.text == f"text {order[0]}"
-    assert set(survey.examples.used) == set(survey.examples.texts)
+    assert set(survey.examples.text_numbers) == set(survey.examples.texts)
 
 
 def test_parts_of_other_heads_are_refused() -> None:

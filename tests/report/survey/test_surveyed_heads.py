@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.corpus import example_weights
-from attnviz.corpus.example_weights import WantedWeights
+from attnviz.corpus.example_weights import WeightsRequest
 from attnviz.render.formats import format_of
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
@@ -166,11 +166,11 @@ def test_a_page_of_too_many_heads_has_texts_by_one_metric_and_says_so(monkeypatc
 
 
 def test_texts_by_another_metric_are_shaded_by_the_row_of_their_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    def weights_of(_: object, wanted: list[WantedWeights]) -> dict[WantedWeights, np.ndarray]:
+    def weights_of(_: object, wanted: list[WeightsRequest]) -> dict[WeightsRequest, np.ndarray]:
         assert len(set(wanted)) == len(wanted)  # each is computed once
         return {one: rows_of(one) for one in wanted}
 
-    def rows_of(one: WantedWeights) -> np.ndarray:
+    def rows_of(one: WeightsRequest) -> np.ndarray:
         every = np.arange(one.keys[1], dtype=np.float32)[:, None] + np.zeros(one.keys[1], dtype=np.float32)
         return every.mean(axis=0, keepdims=True) if one.queries is None else every[slice(*one.queries)]
 
