@@ -65,7 +65,7 @@ def test_the_last_layer_of_a_transformer_is_there_too(monkeypatch: pytest.Monkey
     model, options = RandomTexts(MODELS["bert"]), SurveyOptions(settings={"model": "random"})
     [batch] = batches_of([CorpusText("texts.txt", 1, "the cat sat")], model, options, 0, None).batches
     survey = survey_of_batch(model, batch, options)
-    monkeypatch.setattr("attnviz.corpus.example_weights._open", lambda _: model)
+    monkeypatch.setattr("attnviz.corpus.example_weights._open_model", lambda _: model)
     wanted = [WeightsRequest(0, place, (0, 3), (0, 3)) for place in range(len(survey.heads))]
     found = example_weights(survey, wanted)
     assert len(found) == len(survey.heads) == 6

@@ -102,8 +102,8 @@ def test_a_template_that_changes_letters_is_searched() -> None:
 
 
 def test_more_characters_than_codes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.models.huggingface.chat.PLANE", 7)
-    monkeypatch.setattr("attnviz.models.huggingface.chat.CODES", 14)
+    monkeypatch.setattr("attnviz.models.huggingface.chat.PLANE_SIZE", 7)
+    monkeypatch.setattr("attnviz.models.huggingface.chat.CODE_COUNT", 14)
     found = rendered("gemma", CHAT)
     assert turns(found)["6 user"] == "Be brief."
     assert turns(found)["4 tool result"] == RESULT["content"]
