@@ -220,14 +220,18 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     if not candidates:
         return ()
     labels = labels_in(axes)
-    cut_off = {
-        candidate for node in nodes if node.axes == axes for candidate in node.weights if not candidate.is_in(labels)
-    }
+    kept = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
+    cut_off = {candidate for node in kept for candidate in node.weights if not candidate.is_in(labels)}
     return tuple(
         candidate
         for candidate in candidates
         if candidate.is_in(labels) or candidate in cut_off or candidate.is_first_key(name, result)
     )
+
+
+def _is_same_or_unsqueezed(axes: Axes, after: Axes) -> bool:
+    """Returns True if the axes after a function are those before it, apart from new ones of size 1."""
+    return len(axes) <= len(after) and [axis for axis in axes if axis] == [axis for axis in after if axis]
 
 
 def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
