@@ -31,6 +31,7 @@ class RunCounter:
         self.on_next, self.on_start = on_next, on_start
         self.was_called = False
         self.batches: dict[str, int] = {}
+        self.second_axes: dict[str, set[tuple[int, int]]] = {}
         self.depth = 0
         self._outermost: int | None = None
         self._attended: set[int | None] = set()
@@ -65,10 +66,15 @@ class RunCounter:
         """Returns the number of texts that the model, or else the part around a module, reads; ``None`` if unknown."""
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
+    def second_axes_of(self, module: str) -> set[tuple[int, int]]:
+        """Returns the size of the second axis of each input with features, and of its first, which may be tokens."""
+        return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
+
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
         """Notes the number of texts that a part of the model is called with, if its inputs show it."""
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
-            sizes = [len(tensor) for tensor in tensors if tensor.dim() > 1]
-        if sizes:
-            self.batches[part] = max(sizes)
+            shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]
+        if shapes:
+            self.batches[part] = max(shape[0] for shape in shapes)
+            self.second_axes[part] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}  # with features

@@ -17,11 +17,18 @@ class _Turn:
         pieces: the ranges of texts in longer tensors that its queries may be.
         site: the site of its first call.
         calls: the number of its calls.
+        before: the number of calls of a text in earlier loops of the module.
     """
 
     pieces: tuple[Piece, ...]
     site: CallSite
     calls: int = 1
+    before: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        """True if no further texts are to come."""
+        return any(piece.is_last for piece in self.pieces)
 
 
 class TextLoops:
@@ -55,25 +62,29 @@ class TextLoops:
         elif turn is not None and any(
             last_piece.is_followed_by(piece) for last_piece in turn.pieces for piece in text_pieces
         ):
-            turn = _Turn(text_pieces, replace(turn.site, run=_number_of_turn(text_pieces[0], site)))
-        elif not site.call and any(piece.is_first for piece in text_pieces):
-            turn = _Turn(text_pieces, site)
+            number = _number_of_turn(text_pieces[0], site)
+            turn = _Turn(text_pieces, replace(turn.site, run=number), before=turn.before)
+        elif any(piece.is_first for piece in text_pieces) and (not site.call or (turn is not None and turn.is_last)):
+            before = turn.before + turn.calls if turn is not None and site.call else 0
+            turn = _Turn(text_pieces, site, before=before)
         else:
             return site
         self.turns[site.module] = turn
-        return replace(turn.site, call=turn.calls - 1)
+        return replace(turn.site, call=turn.before + turn.calls - 1)
 
     def has_further_texts(self, module: str) -> bool:
         """True if a loop of the module has further texts to come."""
         turn = self.turns.get(module)
-        return turn is not None and not any(piece.is_last for piece in turn.pieces)
+        return turn is not None and not turn.is_last
 
     def _is_of_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
         """True if the rows of a piece are the texts of a call, not its queries."""
-        texts = self.runs.texts_of(site.module)
-        if piece.rows != shape[0] or piece.rows == piece.whole[-1]:
+        count, texts = piece.whole[-1], self.runs.texts_of(site.module)
+        if piece.rows != shape[0] or piece.rows == count:
             return False
-        return piece.whole[-1] == texts if texts is not None else piece.rows != shape[2]
+        if texts is None or (count, shape[2]) in self.runs.second_axes_of(site.module):
+            return piece.rows != shape[2]
+        return count == texts
 
 
 def _number_of_turn(piece: Piece, site: CallSite) -> int:
