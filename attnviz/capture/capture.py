@@ -143,7 +143,7 @@ class Capture:
         """Numbers a call; keeps it, or waits if it may be the first chunk of its queries."""
         site = self.numbering.number(observed.caller, observed.single, observed.queries.depth)
         if site.call:
-            refuse_merged(self.modules.modules, site.module)
+            refuse_merged(self.modules.modules, site.module, site.module in self.numbering.started)
         chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
         call = observed.build() if chosen or observed.may_be_step or any(piece.is_first for piece in pieces) else None
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)

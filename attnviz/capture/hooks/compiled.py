@@ -35,27 +35,31 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[st
     return list(dict.fromkeys(all_paths))
 
 
-def refuse_merged(modules: Mapping[str, nn.Module], path: str) -> None:
+def refuse_merged(modules: Mapping[str, nn.Module], path: str, runs: bool) -> None:
     """Raises AttnvizError for a further call of a module whose parts a compiler has merged into one function.
 
     A compiler that calls torch function by function lets calls be observed, but no part of the module runs as itself:
-    calls of several layers seem to be further calls of one.
+    calls of several layers, or of a layer that runs again, seem to be further calls of one.
 
     Args:
         modules: the modules of the model by path.
         path: the path of the module that made the call.
+        runs: True if this module was called as itself.
     """
-    if not _is_compiled(modules[path]):
-        return
     inner_modules = [
         module for inner_path, module in modules.items() if inner_path != path and _is_within(inner_path, path)
     ]
     kinds = Counter(type(module) for module in inner_modules if not isinstance(module, CONTAINERS) and module._modules)
-    if kinds and max(kinds.values()) > 1:
-        place = path or "the model"
+    has_layers = bool(kinds) and max(kinds.values()) > 1
+    merged_path = path if has_layers and _is_compiled(modules[path]) else None
+    if not runs:
+        outer_paths = [outer_path for outer_path in modules if outer_path != path and _is_within(path, outer_path)]
+        merged_path = next((outer_path for outer_path in outer_paths if _is_compiled(modules[outer_path])), merged_path)
+    if merged_path is not None:
         raise AttnvizError(
-            f"the layers of {place} cannot be told apart: torch.compile merged them into one function; call it "
-            'under torch.compiler.set_stance("force_eager"), or compile its layers one by one'
+            f"the attention calls of {merged_path or 'the model'} cannot be told apart: torch.compile merged its modules "
+            'into one function; call it under torch.compiler.set_stance("force_eager"), or compile its layers one by '
+            "one"
         )
 
 

@@ -115,12 +115,26 @@ def test_layers_of_a_model_that_was_compiled_as_a_whole_are_refused_and_found_wh
     torch._dynamo.reset()
     model, x = Stack(Traceable(), Traceable()), torch.randn(1, 5, WIDTH)
     model.compile(backend="eager")
-    refused = r"the layers of the model cannot be told apart: .* under torch.compiler.set_stance\(\"force_eager\"\)"
+    refused = (
+        r"the attention calls of the model cannot be told apart: .* under torch.compiler.set_stance\(\"force_eager\"\)"
+    )
     with pytest.raises(AttnvizError, match=refused), attnviz.record(model):
         model(x)
     with torch.compiler.set_stance("force_eager"), attnviz.record(model) as recording:
         model(x)
     assert [(maps.layer, maps.module) for maps in recording.maps] == [(0, "layers.0"), (1, "layers.1")]
+
+
+@torch.no_grad()
+def test_layer_that_runs_twice_in_a_compiled_model_is_refused_also_where_its_graph_breaks() -> None:
+    torch._dynamo.reset()
+    layer = Attention()
+    layer.project.register_forward_hook(torch.compiler.disable(lambda *_: None))
+    model = Stack(layer, layer)
+    model.compile(backend="eager")
+    with pytest.raises(AttnvizError, match="the attention calls of the model cannot be told apart"):  # noqa: SIM117
+        with attnviz.record(model):
+            model(torch.randn(1, 5, WIDTH))
 
 
 @torch.no_grad()
