@@ -17,6 +17,7 @@ from attnviz.capture.flow.axes import (
     axis_of,
     broadcast,
     contiguous_strides,
+    filled_in,
     is_all,
     most_informative,
     resized,
@@ -26,7 +27,7 @@ from attnviz.capture.flow.axes import (
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
 from attnviz.capture.flow.nodes import Node, candidates_in, softmaxes_of_scores_first, still_has_axes
 
-CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "convolution")
+CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "convolution": None}  # the number of axes in space, if known
 REDUCING = ("sum", "mean", "amax", "amin", "max", "min", "prod", "norm", "argmax")
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "instance_norm")
 JOINING = ("cat", "concat", "concatenate", "hstack", "vstack", "stack")
@@ -35,6 +36,7 @@ RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_a
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
 GATHERING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
+SCATTERING = frozenset({"index_add", "index_add_", "index_copy", "index_copy_", "index_put", "index_put_"})
 SEQUENCES = (list, tuple)  # a constant, since building it for every argument would take time
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
 
@@ -160,8 +162,8 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
 
 def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
     """Returns the lineage of the result of one input; a smaller view gets the piece of the input that it covers."""
-    if not node.axes or result.numel() >= source.numel():
-        return node.lineage
+    if node.constant or not node.axes or result.numel() >= source.numel():
+        return node.lineage  # of a parameter it is nothing, whichever part of it a projection uses
     axis = cut_axis(source, result)
     if is_all(node.axes[axis or 0], FEATURES) or not is_view(source, result):
         return node.lineage
@@ -182,13 +184,15 @@ def _result_axes(
     if name in RESHAPING:
         found = _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
     if found is None and name in CONVOLUTIONS:
-        found = _axes_after_convolution(nodes[0], shape)
+        found = _axes_after_convolution(nodes[0], shape, CONVOLUTIONS[name])
     elif found is None and name in JOINING:
         found = _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
     elif found is None and len(inputs) == 1:
         found = _viewed_axes(axes, source, result)
     elif found is None and name in GATHERING and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
+    if found is None and name in SCATTERING and len(nodes[-1].axes) == len(shape):
+        found = filled_in(axes, nodes[-1].axes)
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
         found = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
     if found is None and _may_broadcast_to(shape, inputs):
@@ -224,14 +228,16 @@ def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbe
     return tuple(reshaped) if fits else unknown_axes(shape)
 
 
-def _axes_after_convolution(node: Node, shape: torch.Size) -> Axes:
-    """Returns the axes after a convolution, whose channels are features."""
+def _axes_after_convolution(node: Node, shape: torch.Size, in_space: int | None) -> Axes:
+    """Returns the axes after a convolution, whose channels are features; they come first where there is no batch."""
     if len(node.axes) != len(shape):
         return unknown_axes(shape)
     axes = [resized(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
     if node.fresh:
         axes = [tuple(Part(part.size, part.label or TOKENS) for part in axis) for axis in axes]
-    return (axes[0], axis_of(shape[1], FEATURES), *axes[2:])
+    channels = 0 if len(shape) - 1 == in_space else 1
+    axes[channels] = axis_of(shape[channels], FEATURES)
+    return tuple(axes)
 
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Axes:
