@@ -15,8 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import flex_attention as flex
+from torch.utils.checkpoint import checkpoint
 
 from tests.capture.drawn_cases import HIDDEN, LETTERS, SOFTMAXES, WITH_SINK, Case
+from tests.capture.drawn_projections import PROJECTIONS
 
 
 class Arrangement:
@@ -62,6 +65,12 @@ class Arrangement:
             case "4-D heads first":
                 return tensor.transpose(0, 1)
         return tensor.reshape(batch, heads, tokens, last)
+
+
+def _head(head: int, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, added: Tensor) -> list[Tensor]:
+    """The part of one head of each, where keys may be shared and a mask is of all."""
+    heads = queries.shape[1]
+    return [part[:, head * part.shape[1] // heads, None] for part in (queries, keys, values, visible, added)]
 
 
 def product_of(way: str, queries: Tensor, keys: Tensor) -> Tensor:
@@ -118,6 +127,7 @@ class Attend(nn.Module):
         super().__init__()
         width, narrow = case.width, case.key_heads * case.features
         self.case, self.arrangement = case, Arrangement(case)
+        self.key_heads, self.groups = case.key_heads, case.groups
         self.queries = nn.Linear(width, width)
         if case.fused:
             self.pair = nn.Linear(width, 2 * narrow)
@@ -133,6 +143,7 @@ class Attend(nn.Module):
         self.added = nn.Parameter(torch.randn(1, case.heads if case.bias == "heads" else 1, case.queries, case.keys))
         self.noted: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
 
+    @torch.compiler.disable
     def note(self, x: Tensor, source: Tensor, visible: Tensor) -> None:
         """Keeps what the attention was given, ``(batch, tokens, width)``, for the reference."""
         shape = self.case.batch, -1, self.case.width
@@ -142,12 +153,19 @@ class Attend(nn.Module):
     def projected(self, x: Tensor, source: Tensor) -> list[Tensor]:
         """Queries, keys, values, ``(batch, heads, tokens, features)``."""
         case = self.case
-        keys, values = self.pair(source).chunk(2, -1) if case.fused else (self.keys(source), self.values(source))
+        project = PROJECTIONS[case.projection]
+        heads = self.key_heads
+        keys, values = (
+            project(self.pair, source, 2 * heads).chunk(2, -1)
+            if case.fused
+            else (project(self.keys, source, heads), project(self.values, source, heads))
+        )
+        queries = project(self.queries, x, heads * self.groups)
         if case.layout == "folded sequence first":
-            return [self._by_sequence(part) for part in (self.queries(x), keys, values)]
+            return [self._by_sequence(part) for part in (queries, keys, values)]
         return [
             part.reshape(case.batch, -1, part.shape[-1] // case.features, case.features).transpose(1, 2)
-            for part in (self.queries(x), keys, values)
+            for part in (queries, keys, values)
         ]
 
     def _by_sequence(self, part: Tensor) -> Tensor:
@@ -160,10 +178,33 @@ class Attend(nn.Module):
         case = self.case
         first = case.layout == "folded sequence first"
         self.note(*((x.transpose(0, 1), source.transpose(0, 1)) if first else (x, source)), visible)
+        if case.loop == "texts first":
+            return torch.cat(
+                [
+                    self._turn(replace(case, batch=1), self._attended, *(part[item : item + 1] for part in parts))
+                    for parts in [(x, source, visible)]
+                    for item in range(case.batch)
+                ]
+            )
+        return self._attended(x, source, visible)
+
+    def _turn(self, case: Case, call: Callable[..., Tensor], *parts: Tensor) -> Tensor:
+        """A call of a part of the batch or of the heads, as a case of that size."""
+        whole = self.case, self.arrangement
+        self.case, self.arrangement = case, Arrangement(case)
+        try:
+            return call(*parts)
+        finally:
+            self.case, self.arrangement = whole
+
+    def _attended(self, x: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+        case = self.case
+        first = case.layout == "folded sequence first"
         queries, keys, values = self.projected(x, source)
         if (
             case.groups > 1
             and case.layout == "4-D"
+            and case.kernel != "flex"
             and not (case.kernel == "sdpa" and case.fused)
             and case.key_heads > 1
         ):
@@ -172,13 +213,54 @@ class Attend(nn.Module):
         size = -(-case.queries // case.chunks)
         for start in range(0, case.queries, size):
             rows = slice(start, start + size)
-            call = self._by_kernel if case.kernel == "sdpa" else self._by_hand
             if case.aside:
                 self.aside = (queries[:, :, rows] @ keys.repeat_interleave(heads // keys.shape[1], 1).mT).softmax(-1)
-            parts.append(call(queries[:, :, rows], keys, values, visible[:, :, rows], self.added[:, :, rows]))
+            parts.append(self._looped(queries[:, :, rows], keys, values, visible[:, :, rows], self.added[:, :, rows]))
         result = torch.cat(parts, 2).transpose(1, 2).reshape(case.batch, case.queries, case.width)
         output: Tensor = self.out(result)
         return output.transpose(0, 1) if first else output.reshape(x.shape)
+
+    def _looped(self, *parts: Tensor) -> Tensor:
+        """One call, or a call a text, or a head, or both."""
+        case = self.case
+        call = {"sdpa": self._by_kernel, "flex": self._by_flex}.get(case.kernel, self._by_hand)
+        if case.loop.startswith("texts") and case.batch > 1:
+            single = replace(case, batch=1)
+            texts = [[part[min(item, len(part) - 1), None] for part in parts] for item in range(case.batch)]
+            return torch.cat([self._turn(single, self._looped, *text) for text in texts])
+        if case.loop.endswith("heads") and case.heads > 1:
+            single = replace(case, heads=1, groups=1, loop="none")
+            return torch.cat([self._turn(single, call, *_head(head, *parts)) for head in range(case.heads)], 1)
+        return call(*parts)
+
+    def _by_flex(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, added: Tensor) -> Tensor:
+        """Torch's flex_attention, with the mask in ``mask_mod`` or, as numbers, in ``score_mod``."""
+        case = self.case
+        low = float("-inf") if case.mask in ("bool", "where", "-inf") else HIDDEN[case.mask]
+        in_scores = case.hides != "nothing" and case.mask not in ("bool", "where")
+
+        def shown(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return visible[batch, head * (visible.shape[1] > 1), query, key]
+
+        def modified(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            if case.bias != "none":
+                score = score + added.to(score.dtype)[0, head * (added.shape[1] > 1), query, key]
+            return torch.where(shown(batch, head, query, key), score, low) if in_scores else score
+
+        scale: float = case.factor
+        if case.scale == "query":
+            queries, scale = queries * scale, 1.0
+        blocks = None
+        if case.hides != "nothing" and not in_scores:
+            blocks = flex.create_block_mask(shown, case.batch, case.heads, case.queries, case.keys, device="cpu")
+        output: Tensor = flex.flex_attention(
+            *(queries, keys, values),
+            score_mod=modified if in_scores or case.bias != "none" else None,
+            block_mask=blocks,
+            scale=scale,
+            enable_gqa=keys.shape[1] < queries.shape[1],
+        )
+        return output
 
     def _by_kernel(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor, added: Tensor) -> Tensor:
         case, fold = self.case, self.arrangement.fold
@@ -519,7 +601,11 @@ class DrawnModel(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor, shown: dict[str, Tensor]) -> Tensor:
         for index in range(self.case.layers):
-            x = self.used[0 if self.case.shared else index](x, context, shown)
+            layer = self.used[0 if self.case.shared else index]
+            if self.case.mode == "checkpoint":
+                x = checkpoint(layer, x, context, shown, use_reentrant=False)
+            else:
+                x = layer(x, context, shown)
         return x if self.classifier is None else self.classifier(x)
 
 
@@ -550,7 +636,7 @@ def inputs_of(case: Case) -> Inputs:
     x, context = (torch.randn(shape, dtype=dtype) for shape in shapes)
     if case.layout == "folded sequence first":
         x, context = x.transpose(0, 1).contiguous(), context.transpose(0, 1).contiguous()
-    elif case.layout in ("2-D", "3-D heads") and case.kernel != "module":
+    elif case.layout in ("2-D", "3-D heads") and case.kernel != "module" and case.loop == "none":
         x, context = x[0], context[0]
     return Inputs(x, context, {"self": shown_to(case, case.queries), "cross": shown_to(case, case.keys)})
 
@@ -578,6 +664,8 @@ def build(case: Case) -> DrawnModel:
     for layer in model.used:
         for attention in layer._found:
             attention.to(getattr(torch, case.dtype)).train(dropped)
+            if case.compiled == "attention":
+                attention.compile(backend="eager")
     return model.to(getattr(torch, case.dtype)).train(dropped)
 
 
@@ -608,7 +696,16 @@ def truth(case: Case, model: DrawnModel) -> Iterator[Truth]:
             each = 2 if kind == "differential" else 1
             noted = attention.noted[turn * each : turn * each + each] if case.shared else attention.noted[:each]
             for second, (x, source, visible) in enumerate(noted):
-                yield _truth(attention, turn, kind, x, source, visible, second == 1)
+                yield from _by_loop(case, _truth(attention, turn, kind, x, source, visible, second == 1))
+
+
+def _by_loop(case: Case, one: Truth) -> list[Truth]:
+    """The maps of each call, where there is one a head."""
+    if not case.loop.endswith("heads"):
+        return [one]
+    heads = [slice(head, head + 1) for head in range(case.heads)]
+    parts = (one.weights, one.scores, one.visible)
+    return [Truth(one.layer, one.kind, *(part[:, head] for part in parts)) for head in heads]
 
 
 def _truth(

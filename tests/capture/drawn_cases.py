@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from tests.capture.drawn_projections import PROJECTIONS
+
 HIDDEN = {"-inf": float("-inf"), "finfo.min": torch.finfo(torch.float32).min, "-1e4": -1e4, "-1e9": -1e9}
 SOFTMAXES: dict[str, Callable[[Tensor], Tensor]] = {
     "functional": lambda scores: functional.softmax(scores, dim=-1),
@@ -47,8 +49,11 @@ LAYOUTS = {
     "5-D grouped": 5,
     "5-D text": 5,
 }
+OF_ONE_HEAD = ("2-D", "3-D", "3-D heads", "folded", "folded sequence first", "4-D")  # as people write loops over heads
 DECOYS = ("channels", "classifier", "linear", "memory", "router", "streams")
 STACKS = ("layers.{}", "block{}", "encoder_layer_{}", "stages.{}.{}", "net.{}.0", "h.{}.sub", "transformer.layers.{}")
+LOOPS = ("none", "texts", "texts first", "heads", "texts and heads")
+MODES = ("no_grad", "grad", "inference", "checkpoint", "functional_call")
 KINDS = ("self", "self copied", "cross", "both", "two in one module", "differential")
 
 
@@ -69,7 +74,7 @@ class Case:
         batch, heads, groups, queries, keys, features, layers: sizes; ``groups`` is heads that share a key head.
         kind: where keys come from.
         layout: the axes of its scores.
-        kernel: by hand, torch's own function, or torch's own module.
+        kernel: by hand, torch's own functions, or torch's own module.
         product, mixing: how scores are computed from queries and keys, and the output from weights and values.
         softmax: how weights are computed from scores.
         mask: which numbers hide cells; ``hides`` is what they hide, ``per_head`` whether heads differ in it.
@@ -79,6 +84,10 @@ class Case:
         dropout: of the weights.
         after: what happens to the weights between softmax and values.
         chunks: of how many queries a call is.
+        loop: what a call is one of: texts, before or after they are projected, or heads.
+        projection: how queries, keys and values are computed, of ``PROJECTIONS``.
+        mode: how the model is called.
+        compiled: what torch compiles, with the backend that can be observed: nothing, each attention, or the model.
         stack, name, counted, class_name: paths, and the attribute that holds the number of heads.
         shared: whether all layers are one module.
         decoys: softmaxes that are no attention.
@@ -116,6 +125,10 @@ class Case:
     decoys: frozenset[str]
     aside: bool
     dtype: str
+    loop: str = "none"
+    projection: str = "linear"
+    mode: str = "no_grad"
+    compiled: str = "nothing"
 
     @property
     def width(self) -> int:
@@ -171,7 +184,7 @@ PLAIN = Case(
 def variants() -> Iterator[tuple[str, Case]]:
     """The plain case, and each that differs from it in one way."""
     yield "plain", PLAIN
-    for kernel in ("sdpa", "module"):
+    for kernel in ("sdpa", "module", "flex"):
         yield f"kernel {kernel}", replace(PLAIN, kernel=kernel)
         yield f"kernel {kernel}, cross", replace(PLAIN, kernel=kernel, kind="cross", keys=7, hides="padding")
     for layout in LAYOUTS:
@@ -210,6 +223,10 @@ def variants() -> Iterator[tuple[str, Case]]:
         "chunks": (2,),
         "shared": (True,),
         "dtype": ("float64",),
+        "loop": LOOPS[1:],
+        "projection": tuple(PROJECTIONS)[1:],
+        "mode": MODES[1:],
+        "compiled": ("attention",),
     }
     for name, values in ways.items():
         for value in values:
@@ -226,6 +243,26 @@ def variants() -> Iterator[tuple[str, Case]]:
     one_key = replace(PLAIN, queries=1, keys=1, hides="nothing", softmax="sink")
     for dropout in ("train", "train in place"):
         yield f"softmax sink, one key, dropout {dropout}", replace(one_key, dropout=dropout)
+        yield f"loop texts and heads, {kernel}", replace(PLAIN, kernel=kernel, loop="texts and heads")
+    for bias in ("none", "heads"):
+        flexible = replace(PLAIN, kernel="flex", bias=bias)
+        yield f"kernel flex, bias {bias}, -inf", replace(flexible, mask="-inf")
+        yield f"kernel flex, bias {bias}, shared keys", replace(flexible, groups=2, hides="random")
+        yield f"kernel flex, bias {bias}, 7 keys", replace(flexible, kind="cross", keys=7, hides="padding")
+    unnamed = replace(PLAIN, counted="nb_head")
+    for layout in ("folded", "4-D heads first", "4-D heads third"):
+        yield f"projection head by head, {layout}", replace(unnamed, projection="head by head", layout=layout)
+    for layout, heads in (("2-D", 1), ("3-D heads", 4)):
+        of_one = replace(unnamed, layout=layout, heads=heads, batch=1)
+        yield f"projection convolution, {layout}", replace(of_one, projection="convolution")
+    grouped = replace(
+        PLAIN, kind="differential", layout="5-D grouped", groups=2, counted="", kernel="sdpa", scale="query"
+    )
+    yield "projection experts, 5-D grouped", replace(grouped, projection="experts")
+    for kind in ("differential", "two in one module"):
+        yield f"loop texts, {kind}", replace(PLAIN, loop="texts", kind=kind)
+    yield "loop texts, sequence first", replace(PLAIN, loop="texts", layout="folded sequence first")
+    yield "softmax sink, one key, broadcast", replace(one_key, mixing="broadcast")
     yield "one head, talk", replace(PLAIN, heads=1, after="talk")
     yield "one query", replace(PLAIN, queries=1, keys=1)
     for product in ("mm", "addmm", "tensordot"):
@@ -243,16 +280,27 @@ def cases(draw: st.DrawFn) -> Case:
         return draw(st.sampled_from(choices))
 
     layout = one(*LAYOUTS, "4-D", "4-D", "4-D", "folded")
-    kernel = one("by hand", "by hand", "by hand", "sdpa", "module")
+    kernel = one(*["by hand"] * 9, *["sdpa"] * 4, *["module"] * 3, "flex")
     kind = one(*KINDS, "self", "self")
+    loop = "none" if kernel == "module" else one(*["none"] * 12, *LOOPS[1:])
+    projection = "linear" if kernel == "module" else one(*["linear"] * 6, *PROJECTIONS)
     if kernel == "module":
         layout = one("4-D", "2-D")
+    if kernel == "flex":
+        layout = "4-D"
+    if "heads" in loop and layout not in OF_ONE_HEAD:
+        layout = "4-D"
+    if loop == "texts first" and layout == "folded sequence first":
+        layout = "folded"
+    if layout == "folded sequence first" and projection != "einsum":
+        projection = "linear"
     if kernel == "sdpa" and layout in ("4-D heads third", "4-D heads last"):
         layout = "4-D"
     if kind == "differential" and kernel == "module":
         kind = "self"
     rank = LAYOUTS[layout]
-    heads = 1 if layout in ("3-D",) or (layout == "2-D" and kernel != "module") else one(2, 3, 4, 5, 6)
+    one_head = layout == "3-D" or (layout == "2-D" and kernel != "module")
+    heads = 1 if one_head and "heads" not in loop else one(2, 3, 4, 5, 6)
     if layout == "4-D":
         heads = one(1, heads, heads)
     groups = 1
@@ -260,8 +308,9 @@ def cases(draw: st.DrawFn) -> Case:
         groups = one(*[size for size in (2, 3, 5) if heads % size == 0])
     elif layout == "4-D" and kernel != "module":
         groups = one(*[size for size in (1, 1, 1, 2, 3, heads) if heads % size == 0])
-    batch = 1 if layout in ("2-D", "3-D heads") else one(1, 2, 3, 4)
-    queries = one(1, 2, 3, 4, 5, 6)
+    one_text = layout in ("2-D", "3-D heads") and "texts" not in loop
+    batch = 1 if one_text else one(1, 2, 3, 4)
+    queries = one(*range(2 if layout == "folded sequence first" and loop != "none" else 1, 7))
     from_self = kind in ("self", "self copied", "differential")
     keys = queries if from_self else one(2, 3, 4, 5, 7, queries)
     product = one("matmul", "@", "einsum", "einsum ...", "broadcast")
@@ -272,7 +321,7 @@ def cases(draw: st.DrawFn) -> Case:
     if rank == 2:
         product, mixing = one("mm", "@", "addmm", "matmul", "tensordot"), one("mm", "@", "matmul", "tensordot")
     softmax = one(*SOFTMAXES, "functional", "method", "method", "torch", "module", "module")
-    if kernel == "module":
+    if kernel in ("module", "flex"):
         softmax = "functional"
     hides = one("nothing", "causal", "padding", "random", "causal and padding")
     mask = one("bool", "where", *HIDDEN)
@@ -281,8 +330,16 @@ def cases(draw: st.DrawFn) -> Case:
     if "exp" in softmax or softmax in ("log", "logsumexp"):
         mask = one("bool", "-inf", "-1e9")
     dropout = one("none", "none", "eval", "train", "train in place")
-    if dropout.startswith("train") and kernel == "by hand" and mixing == "broadcast":
+    if dropout.startswith("train") and (kernel == "flex" or (kernel == "by hand" and mixing == "broadcast")):
         dropout = "eval"
+    mode = one("no_grad", "no_grad", *MODES)
+    if mode == "checkpoint" and dropout.startswith("train"):
+        mode = "grad"
+    if mode in ("grad", "checkpoint") and kernel == "flex":
+        mode = "inference"
+    compiled = one(*["nothing"] * 60, "attention", "model")
+    if projection == "experts" or (compiled == "model" and kind == "self copied"):
+        compiled = "nothing"  # code that torch splits at its loops; norms before the split are not seen
     return Case(
         batch=batch,
         heads=heads,
@@ -304,10 +361,10 @@ def cases(draw: st.DrawFn) -> Case:
         scale=one("query", "after", "one", "own") if kernel != "module" else "after",
         fused=draw(st.booleans()),
         dropout=dropout,
-        after=one("nothing", "nothing", "nothing", "gate", "talk", "mask in place")
+        after=one("nothing", "nothing", "nothing", "mask in place", *(() if "heads" in loop else ("gate", "talk")))
         if kernel == "by hand"
         else "nothing",
-        chunks=one(1, 1, 1, 2) if kernel != "module" else 1,
+        chunks=one(1, 1, 1, 2) if kernel not in ("module", "flex") and loop == "none" else 1,
         stack=one(*STACKS),
         name=one("attn", "self_attn", "mixer", "core", "", "sublayer.fn"),
         counted=one("num_heads", "n_head", "heads", "nb_head", "H", ""),
@@ -316,4 +373,8 @@ def cases(draw: st.DrawFn) -> Case:
         aside=kernel != "module" and one(False, False, True),
         decoys=frozenset(draw(st.lists(st.sampled_from(DECOYS), max_size=1))),
         dtype=one("float32", "float32", "float64"),
+        loop=loop,
+        projection=projection,
+        mode=mode,
+        compiled=compiled,
     )

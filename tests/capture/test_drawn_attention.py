@@ -15,17 +15,19 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
+from torch import Tensor
 
 import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from tests.capture.drawn_attention import DrawnModel, Truth, build, inputs_of, truth
+from tests.capture.drawn_attention import DrawnModel, Inputs, Truth, build, inputs_of, truth
 from tests.capture.drawn_cases import Case, cases, variants
 
 TOLERANCE = 2e-5
 CASES = int(os.environ.get("ATTNVIZ_DRAWN", "600"))  # of one run of the suite
 FIDELITY = 1e-4
+WITH_GRADIENTS = ("grad", "checkpoint")
 ALWAYS_EXACT = (
     "plain",
     "kernel",
@@ -45,6 +47,10 @@ ALWAYS_EXACT = (
     "dtype",
     "aside",
     "one head",
+    "loop",
+    "projection",
+    "mode",
+    "compiled",
 )
 
 
@@ -60,20 +66,32 @@ def judged(case: Case) -> str:
     """
     torch.manual_seed(0)
     model, inputs = build(case), inputs_of(case)
-    given_inputs = (inputs.x, inputs.context, inputs.shown)
-    with torch.no_grad():
-        torch.manual_seed(1)
-        bare = model(*given_inputs)
+    if case.compiled != "nothing" or case.kernel == "flex":
+        torch._dynamo.reset()
+    if case.compiled == "model":
+        model.compile(backend="eager")
+    with torch.inference_mode() if case.mode == "inference" else torch.set_grad_enabled(case.mode in WITH_GRADIENTS):
+        bare = called(model, inputs, case.mode)
         forget(model)
-        torch.manual_seed(1)
         try:
             with attnviz.record(model) as recording:
-                observed = model(*given_inputs)
+                observed = called(model, inputs, case.mode)
         except AttnvizError as error:
             return f"refused: {error}"
     if not torch.equal(bare, observed):
         raise Wrong("the output changed")
     return compared(case, list(truth(case, model)), recording)
+
+
+def called(model: DrawnModel, inputs: Inputs, mode: str) -> Tensor:
+    """The output, with the same random numbers in each call."""
+    torch.manual_seed(1)
+    given_inputs = (inputs.x, inputs.context, inputs.shown)
+    if mode == "functional_call":
+        output: Tensor = torch.func.functional_call(model, dict(model.named_parameters()), given_inputs)
+    else:
+        output = model(*given_inputs)
+    return output
 
 
 def forget(model: DrawnModel) -> None:
@@ -113,10 +131,16 @@ def by_call(recording: Recording) -> list[list[LayerMaps]]:
     """The maps of each call, one a text."""
     calls: list[list[LayerMaps]] = []
     for maps in recording.maps:
-        if maps.item == 0 or not calls:
-            calls.append([])
-        calls[-1].append(maps)
+        begun = (call for call in calls if len(call) == maps.item and _source(call[0]) == _source(maps))
+        if (call := next(begun, None)) is None:
+            call = []
+            calls.append(call)
+        call.append(maps)
     return calls
+
+
+def _source(maps: LayerMaps) -> tuple[int, str, str, tuple[int, ...]]:
+    return maps.layer, maps.module, maps.kind, maps.heads
 
 
 def fault_of(case: Case, one: Truth, items: list[LayerMaps], said: str) -> str | None:
@@ -155,11 +179,13 @@ def describe(recording: Recording) -> str:
     return "; ".join(repr(maps) for maps in recording.maps[:4])
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "case"), [one for one in variants() if one[0].startswith(ALWAYS_EXACT)])
 def test_common_ways_of_writing_attention_are_exact(name: str, case: Case) -> None:
     assert judged(case) == "exact"
 
 
+@pytest.mark.filterwarnings("ignore")
 @settings(max_examples=CASES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_drawn_module_is_recorded_exactly_or_refused(case: Case) -> None:
@@ -207,6 +233,10 @@ def main(count: int, seed: int) -> None:
             "chunks",
             "shared",
             "name",
+            "loop",
+            "projection",
+            "mode",
+            "compiled",
         ):
             if name in ("layout", "kernel") or case.kernel == "by hand":
                 by_value[name, str(getattr(case, name))][word] += 1
