@@ -17,12 +17,12 @@ from attnviz.capture.flow.axes import (
     axis_of,
     broadcast,
     contiguous_strides,
-    filled_in,
     is_all,
     most_informative,
     resized,
     size_of,
     unknown_axes,
+    with_labels_from,
 )
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
 from attnviz.capture.flow.nodes import Node, candidates_in, softmaxes_of_scores_first, still_has_axes
@@ -192,7 +192,7 @@ def _result_axes(
     elif found is None and name in GATHERING and len(shape) == source.dim():
         found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
     if found is None and name in SCATTERING and len(nodes[-1].axes) == len(shape):
-        found = filled_in(axes, nodes[-1].axes)
+        found = with_labels_from(axes, nodes[-1].axes)
     if found is None and name in REDUCING and len(shape) == source.dim() - 1:
         found = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
     if found is None and _may_broadcast_to(shape, inputs):

@@ -57,9 +57,9 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, runs: bool) -> No
         merged_path = next((outer_path for outer_path in outer_paths if _is_compiled(modules[outer_path])), merged_path)
     if merged_path is not None:
         raise AttnvizError(
-            f"the attention calls of {merged_path or 'the model'} cannot be told apart: torch.compile merged its modules "
-            'into one function; call it under torch.compiler.set_stance("force_eager"), or compile its layers one by '
-            "one"
+            f"the attention calls of {merged_path or 'the model'} cannot be told apart: torch.compile merged its "
+            'modules into one function; call it under torch.compiler.set_stance("force_eager"), or compile its '
+            "layers one by one"
         )
 
 
