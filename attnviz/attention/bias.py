@@ -25,6 +25,7 @@ class Bias:
     explicit: FloatArray | None = None
 
     def __bool__(self) -> bool:
+        """True if the bias has any part."""
         return not (self.relative is None and self.by_key is None and self.explicit is None)
 
     def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
@@ -36,8 +37,8 @@ class Bias:
             keys: number of keys.
         """
         shapes = {"by_key": (heads, keys), "explicit": (heads, queries, keys)}
-        wrong = {name for name, shape in shapes.items() if getattr(self, name, None) is not None
-                 and getattr(self, name).shape != shape}  # fmt: skip
+        parts = {name: getattr(self, name) for name in shapes}
+        wrong = {name for name, part in parts.items() if part is not None and part.shape != shapes[name]}
         relative = self.relative
         if relative is not None and (
             len(relative) != heads or self.origin < queries - 1 or relative.shape[1] - self.origin < keys
@@ -61,16 +62,16 @@ class Bias:
         total = np.zeros(shape, dtype=np.float32)
         if self.relative is not None:
             # Row q of the block is a window of `relative`, and the window of row q + 1 begins one distance earlier.
-            runs = np.lib.stride_tricks.sliding_window_view(self.relative[heads], shape[2], axis=-1)
-            last = keys.start - queries.start + self.origin  # start of the first query's window
-            total += runs[:, last - shape[1] + 1 : last + 1][:, ::-1]
+            windows = np.lib.stride_tricks.sliding_window_view(self.relative[heads], shape[2], axis=-1)
+            first_start = keys.start - queries.start + self.origin  # start of the first query's window
+            total += windows[:, first_start - shape[1] + 1 : first_start + 1][:, ::-1]
         if self.by_key is not None:
             total += self.by_key[heads, None, keys]
         if self.explicit is not None:
             total += self.explicit[heads, queries, keys]
         return total
 
-    def at(self, heads: list[int], queries: IntArray, keys: IntArray) -> FloatArray:
+    def of_cells(self, heads: list[int], queries: IntArray, keys: IntArray) -> FloatArray:
         """Returns the bias of single cells, ``(heads, cells)``.
 
         Args:

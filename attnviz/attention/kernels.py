@@ -45,8 +45,8 @@ def has_fused_attention(features: int, dtype: torch.dtype, device: torch.device)
 
     Args:
         features: width of a head.
-        dtype: of queries, keys and values.
-        device: where attention is computed.
+        dtype: the dtype of queries, keys and values.
+        device: the device that computes attention.
     """
     if device.type != "cuda":
         return has_logsumexp_kernel(device)
@@ -90,14 +90,14 @@ def _kernel_parameters(queries: Tensor, keys: Tensor) -> SDPAParams:
 
 
 def dot_product(function: Callable[..., Tensor], arguments: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-    """Computes ``scaled_dot_product_attention`` to the bit, with the log-sum-exp where torch's kernel returns it.
+    """Computes ``scaled_dot_product_attention`` to the bit, with the log-sum-exp if torch's kernel returns it.
 
     Args:
         function: torch's ``scaled_dot_product_attention``.
         arguments: its arguments by name.
 
     Returns:
-        The output, and the natural log-sum-exp ``(batch, heads, queries)`` or ``None``.
+        The output, and the natural log-sum-exp ``(batch, heads, queries)``; ``None`` if the kernel returns none.
     """
     if not _torch_calls_flash(arguments):
         return function(**arguments), None
@@ -112,11 +112,11 @@ def dot_product(function: Callable[..., Tensor], arguments: dict[str, Any]) -> t
 def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
     """True if torch itself would call the flash kernel of the CPU, so that calling it directly changes no bit."""
     tensors = [arguments[name] for name in ("query", "key", "value")]
-    plain = all(
+    has_plain_tensors = all(
         type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_logsumexp_kernel(tensor.device)
         for tensor in tensors
     )
-    plain = plain and arguments["query"].dtype in EXACT_DTYPES
-    if not plain or arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
+    has_plain_tensors = has_plain_tensors and arguments["query"].dtype in EXACT_DTYPES
+    if not has_plain_tensors or arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
         return False
     return int(torch._fused_sdp_choice(**arguments)) == FLASH_BACKEND

@@ -23,7 +23,7 @@ class Mask:
         window: a query sees keys less than this many tokens away (``None``: no limit).
         chunk: a query sees only keys in its own chunk of this many tokens (``None``: no limit).
         prefix: number of first keys that every query sees.
-        offset: position of the first query, counted in keys; above 0 where earlier keys come from a cache.
+        offset: position of the first query, counted in keys; above 0 if earlier keys come from a cache.
         padding: ``(keys,)``, true where the key is real; ``None`` if all are.
         explicit: ``(queries, keys)``, true where a cell is visible; ``None`` if the other rules suffice.
     """
@@ -47,7 +47,7 @@ class Mask:
     def visible(self, queries: slice, keys: slice) -> BoolArray:
         """Returns the visible cells of a block, bool ``(queries, keys)``; both slices have both ends."""
         columns = np.arange(keys.start, keys.stop)
-        start, stop = self.spans(queries, keys.stop)
+        start, stop = self.key_spans(queries, keys.stop)
         allowed = (columns >= start[:, None]) & (columns < stop[:, None])
         if self.prefix > keys.start:
             allowed |= columns < self.prefix
@@ -59,7 +59,7 @@ class Mask:
 
     def sees(self, queries: IntArray, keys: IntArray) -> BoolArray:
         """Returns, element-wise, whether each query sees its key; the two broadcast, and a key below 0 is hidden."""
-        start, stop = self._span(queries + self.offset)
+        start, stop = self._spans_of_positions(queries + self.offset)
         allowed = ((keys >= start) & (keys < stop)) | (keys < self.prefix)
         allowed &= keys >= 0
         if self.padding is not None:
@@ -68,39 +68,39 @@ class Mask:
             allowed &= self.explicit[queries, keys]
         return np.asarray(allowed)
 
-    def spans(self, queries: slice, keys: int) -> tuple[IntArray, IntArray]:
+    def key_spans(self, queries: slice, keys: int) -> tuple[IntArray, IntArray]:
         """Returns start and end of the run of keys that causal, window and chunk allow each query, both ``(queries,)``.
 
         Both are clipped to ``keys``, the number of keys; prefix, padding and explicit cells do not count here.
         """
         rows = np.arange(queries.start, queries.stop, dtype=np.int64) + self.offset
-        start, stop = (np.asarray(np.clip(end, 0, keys)) for end in self._span(rows))
+        start, stop = (np.asarray(np.clip(end, 0, keys)) for end in self._spans_of_positions(rows))
         return start, np.maximum(start, stop)
 
     def reach(self, queries: slice, keys: int) -> slice:
-        """Returns the shortest run of keys that holds all that causal, window, chunk and prefix show these queries."""
-        first, last = (self._span_of(row + self.offset) for row in (queries.start, queries.stop - 1))
+        """Returns the shortest run of keys with all that causal, window, chunk and prefix show these queries."""
+        first, last = (self._span_of_position(row + self.offset) for row in (queries.start, queries.stop - 1))
         start, stop = (min(max(end, 0), keys) for end in (first[0], last[1]))
         if self.prefix:
             return slice(0, min(max(stop, self.prefix), keys))
         return slice(start, max(start, stop))
 
     def coverage(self, queries: slice, keys: slice) -> bool | None:
-        """Returns True if the whole block is surely visible, False if it is surely hidden, ``None`` if cells differ.
+        """Returns True if a whole block is visible, False if a whole block is hidden, ``None`` if neither is certain.
 
-        ``None`` may stand for a uniform block too; it means that the cells have to be looked at.
+        ``None`` means that the cells have to be computed; they may still be all visible or all hidden.
         """
         if self.explicit is not None or (self.padding is not None and not self.padding[keys].all()):
             return None
-        first, last = (self._span_of(row + self.offset) for row in (queries.start, queries.stop - 1))
+        first, last = (self._span_of_position(row + self.offset) for row in (queries.start, queries.stop - 1))
         if keys.stop <= self.prefix or (last[0] <= keys.start and first[1] >= keys.stop):
             return True
         hidden = first[0] >= keys.stop or last[1] <= keys.start
         return False if hidden and self.prefix <= keys.start else None
 
     @property
-    def moves_along(self) -> bool:
-        """True if visibility depends on the distance key − query alone, so that blocks on a diagonal are alike."""
+    def depends_on_distance(self) -> bool:
+        """True if visibility depends only on the distance key − query, so that blocks on a diagonal are equal."""
         return self.chunk is None and not self.prefix and self.padding is None and self.explicit is None
 
     def counts(self, rows: IntArray, columns: IntArray) -> IntArray:
@@ -111,19 +111,19 @@ class Mask:
             columns: ``(blocks + 1,)``, the first key of each block, and the end of the last.
         """
         if self.explicit is not None:
-            return self._counts_of_cells(rows, columns)
+            return self._counts_by_cells(rows, columns)
         keys = int(columns[-1])
-        real = np.ones(keys, dtype=bool) if self.padding is None else self.padding[:keys]
-        before = np.concatenate([[0], np.cumsum(real)])  # real keys before each key: (keys + 1,)
-        start, stop = self.spans(slice(int(rows[0]), int(rows[-1])), keys)
+        is_real = np.ones(keys, dtype=bool) if self.padding is None else self.padding[:keys]
+        real_before = np.concatenate([[0], np.cumsum(is_real)])  # real keys before each key: (keys + 1,)
+        start, stop = self.key_spans(slice(int(rows[0]), int(rows[-1])), keys)
         prefix = min(self.prefix, keys)
         start, stop = np.maximum(start, prefix), np.maximum(stop, prefix)
-        below = [_sums_capped(before[end], rows - rows[0], before[columns]) for end in (start, stop)]
-        fixed = np.minimum(before[columns], before[prefix]) * np.diff(rows)[:, None]
-        return np.asarray(np.diff(below[1] - below[0] + fixed, axis=1))
+        sums_below = [_capped_sums(real_before[end], rows - rows[0], real_before[columns]) for end in (start, stop)]
+        prefix_counts = np.minimum(real_before[columns], real_before[prefix]) * np.diff(rows)[:, None]
+        return np.asarray(np.diff(sums_below[1] - sums_below[0] + prefix_counts, axis=1))
 
-    def _span_of(self, row: int) -> tuple[int, int]:
-        """Like ``_span``, for a single position, without the cost of arrays."""
+    def _span_of_position(self, row: int) -> tuple[int, int]:
+        """Returns start and end of the keys that a single position sees, as ``_spans_of_positions``, without arrays."""
         start, stop = 0, UNBOUNDED
         if self.causal:
             stop = row + 1
@@ -134,7 +134,7 @@ class Mask:
             start, stop = max(start, chunk), min(stop, chunk + self.chunk)
         return start, stop
 
-    def _span(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+    def _spans_of_positions(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Returns start and end of the keys that causal, window and chunk allow at these positions, not clipped."""
         start, stop = np.zeros_like(rows), np.full_like(rows, UNBOUNDED)
         if self.causal:
@@ -146,7 +146,8 @@ class Mask:
             start, stop = np.maximum(start, chunk), np.minimum(stop, chunk + self.chunk)
         return start, stop
 
-    def _counts_of_cells(self, rows: IntArray, columns: IntArray) -> IntArray:
+    def _counts_by_cells(self, rows: IntArray, columns: IntArray) -> IntArray:
+        """Returns what `counts` returns, by counting the cells of an explicit mask."""
         keys = slice(int(columns[0]), int(columns[-1]))
         counts = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.int64)
         for block, (first, last) in enumerate(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)):
@@ -156,7 +157,7 @@ class Mask:
         return counts
 
 
-def _sums_capped(values: IntArray, rows: IntArray, caps: IntArray) -> IntArray:
+def _capped_sums(values: IntArray, rows: IntArray, caps: IntArray) -> IntArray:
     """Returns the sum of ``min(value, cap)`` over each block of rows, ``(blocks, caps)``.
 
     Args:
@@ -165,6 +166,6 @@ def _sums_capped(values: IntArray, rows: IntArray, caps: IntArray) -> IntArray:
         caps: ``(caps,)``, ascending.
     """
     sums = np.concatenate([[0], np.cumsum(values)])
-    below = np.searchsorted(values, caps, side="right")
-    split = np.clip(below[None, :], rows[:-1, None], rows[1:, None])  # the first row of a block above the cap
-    return np.asarray(sums[split] - sums[rows[:-1], None] + (rows[1:, None] - split) * caps)
+    first_above = np.searchsorted(values, caps, side="right")
+    cap_rows = np.clip(first_above[None, :], rows[:-1, None], rows[1:, None])  # the first row of a block above the cap
+    return np.asarray(sums[cap_rows] - sums[rows[:-1], None] + (rows[1:, None] - cap_rows) * caps)

@@ -1,4 +1,4 @@
-"""Attention modules in torch that return every step: one head, heads split from one projection, separate heads.
+"""Defines attention modules in torch that return every step: one head, heads that share projections, separate heads.
 
 Attention(Q, K, V) = softmax(Q Kᵀ · scale) V, in one head or in several at once
 (Vaswani et al. 2017, "Attention Is All You Need", equation 1 and section 3.2.2).
@@ -31,7 +31,7 @@ class AttentionOutput(NamedTuple):
         output: ``(batch, queries, features)``; ``(queries, batch, features)`` if not ``batch_first``.
         scores: ``(batch, heads, queries, keys)``, scaled, before the mask.
         weights: ``(batch, heads, queries, keys)``, after the softmax, before dropout.
-        dropped: ``(batch, heads, queries, keys)``, the weights after dropout, the others divided by 1 - dropout.
+        dropped: ``(batch, heads, queries, keys)``, the weights after dropout; kept weights are divided by 1 - dropout.
         queries: ``(batch, heads, queries, features of a head)``.
         keys: ``(batch, heads, keys, features of a head)``.
         values: ``(batch, heads, keys, value features of a head)``.
@@ -176,20 +176,21 @@ class MultiHeadAttention(nn.Module):
         value_tokens = context if value_tokens is None else value_tokens
         if not self.batch_first:
             tokens, context, value_tokens = (
-                each.transpose(0, 1) if each.ndim == 3 else each for each in (tokens, context, value_tokens)
+                features.transpose(0, 1) if features.ndim == 3 else features
+                for features in (tokens, context, value_tokens)
             )
         refuse_shapes(self.query.in_features, tokens, context, value_tokens)
         queries = self.split_heads(self.query(tokens))  # (batch, heads, queries, features of a head)
         keys = self.split_heads(self.key(context))  # (batch, heads, keys, features of a head)
         values = self.split_heads(self.value(value_tokens))  # (batch, heads, keys, value features of a head)
         scores = self.compute_scores(queries, keys)  # (batch, heads, queries, keys)
-        allowed = combine_masks(scores, self.batched(visible), padding, self.causal)
-        weights = self.normalize(scores, allowed)  # (batch, heads, queries, keys)
+        visible_cells = combine_masks(scores, self.batched(visible), padding, self.causal)
+        weights = self.normalize(scores, visible_cells)  # (batch, heads, queries, keys)
         dropped = self.dropout(weights) if self.dropout.p else weights  # (batch, heads, queries, keys)
-        mixed = dropped @ values  # (batch, heads, queries, value features of a head)
-        output = self.output(self.join_heads(mixed))  # (batch, queries, features)
+        head_outputs = dropped @ values  # (batch, heads, queries, value features of a head)
+        output = self.output(self.join_heads(head_outputs))  # (batch, queries, features)
         output = output if self.batch_first else output.transpose(0, 1)  # (queries, batch, features)
-        return AttentionOutput(output, scores, weights, dropped, queries, keys, values, mixed)
+        return AttentionOutput(output, scores, weights, dropped, queries, keys, values, head_outputs)
 
     def compute_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Returns the scaled scores, ``(batch, heads, queries, keys)``; a subclass may compute them in another way."""

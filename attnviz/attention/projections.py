@@ -38,7 +38,11 @@ def draw_linear(features: int, width: int, bias: bool, init: Init) -> nn.Linear:
 
 
 def has_bias(bias: ProjectionBias, projection: str) -> bool:
-    """True if the projection adds a bias; raises AttnvizError if ``bias`` names an unknown projection."""
+    """True if this projection adds a bias.
+
+    Raises:
+        AttnvizError: if ``bias`` names an unknown projection.
+    """
     if isinstance(bias, bool):
         return bias
     unknown = [name for name in bias if name not in PROJECTIONS]
@@ -63,8 +67,8 @@ def draw_output(width: int, output_dim: int, bias: ProjectionBias, init: Init, *
 def refuse_indivisible(embed_dim: int, num_heads: int) -> None:
     """Raises AttnvizError if the features cannot be split equally among the heads."""
     if num_heads < 1 or embed_dim < 1 or embed_dim % num_heads:
-        divisible = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
-        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use {divisible}")
+        nearest_multiple = max(1, round(embed_dim / max(num_heads, 1))) * max(num_heads, 1)
+        raise AttnvizError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}; use {nearest_multiple}")
 
 
 def refuse_not_positive(**widths: int) -> None:

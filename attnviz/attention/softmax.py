@@ -1,4 +1,4 @@
-"""Turns scores into weights in torch, over the visible keys only: the mask is applied before the softmax or after."""
+"""Turns scores into weights over the visible keys in torch, with the mask applied before or after the softmax."""
 
 import torch
 from torch import Tensor

@@ -19,7 +19,7 @@ from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, Window, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.streaming.overview import Overview, bands
+from attnviz.streaming.overview import Overview, bands_of_queries
 
 TINY = np.finfo(np.float32).tiny  # replaces a norm of 0, which has no logarithm
 REMARK = (
@@ -74,7 +74,7 @@ def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, k
         keys: the keys, with start and stop; ``None`` for all.
     """
     queries, keys = queries or slice(0, len(maps.query_tokens)), keys or slice(0, len(maps.key_tokens))
-    query_bands = bands(queries, keys.stop - keys.start, MAX_BAND_CELLS)
+    query_bands = bands_of_queries(queries, keys.stop - keys.start, MAX_BAND_CELLS)
     totals = np.concatenate(
         [maps.window((head,), band, keys).weights[0].sum(axis=-1, dtype=np.float64) for band in query_bands]
     )
@@ -195,7 +195,7 @@ class NormalizedMaps(DerivedMaps):
         """The sum of each row, ``(heads, queries)``."""
         totals = np.zeros((len(self.heads), len(self.query_tokens)), dtype=np.float32)
         keys = slice(0, len(self.key_tokens))
-        for band in bands(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
+        for band in bands_of_queries(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
             totals[:, band] = self.source.window(self.heads, band, keys).weights.sum(axis=-1, dtype=np.float64)
         return totals
 

@@ -8,7 +8,7 @@ from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, MapTensors
 from attnviz.maps.visibility import shared_or_per_head
-from attnviz.streaming.overview import Overview, bands, block_edges
+from attnviz.streaming.overview import Overview, bands_of_queries, block_edges
 
 MAX_BAND_CELLS = 2**20  # cells of one head that are computed at once
 MAX_DENSE_CELLS = 2**24  # cells of all heads, up to which maps are computed once and kept as arrays
@@ -75,7 +75,9 @@ class DerivedMaps(CellMaps):
         edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
         columns = block_edges(keys.stop - keys.start, width)[:-1]
         for row, start in enumerate(edges[:-1]):
-            for band in bands(slice(start, max(edges[row + 1], start + 1)), keys.stop - keys.start, MAX_BAND_CELLS):
+            for band in bands_of_queries(
+                slice(start, max(edges[row + 1], start + 1)), keys.stop - keys.start, MAX_BAND_CELLS
+            ):
                 window = self.window((head,), band, keys)
                 weights = np.where(window.visible, window.weights[0], np.float32(0))
                 total[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), columns)

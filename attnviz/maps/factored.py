@@ -159,7 +159,7 @@ class FactoredMaps(CellMaps):
             scores: ``(queries, keys)``, receives the scores.
             weights: ``(queries, keys)``, receives the weights; ``None`` if only scores are needed.
         """
-        reference = self.factors.reference(index, queries)
+        reference = self.factors.logsumexp_or_inf(index, queries)
         sizes = np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference))
         in_float64 = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
         computed: NDArray[Any] = np.empty(scores.shape) if in_float64 else scores

@@ -7,7 +7,7 @@ import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray
 from attnviz.maps.visibility import shared_or_per_head
-from attnviz.streaming.overview import bands
+from attnviz.streaming.overview import bands_of_queries
 from attnviz.text.groups import Groups
 
 MAX_SUMMED_CELLS = 2**24  # weights of all heads that are read at once
@@ -90,7 +90,7 @@ def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_q
     """Returns the sums over all pairs of groups, added up in float64 over bands of at most ``max_queries`` queries."""
     weights = np.zeros((heads, len(rows), len(columns)))
     visible = np.zeros(weights.shape, dtype=bool)
-    for band in bands(rows.token_span, 1, max_queries):
+    for band in bands_of_queries(rows.token_span, 1, max_queries):
         group_numbers = rows.numbers[band.start - rows.first : band.stop - rows.first]
         cells, visible_cells = read(band, columns.token_span)
         grouped = group_numbers >= 0

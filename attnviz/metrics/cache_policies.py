@@ -11,7 +11,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.maps.layer_maps import CellMaps
-from attnviz.streaming.overview import bands
+from attnviz.streaming.overview import bands_of_queries
 
 EXAMPLES: Final = "sinks:4+recent:1020, h2o:1024, snapkv:1024 or top:4096"
 MAX_KEYS = 10_000_000
@@ -42,7 +42,7 @@ class DecodingHead:
     def prompt_sums(self) -> Float64Array:
         """The sum of the weights that each key of the prompt receives from the prompt, ``(prompt,)``."""
         whole, sums = slice(0, self.prompt), np.zeros(self.prompt)
-        for band in bands(whole, self.prompt, MAX_BAND_CELLS):
+        for band in bands_of_queries(whole, self.prompt, MAX_BAND_CELLS):
             sums += self.rows(band, whole).sum(axis=0, dtype=np.float64)
         return sums
 

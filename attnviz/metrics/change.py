@@ -17,7 +17,7 @@ from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.measured_heads import measured_frame
 from attnviz.metrics.metrics import normalized_rows
-from attnviz.streaming.overview import bands
+from attnviz.streaming.overview import bands_of_queries
 from attnviz.text.selection import Selection
 
 Pair = tuple[CellMaps, CellMaps, int]
@@ -118,7 +118,7 @@ def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
 
 def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
     """Returns the mean and maximum of the total variation, then of the divergence; 0 if no query sees a key."""
-    spans = list(bands(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
+    spans = list(bands_of_queries(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
     rows = [np.concatenate(each) for each in zip(*changes, strict=True)]
     return [float(number) for each in rows for number in ((each.mean(), each.max()) if each.size else (0.0, 0.0))]

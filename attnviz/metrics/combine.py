@@ -16,7 +16,7 @@ from attnviz.maps.dense import DenseMaps
 from attnviz.maps.derived import MAX_BAND_CELLS, DerivedMaps
 from attnviz.maps.heads import head_name
 from attnviz.maps.layer_maps import CellMaps, Window
-from attnviz.streaming.overview import bands
+from attnviz.streaming.overview import bands_of_queries
 
 REDUCTIONS = ("mean", "max", "rollout")
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB for a matrix in float64; three are in memory at once
@@ -173,7 +173,7 @@ def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
     """
     count = len(heads[0][0].query_tokens)
     mixing = np.zeros((count, count))
-    for band in bands(slice(0, count), count, MAX_BAND_CELLS):
+    for band in bands_of_queries(slice(0, count), count, MAX_BAND_CELLS):
         for maps, head in heads:
             mixing[band] += maps.window((head,), band, slice(0, count)).weights[0]
     mixing /= len(heads)

@@ -208,7 +208,7 @@ class TorchBands:
 
     def load(self, place: int, span: slice) -> LoadedRows:
         """Returns the scaled queries of a head over a band."""
-        reference = np.maximum(-self.factors.reference(place, span), HIDDEN)
+        reference = np.maximum(-self.factors.logsumexp_or_inf(place, span), HIDDEN)
         large = bool((np.abs(reference[reference > HIDDEN]) > MAX_FLOAT32_LOGSUMEXP).any())
         kind: type[np.floating[Any]] = np.float64 if large else np.float32
         scaled = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)

@@ -38,30 +38,30 @@ class DeviceFactors:
     sink: FloatArray | None = None
 
     @classmethod
-    def on(cls, device: str, factors: Factors, places: Sequence[int]) -> "DeviceFactors":
+    def on(cls, device: str, factors: Factors, head_indices: Sequence[int]) -> "DeviceFactors":
         """Copies the factors of some heads to a device.
 
-        The bias is not cut to these heads, so that only its truth value may be used.
+        The bias keeps all heads: only its truth value may be used.
 
         Args:
             device: name of a torch device.
             factors: the factors of all heads.
-            places: indices of the heads in the arrays of the factors.
+            head_indices: indices of the heads in the arrays of the factors.
         """
-        key_heads = sorted({factors.key_heads[place] for place in places})
+        key_heads = sorted({factors.key_heads[index] for index in head_indices})
         queries, keys = (
-            torch.from_numpy(np.stack([np.asarray(array[place], dtype=np.float32) for place in rows])).to(device)
-            for array, rows in ((factors.queries, places), (factors.keys, key_heads))
+            torch.from_numpy(np.stack([np.asarray(array[index], dtype=np.float32) for index in rows])).to(device)
+            for array, rows in ((factors.queries, head_indices), (factors.keys, key_heads))
         )
         return cls(
             queries,
             keys,
-            tuple(key_heads.index(factors.key_heads[place]) for place in places),
+            tuple(key_heads.index(factors.key_heads[index]) for index in head_indices),
             factors.scale,
             factors.mask,
             factors.bias,
             softcap=factors.softcap,
-            sink=None if factors.sink is None else factors.sink[list(places)],
+            sink=None if factors.sink is None else factors.sink[list(head_indices)],
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Computes overviews of factors by numpy, by torch on the CPU or by torch on an accelerator, as the factors say."""
+"""Computes overviews of factors by numpy, or by torch on the device that the factors name."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,41 +14,44 @@ from attnviz.streaming.plan import TILE, TilePlan
 
 
 def overview_of(
-    factors: Factors, places: Sequence[int], size: tuple[int, int], queries: slice, keys: slice, maximum: bool
+    factors: Factors, head_indices: Sequence[int], size: tuple[int, int], queries: slice, keys: slice, maximum: bool
 ) -> Overview:
-    """Returns the weights of a block pooled to pixels; memory does not grow with the number of tokens.
+    """Returns the weights of a block of cells, pooled to pixels; memory does not grow with the number of tokens.
 
     Args:
         factors: the factors of the weights.
-        places: indices of the heads in the arrays of the factors.
+        head_indices: indices of the heads in the arrays of the factors.
         size: pixels down (queries) and across (keys).
         queries: the queries of the block, with both ends.
         keys: the keys of the block, with both ends.
-        maximum: if true, the largest weight of each pixel is computed; else the maximum is all 0.
+        maximum: if true, the largest weight of each pixel is computed too; else all maxima are 0.
     """
     device = None if factors.device is None else pooling_device(factors.device)
-    if device not in (None, "cpu") and not maximum and _is_whole(factors, queries, keys):
+    if device not in (None, "cpu") and not maximum and _covers_all_tokens(factors, queries, keys):
         from attnviz.streaming.device_factors import DeviceFactors
         from attnviz.streaming.fused_pass import overview_by_indicators, prefers_kernel
 
-        on_device = DeviceFactors.on(str(device), factors, places)
-        if prefers_kernel(on_device):
-            return overview_by_indicators(on_device, *size)[0]
+        device_factors = DeviceFactors.on(str(device), factors, head_indices)
+        if prefers_kernel(device_factors):
+            return overview_by_indicators(device_factors, *size)[0]
     plan = TilePlan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
-    totals, peaks = np.zeros((len(places), *plan.shape)), np.zeros((len(places), *plan.shape), dtype=np.float32)
+    totals, peaks = (
+        np.zeros((len(head_indices), *plan.shape)),
+        np.zeros((len(head_indices), *plan.shape), dtype=np.float32),
+    )
     if device is None:
-        numpy_pass.pool(plan, places, totals, peaks)
+        numpy_pass.pool(plan, head_indices, totals, peaks)
     else:
         from attnviz.streaming import torch_pass
 
-        torch_pass.pool(plan, places, device, totals, peaks)
+        torch_pass.pool(plan, head_indices, device, totals, peaks)
     rows, columns = (axis.edges[:: axis.parts] for axis in (plan.row_axis, plan.column_axis))
     counts = factors.mask.counts(rows, columns)
-    mean = (plan.joined(np.add, totals) / np.maximum(counts, 1)).astype(np.float32)
-    return Overview(mean=mean, maximum=np.minimum(plan.joined(np.maximum, peaks), 1), visible=counts > 0)
+    mean = (plan.joined_parts(np.add, totals) / np.maximum(counts, 1)).astype(np.float32)
+    return Overview(mean=mean, maximum=np.minimum(plan.joined_parts(np.maximum, peaks), 1), visible=counts > 0)
 
 
-def _is_whole(factors: Factors, queries: slice, keys: slice) -> bool:
+def _covers_all_tokens(factors: Factors, queries: slice, keys: slice) -> bool:
     """True if the block covers all queries and all keys."""
     shape = factors.queries.shape[1], factors.keys.shape[1]
     return (queries, keys) == (slice(0, shape[0]), slice(0, shape[1]))

@@ -12,7 +12,7 @@ from attnviz.base.errors import AttnvizError
 
 
 class FactorArray(Protocol):
-    """An array of which only the indexed part is read: an array in memory, or one in a file."""
+    """An array in memory or in a file; indexing reads only the indexed part."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ class Factors:
             raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
         self.bias.refuse_mismatch(heads, queries, keys)
 
-    def reference(self, place: int, queries: slice) -> FloatArray:
-        """Returns the log-sum-exp of each query, ``(queries, 1)``; +inf if it sees no key: its weights are then 0."""
-        logsumexp = np.asarray(self.logsumexp[place, queries], dtype=np.float32)
+    def logsumexp_or_inf(self, head_index: int, queries: slice) -> FloatArray:
+        """Returns one head's log-sum-exp, ``(queries, 1)``; +inf if a query sees no key, so that its weights are 0."""
+        logsumexp = np.asarray(self.logsumexp[head_index, queries], dtype=np.float32)
         return np.where(np.isneginf(logsumexp), np.float32(np.inf), logsumexp).astype(np.float32)[:, None]

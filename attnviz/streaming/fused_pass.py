@@ -27,21 +27,21 @@ WIDTH_MULTIPLE = 8  # CUDA's kernels need a head width that is a multiple of thi
 
 
 def prefers_kernel(factors: DeviceFactors) -> bool:
-    """True if the means of these factors should be computed here: on CUDA, by a kernel that supports their rules."""
+    """True if this pass should compute the means of these factors: they are on CUDA, and its kernel supports them."""
     queries = factors.queries
     if queries.device.type != "cuda" or not kernel_supports(factors):
         return False
-    return has_fused_attention(_width(queries), queries.dtype, queries.device)
+    return has_fused_attention(_kernel_width(queries), queries.dtype, queries.device)
 
 
 def kernel_supports(factors: DeviceFactors) -> bool:
-    """True if the kernel can compute these weights: full or causal, with a prefix, padding at the ends, a sink."""
-    mask, bare = factors.mask, not factors.bias and factors.softcap is None
-    if not bare or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
+    """True if the kernel can compute these weights: full or causal, with a prefix, padding at the ends or a sink."""
+    mask, is_plain = factors.mask, not factors.bias and factors.softcap is None
+    if not is_plain or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
         return False
-    real = _real(factors)
-    gaps = mask.padding is not None and not mask.padding[real].all()
-    return not gaps and factors.scale > 0 and factors.queries.dtype == factors.keys.dtype
+    unpadded = _span_without_padding(factors)
+    has_gaps = mask.padding is not None and not mask.padding[unpadded].all()
+    return not has_gaps and factors.scale > 0 and factors.queries.dtype == factors.keys.dtype
 
 
 @torch.no_grad()
@@ -53,26 +53,26 @@ def overview_by_indicators(factors: DeviceFactors, height: int, width: int) -> t
     6e-8 become 0), and usually five times smaller, as the rounding errors within a block cancel out.
 
     Args:
-        factors: factors that are ``kernel_supports``.
+        factors: factors for which ``kernel_supports`` is True.
         height: pixels along the queries, at most one per query: a larger number counts as the number of queries.
-        width: pixels along the keys, limited likewise.
+        width: pixels along the keys, at most one per key in the same way.
     """
-    cut = _Cut(factors, height, width)
+    plan = _PassPlan(factors, height, width)
     heads, queries, _ = factors.queries.shape
-    totals = np.empty((heads, len(cut.rows.edges) - 1, len(cut.edges) - 1), dtype=np.float32)
+    totals = np.empty((heads, len(plan.rows.edges) - 1, len(plan.edges) - 1), dtype=np.float32)
     logsumexp = np.empty((heads, queries), dtype=np.float32)
-    for group in cut.groups():
-        for band in cut.bands:
-            pooled, denominators = _band(cut, group, band)
-            totals[group, band.blocks] = _numpy(pooled)
-            logsumexp[group, band.tokens] = _numpy(denominators)
-    totals = totals.reshape(heads, -1, cut.rows.parts, totals.shape[2]).sum(axis=2)
-    counts = factors.mask.counts(cut.rows.edges[:: cut.rows.parts], cut.edges)
+    for group in plan.groups():
+        for band in plan.bands:
+            pooled, denominators = _pooled_band(plan, group, band)
+            totals[group, band.blocks] = _to_numpy(pooled)
+            logsumexp[group, band.tokens] = _to_numpy(denominators)
+    totals = totals.reshape(heads, -1, plan.rows.parts, totals.shape[2]).sum(axis=2)
+    counts = factors.mask.counts(plan.rows.edges[:: plan.rows.parts], plan.edges)
     totals /= np.maximum(counts, 1).astype(np.float32)
     return Overview(mean=totals, maximum=np.zeros_like(totals), visible=counts > 0), logsumexp
 
 
-class _Cut:
+class _PassPlan:
     """The plan of an overview: cuts heads into groups, queries into bands and keys into chunks, to bound the memory.
 
     Args:
@@ -85,29 +85,28 @@ class _Cut:
         self.factors = factors
         heads, self.queries, _ = factors.queries.shape
         self.keys = factors.keys.shape[1]
-        self.wide = _width(factors.queries)
+        self.kernel_width = _kernel_width(factors.queries)
         self.edges = block_edges(self.keys, min(width, self.keys))
-        self.chunks = set(self.edges[:: self.wide].tolist())
+        self.chunks = set(self.edges[:: self.kernel_width].tolist())
         self.blocks = torch.from_numpy(np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges)))
         self.blocks = self.blocks.to(factors.queries.device)  # the block of each key
-        row_bytes = (len(self.chunks) + 2) * self.wide * factors.queries.element_size()  # weights of one query
+        row_bytes = (len(self.chunks) + 2) * self.kernel_width * factors.queries.element_size()  # weights of one query
         rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
-        self.together = max(1, min(rows // self.queries, heads))
+        self.heads_at_once = max(1, min(rows // self.queries, heads))
         self.rows = BlockAxis.of(slice(0, self.queries), min(height, self.queries), rows)
-        self.bands = list(
-            self.rows.tiles(rows if rows < self.queries else 2 * rows)
-        )  # blocks count as long as the longest
+        # Blocks count as long as the longest, so that all queries in one band may need more rows.
+        self.bands = list(self.rows.tiles(rows if rows < self.queries else 2 * rows))
 
     def groups(self) -> Iterator[slice]:
-        """Yields the heads in groups that fit the memory limit."""
+        """Yields the heads in groups whose weights fit the memory limit."""
         heads = len(self.factors.queries)
-        return (slice(start, min(start + self.together, heads)) for start in range(0, heads, self.together))
+        return (slice(start, min(start + self.heads_at_once, heads)) for start in range(0, heads, self.heads_at_once))
 
     def indicators(self, keys: slice) -> tuple[slice, Tensor]:
         """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block."""
         first, last = (int(self.edges.searchsorted(key, side="right")) - 1 for key in (keys.start, keys.stop - 1))
-        places = torch.arange(first, first + self.wide, device=self.blocks.device)
-        values = self.blocks[keys, None] == places
+        block_numbers = torch.arange(first, first + self.kernel_width, device=self.blocks.device)
+        values = self.blocks[keys, None] == block_numbers
         return slice(first, last + 1), values.to(self.factors.keys.dtype)
 
     def pieces(self, queries: slice) -> Iterator[slice]:
@@ -115,16 +114,16 @@ class _Cut:
 
         Each piece is then fully visible or causal, which are the two cases of the kernel.
         """
-        mask, real = self.factors.mask, _real(self.factors)
-        reach = mask.reach(queries, self.keys)
-        first, stop = max(real.start, reach.start), min(real.stop, reach.stop)
+        mask, unpadded = self.factors.mask, _span_without_padding(self.factors)
+        reachable = mask.reach(queries, self.keys)
+        first, stop = max(unpadded.start, reachable.start), min(unpadded.stop, reachable.stop)
         edges = {first, stop, *self.chunks, mask.prefix, queries.start + mask.offset}
-        inside = sorted(edge for edge in edges if first <= edge <= stop)
-        return (slice(*ends) for ends in pairwise(inside))
+        piece_edges = sorted(edge for edge in edges if first <= edge <= stop)
+        return (slice(*ends) for ends in pairwise(piece_edges))
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _PieceWeights:
     """The weights of each row on a piece of the keys.
 
     Attributes:
@@ -155,80 +154,85 @@ class _Part:
         return cells.sum(2)
 
 
-def _band(cut: _Cut, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
+def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
     """Returns sums of weights ``(heads, blocks of queries, blocks of keys)``, and log-sum-exps ``(heads, queries)``."""
-    factors = cut.factors
-    queries, keys = _factors(factors, heads, band.tokens)
-    parts = [_part(cut, queries, keys[:, :, piece], band.tokens, piece) for piece in cut.pieces(band.tokens)]
-    nothing = torch.full(queries.shape[1:3], -math.inf, dtype=factors.dtype, device=queries.device)
-    terms = [nothing, *(part.logsumexp for part in parts)]
+    factors = plan.factors
+    queries, keys = _padded_factors(factors, heads, band.tokens)
+    piece_results = [
+        _piece_weights(plan, queries, keys[:, :, piece], band.tokens, piece) for piece in plan.pieces(band.tokens)
+    ]
+    empty_logsumexp = torch.full(queries.shape[1:3], -math.inf, dtype=factors.dtype, device=queries.device)
+    terms = [empty_logsumexp, *(result.logsumexp for result in piece_results)]
     if factors.sink is not None:
-        sink = torch.tensor(factors.sink[heads].tolist(), dtype=nothing.dtype, device=nothing.device)
-        terms.append(sink[:, None].expand_as(nothing))
+        sink = torch.tensor(factors.sink[heads].tolist(), dtype=empty_logsumexp.dtype, device=empty_logsumexp.device)
+        terms.append(sink[:, None].expand_as(empty_logsumexp))
     logsumexp = torch.stack(terms).logsumexp(0)
     denominators = logsumexp.masked_fill(logsumexp == -math.inf, math.inf)  # makes the rows that see no key 0, not NaN
-    totals = nothing.new_zeros(len(nothing), band.count, len(cut.edges) - 1)
-    for part in parts:
-        totals[:, :, part.pixels] += part.pooled(denominators, band)
+    totals = empty_logsumexp.new_zeros(len(empty_logsumexp), band.count, len(plan.edges) - 1)
+    for result in piece_results:
+        totals[:, :, result.pixels] += result.pooled(denominators, band)
     return totals, logsumexp
 
 
-def _part(cut: _Cut, queries: Tensor, keys: Tensor, rows: slice, piece: slice) -> _Part:
+def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, piece: slice) -> _PieceWeights:
     """Returns the weights of some queries on a piece of the keys.
 
     Under a causal mask queries before the piece see none of it, queries within it see it causally, and later ones
     see all of it; each of the three is a call of its own.
 
     Args:
-        cut: the plan of the overview.
+        plan: the plan of the overview.
         queries: ``(1, heads, queries, features)``.
         keys: ``(1, heads, keys, features)``, the keys of the piece.
         rows: the positions of the queries.
         piece: the positions of the keys.
     """
-    earlier = within = 0  # queries before the piece, and queries up to its end
-    if not cut.factors.mask.coverage(rows, piece):
-        earlier = piece.start - cut.factors.mask.offset - rows.start
-        within = earlier + keys.shape[2]
-    pixels, values = cut.indicators(piece)
+    before_count = seeing_end = 0  # queries before the piece, and queries up to its end
+    if not plan.factors.mask.coverage(rows, piece):
+        before_count = piece.start - plan.factors.mask.offset - rows.start
+        seeing_end = before_count + keys.shape[2]
+    pixels, values = plan.indicators(piece)
     values = values.expand(*keys.shape)
-    results = [_nothing(cut, keys, earlier)] if earlier else []
-    for some, causal in ((queries[:, :, earlier:within], True), (queries[:, :, within:], False)):
-        if some.shape[2]:
-            output, logsumexp = fused_attention(some, keys, values, causal=causal, scale=cut.factors.scale)
-            results.append((output[0], logsumexp[0].to(cut.factors.dtype)))
-    weights, sums = results[0] if len(results) == 1 else (torch.cat(each, 1) for each in zip(*results, strict=True))
-    return _Part(pixels, weights, sums)
+    results = [_no_weights(plan, keys, before_count)] if before_count else []
+    for query_part, causal in ((queries[:, :, before_count:seeing_end], True), (queries[:, :, seeing_end:], False)):
+        if query_part.shape[2]:
+            output, logsumexp = fused_attention(query_part, keys, values, causal=causal, scale=plan.factors.scale)
+            results.append((output[0], logsumexp[0].to(plan.factors.dtype)))
+    weights, logsumexps = (
+        results[0] if len(results) == 1 else (torch.cat(each, 1) for each in zip(*results, strict=True))
+    )
+    return _PieceWeights(pixels, weights, logsumexps)
 
 
-def _nothing(cut: _Cut, keys: Tensor, queries: int) -> tuple[Tensor, Tensor]:
-    """Returns weights of 0 and a log-sum-exp of −inf, for queries that see none of the keys."""
-    logsumexp = torch.full((keys.shape[1], queries), -math.inf, dtype=cut.factors.dtype, device=keys.device)
-    return keys.new_zeros(*logsumexp.shape, cut.wide), logsumexp
+def _no_weights(plan: _PassPlan, keys: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+    """Returns weights of 0 and log-sum-exps of −inf, for ``queries`` queries that see none of the keys."""
+    logsumexp = torch.full((keys.shape[1], queries), -math.inf, dtype=plan.factors.dtype, device=keys.device)
+    return keys.new_zeros(*logsumexp.shape, plan.kernel_width), logsumexp
 
 
-def _factors(factors: DeviceFactors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
+def _padded_factors(factors: DeviceFactors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
     """Returns queries and keys of some heads, both ``(1, heads, tokens, features)``, padded with features of 0."""
-    chosen = factors.queries[heads, queries], factors.keys[list(factors.key_heads[heads])]
-    padding = _width(factors.queries) - factors.queries.shape[2]
-    first, second = (functional.pad(each, (0, padding))[None] for each in chosen)
+    rows_and_keys = factors.queries[heads, queries], factors.keys[list(factors.key_heads[heads])]
+    padding = _kernel_width(factors.queries) - factors.queries.shape[2]
+    first, second = (functional.pad(features, (0, padding))[None] for features in rows_and_keys)
     return first, second
 
 
-def _width(queries: Tensor) -> int:
+def _kernel_width(queries: Tensor) -> int:
     """Returns the width of a head for the kernel, which is also the number of blocks that a value can tell apart."""
     features = queries.shape[-1]
     return features + -features % WIDTH_MULTIPLE
 
 
-def _real(factors: DeviceFactors) -> slice:
-    """Returns the keys from the first to the last that is not padding."""
+def _span_without_padding(factors: DeviceFactors) -> slice:
+    """Returns the keys from the first to the last that is not padding; an empty slice if all are."""
     padding = factors.mask.padding
     if padding is None:
         return slice(0, factors.keys.shape[1])
-    real = np.flatnonzero(padding)
-    return slice(int(real[0]), int(real[-1]) + 1) if len(real) else slice(0, 0)
+    unpadded = np.flatnonzero(padding)
+    return slice(int(unpadded[0]), int(unpadded[-1]) + 1) if len(unpadded) else slice(0, 0)
 
 
-def _numpy(values: Tensor) -> FloatArray:
+def _to_numpy(values: Tensor) -> FloatArray:
+    """Returns a tensor as a float32 array."""
     return np.asarray(values.cpu().numpy(), dtype=np.float32)

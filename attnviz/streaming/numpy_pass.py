@@ -10,31 +10,33 @@ from attnviz.streaming.plan import BITS, LoadedHead, TilePlan
 from attnviz.streaming.tiles import Tile
 
 
-def pool(plan: TilePlan, places: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
+def pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peaks: FloatArray) -> None:
     """Writes the sum and the maximum of the weights in each part of a pixel.
 
     Args:
         plan: the tiles.
-        places: indices of the heads in the arrays of the factors.
+        head_indices: indices of the heads in the arrays of the factors.
         totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
         peaks: ``(heads, *plan.shape)``, zeros; receives the maxima if the plan asks for them.
     """
-    memory = np.empty(plan.largest_tile, dtype=np.float32)
-    for number, place in enumerate(places):
-        head = plan.load(place)
+    buffer = np.empty(plan.largest_tile, dtype=np.float32)
+    for index, head_index in enumerate(head_indices):
+        head = plan.load(head_index)
         for band in track(plan.bands, "pooling"):
-            for column, cut in zip(band.columns, band.cut, strict=True):
-                weights = _weights(plan, head, band.row, column, cut, memory)
-                pixels = number, column.blocks, band.row.blocks
-                totals[pixels] = _reduced(np.add, weights, band.row, column)
+            for column, is_cut in zip(band.columns, band.is_cut, strict=True):
+                weights = _tile_weights(plan, head, band.row, column, is_cut, buffer)
+                pixels = index, column.blocks, band.row.blocks
+                totals[pixels] = _reduced_to_blocks(np.add, weights, band.row, column)
                 if plan.maximum:
-                    peaks[pixels] = _reduced(np.maximum, weights, band.row, column)
+                    peaks[pixels] = _reduced_to_blocks(np.maximum, weights, band.row, column)
 
 
-def _weights(plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, cut: bool, memory: FloatArray) -> FloatArray:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; hidden ones are 0."""
+def _tile_weights(
+    plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, is_cut: bool, buffer: FloatArray
+) -> FloatArray:
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile, in ``buffer``; 0 if hidden."""
     keys, queries, softcap = head.keys[column.place], head.queries[row.place], plan.factors.softcap
-    exponents = memory[: len(keys) * len(queries)].reshape(len(keys), len(queries))
+    exponents = buffer[: len(keys) * len(queries)].reshape(len(keys), len(queries))
     if softcap is None:
         np.matmul(keys, queries.T, out=exponents)
     else:
@@ -46,12 +48,12 @@ def _weights(plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, cut: boo
         exponents += keys[:, -2:] @ queries[:, -2:].T
     if plan.bias:
         exponents += plan.bias_of(head.place, row, column)
-    if cut:
+    if is_cut:
         exponents += plan.hidden(row, column)
     return np.exp2(exponents, out=exponents)
 
 
-def _reduced(reduce: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
+def _reduced_to_blocks(reduce: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
     """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
     blocks = weights.reshape(column.count, column.longest, -1)
     if column.repeats is not None:

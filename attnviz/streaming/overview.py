@@ -32,7 +32,7 @@ def block_edges(count: int, blocks: int) -> IntArray:
     return np.arange(blocks + 1, dtype=np.int64) * count // blocks
 
 
-def bands(queries: slice, keys: int, cells: int) -> Iterator[slice]:
+def bands_of_queries(queries: slice, keys: int, cells: int) -> Iterator[slice]:
     """Yields the queries in runs of at most ``cells`` cells, or of one query.
 
     Args:
@@ -53,12 +53,12 @@ def pool_weights(weights: FloatArray, visible: BoolArray, height: int, width: in
         height: pixels along the queries, at most one per query.
         width: pixels along the keys, at most one per key.
     """
-    shown = np.where(visible, weights, np.float32(0))
-    count = reduce_blocks(np.add, visible.astype(np.int32), height, width)
+    visible_weights = np.where(visible, weights, np.float32(0))
+    visible_counts = reduce_blocks(np.add, visible.astype(np.int32), height, width)
     return Overview(
-        mean=(reduce_blocks(np.add, shown, height, width) / np.maximum(count, 1)).astype(np.float32),
-        maximum=reduce_blocks(np.maximum, shown, height, width),
-        visible=count > 0,
+        mean=(reduce_blocks(np.add, visible_weights, height, width) / np.maximum(visible_counts, 1)).astype(np.float32),
+        maximum=reduce_blocks(np.maximum, visible_weights, height, width),
+        visible=visible_counts > 0,
     )
 
 

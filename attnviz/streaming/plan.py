@@ -21,7 +21,7 @@ MAX_RUN = 64  # tokens that are reduced in one step
 HIDDEN = np.float32(-1e30)  # the score of a hidden cell; with −inf, products with 0 would be NaN
 LOG2_E = math.log2(math.e)  # exp2 is faster than exp, so exponents are scaled by this
 BITS = np.float32(LOG2_E)
-MASK_CACHE_SIZE = 128  # tiles whose hidden cells are cached, as the next head has the same
+MASK_CACHE_SIZE = 128  # tiles whose hidden cells are cached, since all heads have the same
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +50,12 @@ class Band:
     Attributes:
         row: the tile of the queries.
         columns: the tiles of the keys.
-        cut: one flag per tile of keys, true if the mask may hide some of its cells.
+        is_cut: one flag per tile of keys, true if the mask may hide some of its cells.
     """
 
     row: Tile
     columns: list[Tile]
-    cut: list[bool]
+    is_cut: list[bool]
 
 
 class TilePlan:
@@ -106,28 +106,28 @@ class TilePlan:
         """The numbers of parts of pixels along the keys and along the queries."""
         return len(self.column_axis.edges) - 1, len(self.row_axis.edges) - 1
 
-    def load(self, place: int) -> LoadedHead:
+    def load(self, head_index: int) -> LoadedHead:
         """Loads queries and keys of the head at this index of the factors' arrays."""
-        factors, key_head = self.factors, self.factors.key_heads[place]
+        factors, key_head = self.factors, self.factors.key_heads[head_index]
         features = factors.queries.shape[-1]
         queries, keys = (
             np.ones((len(order), features + 2), np.float32) for order in (self.row_order, self.column_order)
         )
-        rows = np.asarray(factors.queries[place, self.queries])[self.row_order]
+        rows = np.asarray(factors.queries[head_index, self.queries])[self.row_order]
         np.multiply(rows, np.float32(factors.scale) * BITS, out=queries[:, :-2])
-        reference = np.maximum(-factors.reference(place, self.queries)[:, 0], HIDDEN)
-        queries[:, -2] = reference[self.row_order] * BITS
+        negative_logsumexp = np.maximum(-factors.logsumexp_or_inf(head_index, self.queries)[:, 0], HIDDEN)
+        queries[:, -2] = negative_logsumexp[self.row_order] * BITS
         columns = np.asarray(factors.keys[key_head, self.keys])
         keys[:, :-2] = columns if self.column.repeats is None else columns[self.column_order]
-        keys[:, -1] = self._added(place)[self.column_order] * BITS
-        return LoadedHead(place, queries, keys)
+        keys[:, -1] = self._added_to_scores(head_index)[self.column_order] * BITS
+        return LoadedHead(head_index, queries, keys)
 
-    def _added(self, place: int) -> FloatArray:
+    def _added_to_scores(self, head_index: int) -> FloatArray:
         """Returns the term added to the scores of each key, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
         bias, padding = self.factors.bias.by_key, self.factors.mask.padding
         added = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
         if bias is not None:
-            added += bias[place, self.keys]
+            added += bias[head_index, self.keys]
         if padding is not None:
             added[~padding[self.keys]] = HIDDEN
         return added
@@ -149,9 +149,9 @@ class TilePlan:
     def hidden(self, row: Tile, column: Tile) -> FloatArray:
         """Returns ``HIDDEN`` for each cell that the mask hides, else 0, ``(keys, queries)`` in the order of the tile.
 
-        Results are cached; if visibility depends on the distance alone, tiles on a diagonal share one.
+        Results are cached; if visibility depends only on the distance key − query, tiles on a diagonal share one.
         """
-        diagonal = self.rules.moves_along and row.repeats is None and column.repeats is None
+        diagonal = self.rules.depends_on_distance and row.repeats is None and column.repeats is None
         offset = row.tokens.start - column.tokens.start
         key = (offset if diagonal else row.blocks.start, *row.grid.shape, *column.grid.shape)
         key = key if diagonal else (*key, column.blocks.start)
@@ -164,20 +164,20 @@ class TilePlan:
             self._hidden[key] = hidden
         return hidden
 
-    def bias_of(self, place: int, row: Tile, column: Tile) -> FloatArray:
+    def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
         """Returns the exponents that the relative and explicit bias add in a tile, ``(keys, queries)`` in its order.
 
         Args:
-            place: index of the head in the arrays of the factors.
+            head_index: index of the head in the arrays of the factors.
             row: the tile of the queries.
             column: the tile of the keys.
         """
-        block = self.bias.block([place], row.tokens, column.tokens)[0].T
+        block = self.bias.block([head_index], row.tokens, column.tokens)[0].T
         cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)]
         return np.asarray(cells * BITS)
 
-    def joined(self, reduce: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:
+    def joined_parts(self, reduce: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:
         """Reduces parts of pixels, ``(heads, *shape)``, to whole pixels, ``(heads, height, width)``."""
         columns, rows = self.column_axis.parts, self.row_axis.parts
-        cut = parts.reshape(len(parts), self.shape[0] // columns, columns, self.shape[1] // rows, rows)
-        return np.asarray(reduce.reduce(cut, axis=(2, 4))).swapaxes(1, 2)
+        blocks = parts.reshape(len(parts), self.shape[0] // columns, columns, self.shape[1] // rows, rows)
+        return np.asarray(reduce.reduce(blocks, axis=(2, 4))).swapaxes(1, 2)

@@ -43,7 +43,7 @@ class Tile:
         return slice(self.blocks.start * self.longest, self.blocks.stop * self.longest)
 
     def part(self, blocks: slice) -> "Tile":
-        """Returns the tile of some of the blocks; this tile must begin with the first block of its axis."""
+        """Returns the tile of some blocks of this tile, which must begin with the first block of its axis."""
         grid = self.grid[blocks]
         repeats = None if self.repeats is None else self.repeats[blocks]
         tokens = slice(int(grid[0, 0]), int(grid[-1, -1]) + 1)
@@ -51,7 +51,7 @@ class Tile:
 
     @property
     def interleaved(self) -> IntArray:
-        """The first tokens of all blocks, then the second ones, and so on, so that blocks are reduced element-wise."""
+        """The first token of each block, then each second one, and so on, so that blocks are reduced element-wise."""
         return self.grid.T.ravel()
 
 

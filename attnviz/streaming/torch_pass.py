@@ -16,7 +16,7 @@ from attnviz.streaming.tiles import Tile
 from attnviz.streaming.workers import run_parallel
 
 
-class _Head(NamedTuple):
+class _DeviceHead(NamedTuple):
     """A head loaded on the device, with the index of its pixels in the output."""
 
     number: int
@@ -25,33 +25,36 @@ class _Head(NamedTuple):
     keys: Tensor  # (columns, features + 2)
 
 
-def pool(plan: TilePlan, places: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
+def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
     """Writes the sum and the maximum of the weights in each part of a pixel.
 
     Args:
         plan: the tiles.
-        places: indices of the heads in the arrays of the factors.
+        head_indices: indices of the heads in the arrays of the factors.
         device: name of the torch device that computes.
         totals: ``(heads, *plan.shape)``, zeros, in float64; receives the sums.
         peaks: ``(heads, *plan.shape)``, zeros; receives the maxima if the plan asks for them.
     """
 
-    def loaded(number: int) -> _Head:
-        head = plan.load(places[number])
-        queries, keys = (torch.from_numpy(each).to(device) for each in (head.queries, head.keys))
-        return _Head(number, head.place, queries.T, keys)
+    def load_head(number: int) -> _DeviceHead:
+        head = plan.load(head_indices[number])
+        queries, keys = (torch.from_numpy(array).to(device) for array in (head.queries, head.keys))
+        return _DeviceHead(number, head.place, queries.T, keys)
 
-    def pool_band(head: _Head, band: Band) -> None:
-        row, memory = band.row, torch.empty(plan.largest_tile, device=device)
-        for column, cut in zip(band.columns, band.cut, strict=True):
-            weights, pixels = _weights(plan, head, row, column, cut, memory), (head.number, column.blocks, row.blocks)
+    def pool_band(head: _DeviceHead, band: Band) -> None:
+        row, buffer = band.row, torch.empty(plan.largest_tile, device=device)
+        for column, is_cut in zip(band.columns, band.is_cut, strict=True):
+            weights, pixels = (
+                _tile_weights(plan, head, row, column, is_cut, buffer),
+                (head.number, column.blocks, row.blocks),
+            )
             if column.repeats is not None:
                 weights.view(column.count, column.longest, -1)[:, -1][torch.from_numpy(column.repeats)] = 0
-            totals[pixels] = _reduced(torch.sum, weights, row, column)
+            totals[pixels] = _reduced_to_blocks(torch.sum, weights, row, column)
             if plan.maximum:
-                peaks[pixels] = _reduced(torch.amax, weights, row, column)
+                peaks[pixels] = _reduced_to_blocks(torch.amax, weights, row, column)
 
-    heads = map(loaded, range(len(places)))
+    heads = map(load_head, range(len(head_indices)))
     if device == "cpu":
         run_parallel(pool_band, heads, plan.bands, "pooling")
         return
@@ -68,7 +71,7 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
 
 @cache
 def _accept_read_only_arrays() -> None:
-    """Triggers, and ignores, the warning that torch gives once per process for a read-only array."""
+    """Triggers and ignores the warning that torch gives once per process for a read-only array."""
     array = np.zeros(1, dtype=np.float32)
     array.setflags(write=False)
     with warnings.catch_warnings():
@@ -76,10 +79,10 @@ def _accept_read_only_arrays() -> None:
         torch.from_numpy(array)
 
 
-def _weights(plan: TilePlan, head: _Head, row: Tile, column: Tile, cut: bool, memory: Tensor) -> Tensor:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; hidden ones are 0."""
+def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is_cut: bool, buffer: Tensor) -> Tensor:
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile, in ``buffer``; 0 if hidden."""
     keys, queries, softcap = head.keys[column.place], head.queries[:, row.place], plan.factors.softcap
-    exponents = memory[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])
+    exponents = buffer[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])
     if softcap is None:
         torch.mm(keys, queries, out=exponents)
     else:
@@ -88,12 +91,12 @@ def _weights(plan: TilePlan, head: _Head, row: Tile, column: Tile, cut: bool, me
         exponents.addmm_(keys[:, -2:], queries[-2:])
     if plan.bias:
         exponents += torch.from_numpy(plan.bias_of(head.place, row, column)).to(exponents.device)
-    if cut:
+    if is_cut:
         exponents += torch.from_numpy(plan.hidden(row, column)).to(exponents.device)
     return exponents.exp2_()
 
 
-def _reduced(reduce: Callable[..., Tensor], weights: Tensor, row: Tile, column: Tile) -> FloatArray:
+def _reduced_to_blocks(reduce: Callable[..., Tensor], weights: Tensor, row: Tile, column: Tile) -> FloatArray:
     """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
     runs = reduce(weights.view(column.count, column.longest, -1), 1).view(column.count, row.longest, row.count)
     if row.repeats is not None:

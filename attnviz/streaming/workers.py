@@ -1,4 +1,4 @@
-"""Runs work in as many threads as torch uses; each computes on one core and flushes denormals."""
+"""Runs work in as many threads as torch uses; each thread computes on one core and flushes denormals to 0."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,13 +10,13 @@ from attnviz.base.progress import track
 
 Group = TypeVar("Group")
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def run_parallel(
     work: Callable[[Group, Item], None], groups: Iterable[Group], items: Sequence[Item], what: str
 ) -> None:
-    """Calls ``work`` for each item of each group, in threads; an interrupt ends it.
+    """Calls ``work`` for each item of each group, in threads; an interrupt cancels the work that has not started.
 
     The next group is created while the items of the previous one run, so that two groups are in memory at once.
 
@@ -27,35 +27,36 @@ def run_parallel(
         what: label of the progress bar.
     """
     threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(threads, initializer=_prepare)
+    pool = ThreadPoolExecutor(threads, initializer=_prepare_thread)
     previous: list[Future[None]] = []
     try:
         for group in groups:
             current = [pool.submit(work, group, item) for item in reversed(items)]
-            _finish(previous, what)
+            _wait_for(previous, what)
             previous = current
-        _finish(previous, what)
+        _wait_for(previous, what)
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
 
 
-def map_parallel(work: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+def map_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Returns the result of ``work`` for each item, in their order; results do not depend on the number of threads."""
     threads = torch.get_num_threads()
     try:
-        with ThreadPoolExecutor(threads, initializer=_prepare) as pool:
+        with ThreadPoolExecutor(threads, initializer=_prepare_thread) as pool:
             return list(pool.map(torch.inference_mode()(work), items))
     finally:
         torch.set_num_threads(threads)
 
 
-def _prepare() -> None:
+def _prepare_thread() -> None:
     """Limits a thread to one core, and makes it treat denormals (below 2**-126) as 0: on them it is far slower."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
 
 
-def _finish(futures: list["Future[None]"], what: str) -> None:
+def _wait_for(futures: list["Future[None]"], what: str) -> None:
+    """Waits for all futures, with a progress bar; raises the error of one that failed."""
     for future in track(futures, what):
         future.result()

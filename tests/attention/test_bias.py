@@ -32,7 +32,7 @@ def test_single_cells_are_those_of_the_block() -> None:
     )
     queries, keys = np.indices((5, 7)).reshape(2, -1)
     whole = bias.block([2, 0], slice(0, 5), slice(0, 7))
-    np.testing.assert_array_equal(bias.at([2, 0], queries, keys), whole.reshape(2, -1))
+    np.testing.assert_array_equal(bias.of_cells([2, 0], queries, keys), whole.reshape(2, -1))
     np.testing.assert_array_equal(bias.block([2, 0], slice(1, 4), slice(2, 6)), whole[:, 1:4, 2:6])
     assert whole[1, 4, 1] == bias.relative[0, 1] + bias.by_key[0, 1] + bias.explicit[0, 4, 1]  # type: ignore[index]
     assert bias

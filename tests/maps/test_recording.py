@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
-from attnviz.streaming.overview import bands, block_edges
+from attnviz.streaming.overview import bands_of_queries, block_edges
 from tests.conftest import KEYS, QUERIES, dense_maps
 
 ALL = (slice(0, QUERIES), slice(0, KEYS))
@@ -63,12 +63,12 @@ def test_blocks_cover_every_cell_once_and_differ_by_at_most_one(count: int, data
 
 
 def test_bands_cover_all_queries_once_and_have_at_most_so_many_cells() -> None:
-    assert list(bands(slice(3, 12), 5, 19)) == [slice(3, 6), slice(6, 9), slice(9, 12)]
-    assert list(bands(slice(3, 8), 5, 19)) == [slice(3, 6), slice(6, 8)]
+    assert list(bands_of_queries(slice(3, 12), 5, 19)) == [slice(3, 6), slice(6, 9), slice(9, 12)]
+    assert list(bands_of_queries(slice(3, 8), 5, 19)) == [slice(3, 6), slice(6, 8)]
 
 
 def test_a_band_has_one_query_where_its_keys_alone_are_more_cells() -> None:
-    assert list(bands(slice(3, 5), 20, 19)) == [slice(3, 4), slice(4, 5)]
+    assert list(bands_of_queries(slice(3, 5), 20, 19)) == [slice(3, 4), slice(4, 5)]
 
 
 def test_maps_cannot_be_written() -> None:

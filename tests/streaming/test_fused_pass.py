@@ -92,13 +92,13 @@ def test_weights_held_at_once_are_bounded_however_many_the_pixels(pixels: int, m
 
     monkeypatch.setattr(fused_pass, "fused_attention", counting)
     factors = DeviceFactors(torch.randn(2, 512, 8), torch.randn(2, 512, 8), (0, 1), 0.3, Mask(causal=True))
-    band = fused_pass._band
+    band = fused_pass._pooled_band
 
     def forgetting(*given: Any) -> Any:
         held.append(0)
         return band(*given)
 
-    monkeypatch.setattr(fused_pass, "_band", forgetting)
+    monkeypatch.setattr(fused_pass, "_pooled_band", forgetting)
     overview(factors, 1, pixels)
     assert 50_000 < max(held) <= 100_000
     assert len(held) > pixels // 32

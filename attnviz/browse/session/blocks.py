@@ -7,7 +7,7 @@ import numpy as np
 from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.state import View
 from attnviz.maps.layer_maps import CellMaps, Window
-from attnviz.streaming.overview import bands, block_edges, pool_weights
+from attnviz.streaming.overview import bands_of_queries, block_edges, pool_weights
 from attnviz.text.units import Units
 
 MAX_POOLED_CELLS = 1_000_000  # pairs of tokens; a larger block is sampled first and refined later
@@ -184,7 +184,7 @@ def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, 
     total = np.zeros((len(edges) - 1, len(columns)))
     counts = np.zeros(total.shape, dtype=np.int64)
     for row, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
-        for band in bands(slice(start, stop), keys.stop - keys.start, MAX_BAND_CELLS):
+        for band in bands_of_queries(slice(start, stop), keys.stop - keys.start, MAX_BAND_CELLS):
             window = head.maps.window((head.number,), band, keys)
             sums = np.where(window.visible, window.scores[0], 0).sum(axis=0, dtype=np.float64)
             total[row] += np.add.reduceat(sums, columns)

@@ -21,7 +21,7 @@ from attnviz.render.page.packed_factors import (
 from attnviz.render.page.pieces import weight_pieces
 from attnviz.report.picture.numbers import HeadCells
 from attnviz.streaming.factors import Factors
-from attnviz.streaming.overview import Overview, bands, block_edges, pool_weights
+from attnviz.streaming.overview import Overview, bands_of_queries, block_edges, pool_weights
 
 THUMBNAIL_SIDE = 48  # largest number of rows or columns
 MAX_BAND_CELLS = 4_000_000  # cells compared at once
@@ -192,7 +192,7 @@ def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> Fi
 
 def _factored_reach(head: HeadCells) -> float:
     """The largest absolute change of a weight, searched in bands of queries to bound memory."""
-    spans = bands(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
+    spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
         _reach([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()]) for span in spans

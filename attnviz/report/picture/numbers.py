@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.streaming.overview import bands
+from attnviz.streaming.overview import bands_of_queries
 
 MAX_BLOCK_CELLS = 16_384  # for a block of several queries; a single query may have more keys than that
 QUANTITIES = ("score", "weight")
@@ -61,7 +61,7 @@ class HeadCells:
 
     def blocks(self) -> Iterator[NumberBlock]:
         """Yields the head's cells in blocks, in the order of the queries."""
-        for queries in bands(self.queries, self.keys.stop - self.keys.start, MAX_BLOCK_CELLS):
+        for queries in bands_of_queries(self.queries, self.keys.stop - self.keys.start, MAX_BLOCK_CELLS):
             yield NumberBlock(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
