@@ -16,7 +16,7 @@ KNOWN = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 def commands(page: str) -> list[list[str]]:
     """The attnviz commands of the blocks of a page, each split into words."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```(\S*).*\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     blocks += [("sh", line) for line in re.findall(r"^```\{run\} (.*)$", page, re.MULTILINE)]
     lines = [
         line.removeprefix("$ ")

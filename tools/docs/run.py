@@ -95,7 +95,7 @@ class Run(SphinxDirective):
 
 
 def workplace(app: Any, page: str) -> Path:
-    """Returns the folder in which the commands of a page run, with ``./texts``, and ``./minilm`` where it is installed."""
+    """Returns the folder in which a page's commands run: it has ``./texts``, and ``./minilm`` if it is installed."""
     folders: dict[str, Path] = app.attnviz_folders
     if page not in folders:
         folders[page] = Path(tempfile.mkdtemp(prefix="attnviz-docs-"))
