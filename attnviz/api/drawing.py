@@ -106,10 +106,10 @@ def report_options(options: DrawOptions) -> ReportOptions:
         AttnvizError: for an unknown name, or an invalid value.
     """
     arguments = dict(options)
-    known = tuple(DrawOptions.__annotations__)
-    unknown = [name for name in arguments if name not in known]
-    if unknown:
-        raise AttnvizError(f"unknown option {unknown[0]!r}; {choices(unknown[0], known)}")
+    option_names = tuple(DrawOptions.__annotations__)
+    unknown_names = [name for name in arguments if name not in option_names]
+    if unknown_names:
+        raise AttnvizError(f"unknown option {unknown_names[0]!r}; {choices(unknown_names[0], option_names)}")
     _refuse_types(arguments)
 
     def given_options(names: Iterable[str]) -> dict[str, Any]:

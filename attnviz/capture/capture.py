@@ -89,7 +89,7 @@ class Capture:
             self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, is_named_attention))
 
     def _keep_other(self, other: OtherCall) -> None:
-        """Keeps the first of each module, reason and shape: an unused softmax must not hide another one."""
+        """Keeps one description for each module, reason and shape; others of the module must not be hidden by it."""
         self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
 
     def on_further_product(self) -> None:
@@ -192,7 +192,7 @@ class Capture:
         """Returns the recording of all calls that were kept.
 
         Raises:
-            AttnvizError: if there are none, or not the chosen ones, or a call could not be observed.
+            AttnvizError: if no call was recorded, a chosen layer or head is missing, or a call could not be observed.
             Exception: any other error that is not a fault of attnviz, such as a lack of memory.
         """
         self._conclude(lambda: self.texts.add(self.calls))

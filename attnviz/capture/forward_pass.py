@@ -295,10 +295,11 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """Returns a sentence for each module that ran more than once in the pass."""
-    again = [call for call in calls if call.site.again]
-    modules = dict.fromkeys(call.site.again for call in again)
+    repeated_calls = [call for call in calls if call.site.again]
+    modules = dict.fromkeys(call.site.again for call in repeated_calls)
     return tuple(
-        _repeated_module_remark(module, [call for call in again if call.site.again == module]) for module in modules
+        _repeated_module_remark(module, [call for call in repeated_calls if call.site.again == module])
+        for module in modules
     )
 
 

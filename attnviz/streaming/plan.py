@@ -98,7 +98,7 @@ class TilePlan:
         self.row_order = np.concatenate([row.interleaved for row in rows]) - queries.start
         self.column_order = self.column.grid.ravel() - keys.start
         self._hidden: dict[tuple[int, ...], FloatArray] = {}
-        self._parts: dict[tuple[int, int], Tile] = {}
+        self._tiles: dict[tuple[int, int], Tile] = {}
         self.bands = [self._band(row) for row in rows]
 
     @property
@@ -137,14 +137,14 @@ class TilePlan:
         reach = self.rules.reach(row.tokens, self.keys.stop)
         first = max(int(np.searchsorted(self.column_axis.edges, reach.start, side="right")) - 1, 0)
         stop = min(int(np.searchsorted(self.column_axis.edges, reach.stop)), self.column.count)
-        columns = [self._part(start, min(start + self.step, stop)) for start in range(first, stop, self.step)]
+        columns = [self._tile_of_blocks(start, min(start + self.step, stop)) for start in range(first, stop, self.step)]
         return Band(row, columns, [self.rules.coverage(row.tokens, column.tokens) is not True for column in columns])
 
-    def _part(self, first: int, stop: int) -> Tile:
-        """Returns the tile of these blocks of keys, which all bands share."""
-        if (first, stop) not in self._parts:
-            self._parts[first, stop] = self.column.part(slice(first, stop))
-        return self._parts[first, stop]
+    def _tile_of_blocks(self, first: int, stop: int) -> Tile:
+        """Returns the tile of the blocks of keys from ``first`` to ``stop``; cached, since bands share tiles."""
+        if (first, stop) not in self._tiles:
+            self._tiles[first, stop] = self.column.part(slice(first, stop))
+        return self._tiles[first, stop]
 
     def hidden(self, row: Tile, column: Tile) -> FloatArray:
         """Returns ``HIDDEN`` for each cell that the mask hides, else 0, ``(keys, queries)`` in the order of the tile.

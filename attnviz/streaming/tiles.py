@@ -39,7 +39,7 @@ class Tile:
 
     @property
     def place(self) -> slice:
-        """The position of its tokens among those of all tiles of the axis, including repeated ones."""
+        """The slice of this tile's tokens among the tokens of all tiles of the axis, repeated tokens included."""
         return slice(self.blocks.start * self.longest, self.blocks.stop * self.longest)
 
     def part(self, blocks: slice) -> "Tile":

@@ -115,7 +115,7 @@ class StepRows:
         """Adds a call at a place; drops earlier rows from its first one on, which it replaces."""
         if place.whole:
             self.calls.clear()
-        earlier_calls = [(earlier, at) for earlier, at in self.calls if at.row < place.row]
+        earlier_calls = [pair for pair in self.calls if pair[1].row < place.row]
         self.calls = [*earlier_calls, (call, place)]
         if self.marks is not None and call.marks is not None:
             self.marks = self.marks.first(place.column).followed_by(call.marks.first(place.keys))
@@ -156,9 +156,9 @@ class StepRows:
 
     def _has_no_new_key(self, call: CapturedCall) -> bool:
         """True if marks show that the keys of a call are exactly the keys so far."""
-        known = self.marks is not None and call.marks is not None
+        have_marks = self.marks is not None and call.marks is not None
         return (
-            known
+            have_marks
             and used_keys(call) == self.keys
             and bool(self._place_if_keys_match(call, MapPlace(0, 0, 0), self.keys))
         )

@@ -166,10 +166,10 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
         if not _has_axis(product.right_letters, product.right.shape, letter)
     }
     places = [
-        PartPlace(at, part.size, label_of(part.label), part.label, part.label not in not_in_values)
-        for at, axis in enumerate(candidate.axes)
+        PartPlace(axis_index, part.size, label_of(part.label), part.label, part.label not in not_in_values)
+        for axis_index, axis in enumerate(candidate.axes)
         for part in axis
-        if at != candidate.axis
+        if axis_index != candidate.axis
     ]
     roles = roles_of(places, len(candidate.axes), heads)
     if roles is None:
@@ -186,10 +186,10 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
         for letters, tensor in ((product.right_letters, product.right), (product.letters, use.result))
     )
     scores: dict[int, Roles] = {}
-    for at, axis in enumerate(candidate.axes):
-        for before, part in zip(candidate.before_axes[at], axis, strict=True):
-            own: Roles = ((part.size, "keys"),) if at == candidate.axis else roles[part.label]
-            scores[before.label] = (*scores.get(before.label, ()), *own)
+    for axis_index, axis in enumerate(candidate.axes):
+        for before, part in zip(candidate.before_axes[axis_index], axis, strict=True):
+            key_or_part_roles: Roles = ((part.size, "keys"),) if axis_index == candidate.axis else roles[part.label]
+            scores[before.label] = (*scores.get(before.label, ()), *key_or_part_roles)
     return UseLayout(weights, operand, values, output, scores)
 
 
@@ -256,21 +256,29 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         heads: the number of heads that the module states; ``None`` if it states none.
     """
     queries = _with_whole_head_axis(queries, keys, heads)
-    marked = tuple(
-        tuple((part.size, label_of(part.label), 1 + 10 * at + place) for place, part in enumerate(axis))
-        for at, axis in enumerate(queries[:-1])
+    marked_axes = tuple(
+        tuple(
+            (part.size, label_of(part.label), 1 + 10 * axis_index + part_index) for part_index, part in enumerate(axis)
+        )
+        for axis_index, axis in enumerate(queries[:-1])
     )
     rows = len(queries) - 2
     key_rows_are_features = bool(keys[-2]) and all(label_of(part.label) == FEATURES for part in keys[-2])
     places = [
-        PartPlace(at, size, UNKNOWN if at == rows and key_rows_are_features else label, mark, at != rows)
-        for at, axis in enumerate(marked)
+        PartPlace(
+            axis_index,
+            size,
+            UNKNOWN if axis_index == rows and key_rows_are_features else label,
+            mark,
+            axis_index != rows,
+        )
+        for axis_index, axis in enumerate(marked_axes)
         for size, label, mark in axis
     ]
     roles = roles_of(places, len(queries), heads)
     if roles is None:
         roles = roles_of(places, len(queries), None) or {}
-    leading = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked]
+    leading = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
     features: Roles = ((size_of(queries[-1]), "features"),)
     query_layout = (*leading, features)
     key_layout = [

@@ -52,7 +52,7 @@ def share_memory(first: object, second: object) -> bool:
 
 
 def keep_copies(holders: Iterable[SoftmaxTensors], target: Tensor) -> None:
-    """Replaces tensors that are about to be overwritten with copies."""
+    """Replaces each tensor that shares memory with ``target``, which will be overwritten, with a copy."""
     for holder in holders:
         if share_memory(holder.before, target):
             holder.before = holder.before.clone()

@@ -301,7 +301,7 @@ class DataFlow:
             self._give_up(self.open.pop(0))
 
     def flush(self) -> None:
-        """Gives up all normalised tensors that no product used."""
+        """Reports and drops all normalised tensors that no product used."""
         for candidate in self.unused():
             self._give_up(candidate)
         self.open.clear()

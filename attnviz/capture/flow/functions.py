@@ -180,26 +180,26 @@ def _result_axes(
 ) -> Axes:
     """Returns the axes of the result of a function that is not a product."""
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
-    found: Axes | None = axes if result is source else None
+    result_axes: Axes | None = axes if result is source else None
     if name in RESHAPING:
-        found = _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
-    if found is None and name in CONVOLUTIONS:
-        found = _axes_after_convolution(nodes[0], shape, CONVOLUTIONS[name])
-    elif found is None and name in JOINING:
-        found = _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
-    elif found is None and len(inputs) == 1:
-        found = _viewed_axes(axes, source, result)
-    elif found is None and name in GATHERING and len(shape) == source.dim():
-        found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
-    if found is None and name in SCATTERING and len(nodes[-1].axes) == len(shape):
-        found = with_labels_from(axes, nodes[-1].axes)
-    if found is None and name in REDUCING and len(shape) == source.dim() - 1:
-        found = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
-    if found is None and _may_broadcast_to(shape, inputs):
-        found = broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
-    if found is None and len(shape) == source.dim():
-        found = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
-    return unknown_axes(shape) if found is None else found
+        result_axes = _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
+    if result_axes is None and name in CONVOLUTIONS:
+        result_axes = _axes_after_convolution(nodes[0], shape, CONVOLUTIONS[name])
+    elif result_axes is None and name in JOINING:
+        result_axes = _joined_axes(nodes, shape, axis_of_call(args, kwargs) if name == "stack" else None)
+    elif result_axes is None and len(inputs) == 1:
+        result_axes = _viewed_axes(axes, source, result)
+    elif result_axes is None and name in GATHERING and len(shape) == source.dim():
+        result_axes = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
+    if result_axes is None and name in SCATTERING and len(nodes[-1].axes) == len(shape):
+        result_axes = with_labels_from(axes, nodes[-1].axes)
+    if result_axes is None and name in REDUCING and len(shape) == source.dim() - 1:
+        result_axes = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
+    if result_axes is None and _may_broadcast_to(shape, inputs):
+        result_axes = broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
+    if result_axes is None and len(shape) == source.dim():
+        result_axes = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
+    return unknown_axes(shape) if result_axes is None else result_axes
 
 
 def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
@@ -213,7 +213,14 @@ def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:
 
 
 def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbers: Sequence[Any]) -> Axes:
-    """Returns the axes of a tensor that was reshaped in place, by the numbers among its arguments."""
+    """Returns the axes of a tensor after an in-place reshape; unknown axes if they do not fit its shape.
+
+    Args:
+        name: the name of the function.
+        axes: the axes before.
+        shape: the shape after.
+        numbers: the arguments of the function after the tensor.
+    """
     reshaped = list(axes)
     if name in SWAPPING:
         first, second = numbers or (0, -1)

@@ -126,17 +126,20 @@ NOTHING = Lineage()
 
 def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     """Returns the lineage of a result computed from tensors of these lineages."""
-    known = [lineage for lineage in lineages if lineage is not NOTHING]
-    if not known:
+    lineages_with_origin = [lineage for lineage in lineages if lineage is not NOTHING]
+    if not lineages_with_origin:
         return NOTHING
-    first = known[0]
-    if all(other is first for other in known):
+    first = lineages_with_origin[0]
+    if all(other is first for other in lineages_with_origin):
         return first
     roots = 0
-    for lineage in known:
+    for lineage in lineages_with_origin:
         roots |= lineage.roots
-    pieces = [piece for lineage in known for piece in lineage.pieces]
-    depth, recurrent = max(lineage.depth for lineage in known), any(lineage.recurrent for lineage in known)
+    pieces = [piece for lineage in lineages_with_origin for piece in lineage.pieces]
+    depth, recurrent = (
+        max(lineage.depth for lineage in lineages_with_origin),
+        any(lineage.recurrent for lineage in lineages_with_origin),
+    )
     return Lineage(roots, depth, _latest(pieces) if pieces else (), recurrent)
 
 

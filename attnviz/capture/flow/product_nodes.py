@@ -161,7 +161,7 @@ def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size
 
 @lru_cache(MAX_CACHED)
 def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], fresh: bool) -> Axes:
-    """Returns the axes of a projection; the operand's own lose their feature labels, which a projection ends."""
+    """Returns the axes of a projection; axes of the operand are no longer labelled as features."""
     return tuple(
         tuple(_without_feature_label(part, fresh) for part in axis) if is_own else axis
         for axis, is_own in zip(axes, from_operand, strict=True)

@@ -95,7 +95,7 @@ class Chunks:
         if (
             not following_pieces
             or not _have_same_form(self.calls[0], call)
-            or not (is_over_same or self._tensors_with_all_keys([starts]))
+            or not (is_over_same or self._axes_with_all_keys([starts]))
         ):
             return False
         self.is_over_same, self.queries = is_over_same, following_pieces
@@ -115,7 +115,7 @@ class Chunks:
         count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
-            whole = self._tensors_with_all_keys([])[0]
+            whole = self._axes_with_all_keys([])[0]
             count, columns = whole[-1], [starts[whole] for starts in self.keys]
             note = note or CHUNKED
         calls_with_all_keys = [
@@ -123,10 +123,10 @@ class Chunks:
         ]
         return replace(_joined_calls(calls_with_all_keys), note=note)
 
-    def _tensors_with_all_keys(self, further: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
+    def _axes_with_all_keys(self, further: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
         """Returns the longer axes that contain the keys of all chunks, and of the ``further`` ones."""
         first, *others = (*self.keys, *further)
-        return [whole for whole in first if all(whole in other for other in others)]
+        return [axis for axis in first if all(axis in starts for starts in others)]
 
 
 def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, int]:

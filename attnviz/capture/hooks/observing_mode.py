@@ -238,5 +238,5 @@ def _has_other_overrides(tensors: Any) -> bool:
 def _is_overridden(tensor: object) -> bool:
     """True if the class of the tensor defines its own ``__torch_function__``."""
     default = (torch._C._disabled_torch_function_impl, getattr(Tensor.__torch_function__, "__func__", None))
-    own = getattr(type(tensor), "__torch_function__", None)
-    return isinstance(tensor, Tensor) and getattr(own, "__func__", own) not in default
+    override = getattr(type(tensor), "__torch_function__", None)
+    return isinstance(tensor, Tensor) and getattr(override, "__func__", override) not in default

@@ -140,14 +140,14 @@ class ObservationGuard(AbstractContextManager[None]):
     """
 
     def __init__(self, listener: AttentionListener) -> None:
-        self.listener, self.apart = listener, hidden_from_run()
+        self.listener, self.hidden_block = listener, hidden_from_run()
 
     def __enter__(self) -> None:
-        self.apart.__enter__()
+        self.hidden_block.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
         """Reports an error to the listener, and suppresses it."""
-        self.apart.__exit__(kind, error, trace)
+        self.hidden_block.__exit__(kind, error, trace)
         if not isinstance(error, Exception):
             return False
         self.listener.on_failure(error)
@@ -211,7 +211,7 @@ class Observer:
         if node.constant or tensor.dim() < MIN_AXES:
             return []
         rows = enumerate(tensor.shape[:-1] if node.fresh else tensor.shape)
-        return [at for at, size in rows if size > 1 and not is_all(node.axes[at], FEATURES)]
+        return [axis for axis, size in rows if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
     def _running_module(self) -> nn.Module | None:
         """Returns the module whose ``forward`` runs now; ``None`` if none does."""
