@@ -11,6 +11,7 @@ from attnviz.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+GENERATED = {"reference/command-line.md", "reference/python.md"}  # by tools.docs, whose build checks the links to them
 KNOWN = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
@@ -41,4 +42,5 @@ def test_every_command_and_option_of_a_page_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_links_to_is_there(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    missing = {link for link in links if not (page.parent / link).exists()}
+    assert missing <= GENERATED
