@@ -12,7 +12,7 @@ from attnviz.base.options import declared_options, refuse_unmet_needs
 from attnviz.maps.recording import Recording
 from attnviz.render.formats import FORMATS, PAGE, TERMINAL, medium_of, refuse_ineffective
 from attnviz.render.formats import draw as draw_report
-from attnviz.render.terminal.console import on_terminal
+from attnviz.render.terminal.console import look_of_terminal
 from attnviz.report.picture.look import Look, LookOptions
 from attnviz.report.picture.options import Rank, Reduction, ReportOptions, TableOptions
 from attnviz.text.selection import Grouping, GroupingOptions, Selection, SelectionOptions
@@ -68,7 +68,7 @@ def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
 
     parsed = report_options(options)
     _refuse_ineffective_options(options, TERMINAL)
-    fitted_options = options_for_medium(replace(parsed, look=on_terminal(parsed.look)), TERMINAL)
+    fitted_options = options_for_medium(replace(parsed, look=look_of_terminal(parsed.look)), TERMINAL)
     print(draw_report(build_report(recording, fitted_options), TERMINAL).decode(), end="")
 
 

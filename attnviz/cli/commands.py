@@ -330,9 +330,9 @@ def explain(
     from attnviz.explain.explain import explain as tell
     from attnviz.explain.formats import line_width
     from attnviz.explain.formats import write as write_explanation
-    from attnviz.render.terminal.console import on_terminal
+    from attnviz.render.terminal.console import look_of_terminal
 
-    look = on_terminal(look, 1 + (input == Input())) if output.suffix is None else look
+    look = look_of_terminal(look, 1 + (input == Input())) if output.suffix is None else look
     look = replace(look, height=None if all else look.height, for_command_line=True)
     explanation = tell(numbers, number, step, line_width(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))

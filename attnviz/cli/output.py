@@ -135,9 +135,9 @@ def fit_options(options: "ReportOptions", output: Output, remarks: int = 0) -> "
         remarks: the number of lines that remarks around the report take in a terminal.
     """
     from attnviz.api import drawing
-    from attnviz.render.terminal.console import on_terminal
+    from attnviz.render.terminal.console import look_of_terminal
 
-    look = on_terminal(options.look, remarks) if output.suffix is None else options.look
+    look = look_of_terminal(options.look, remarks) if output.suffix is None else options.look
     return drawing.options_for_medium(replace(options, look=replace(look, for_command_line=True)), medium(output))
 
 

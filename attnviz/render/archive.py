@@ -1,4 +1,4 @@
-"""Members of zip archives without a date or a system, so that equal contents give equal bytes."""
+"""Writes members of zip archives without date and system, so that equal contents give equal bytes."""
 
 import zipfile
 
@@ -7,7 +7,7 @@ UNIX = 3
 
 
 def undated_member(name: str, compression: int = zipfile.ZIP_STORED) -> zipfile.ZipInfo:
-    """The header of an archive member, equal on every system and at any time."""
+    """Returns the header of an archive member, which is the same on every system and at any time."""
     member = zipfile.ZipInfo(name, ZIP_EPOCH)
     member.create_system = UNIX
     member.compress_type = compression

@@ -1,4 +1,4 @@
-"""Writes the exact numbers of a report as CSV, JSON or NPZ for other programs, block by block."""
+"""Writes the exact numbers of a report as CSV, JSON or NPZ for other programs, one block of queries after another."""
 
 import csv
 import io
@@ -21,11 +21,11 @@ from attnviz.report.picture.numbers import HeadCells, NumberBlock
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report
 
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
-NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+NON_FINITE_JSON = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the report's numbers; the same report gives the same bytes.
+    """Writes the numbers of a report; the same report gives the same bytes.
 
     Args:
         report: the report to write.
@@ -46,11 +46,14 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
+    """Writes a CSV table with a row for each cell."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    first = report.numbers.heads[0]
-    tokens = [f"{axis}{part}" for axis in ("query", "key") for part in ("", *(f"_token{side}" for side in first.sides))]
-    writer.writerow(["layer", "head", "kind", "item", *tokens, *first.names, *first.change])
+    first_head = report.numbers.heads[0]
+    tokens = [
+        f"{axis}{part}" for axis in ("query", "key") for part in ("", *(f"_token{side}" for side in first_head.sides))
+    ]
+    writer.writerow(["layer", "head", "kind", "item", *tokens, *first_head.names, *first_head.change])
     for head in report.numbers.heads:
         for block in head.blocks():
             writer.writerows(_csv_rows(head, block))
@@ -58,20 +61,21 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
-    """Yields one row per cell."""
+    """Yields the rows of a block of a head, one for each cell."""
     maps, keys = head.maps, range(head.keys.start, head.keys.stop)
     key_tokens = [
         [spreadsheet_text(label) for label in side.key_tokens.labels[head.keys]] for side in head.sides.values()
     ]
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
-        before = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
-        cells = [_texts(block.fields[name][row], absent="") for name in head.names]
-        after = map(repeat, head.change.values())
-        yield from zip(*map(repeat, before), keys, *key_tokens, *cells, *after, strict=False)  # repeat never ends
+        start = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
+        cells = [_number_texts(block.fields[name][row], absent="") for name in head.names]
+        end = map(repeat, head.change.values())
+        yield from zip(*map(repeat, start), keys, *key_tokens, *cells, *end, strict=False)  # repeat never ends
 
 
 def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
+    """Writes JSON with an object for each head, which has an object for each query."""
     about = {
         "format": NUMBERS_FORMAT,
         "version": NUMBERS_VERSION,
@@ -79,9 +83,9 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
         "remarks": list(report.remarks),
         **report.numbers.about,
     }
-    file.write(_json(about)[:-1].encode() + b', "heads": [')
+    file.write(_json_text(about)[:-1].encode() + b', "heads": [')
     for number, head in enumerate(report.numbers.heads):
-        file.write((b",\n" if number else b"\n") + _json(_about_head(head))[:-1].encode() + b', "rows": [')
+        file.write((b",\n" if number else b"\n") + _json_text(_about_head(head))[:-1].encode() + b', "rows": [')
         for row, line in enumerate(chain.from_iterable(_json_rows(head, block) for block in head.blocks())):
             file.write((b",\n" if row else b"\n") + line.encode())
         file.write(b"]}")
@@ -89,25 +93,26 @@ def _write_json(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
-    """Yields one JSON object per query."""
+    """Yields a JSON object for each query of a block, with the numbers of all its keys."""
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
-        lists = []
+        fields = []
         for name in head.names:
-            texts = (NOT_FINITE.get(text, text) for text in _texts(block.fields[name][row], absent="null"))
-            lists.append(f'"{name}": [{", ".join(texts)}]')
-        yield f'{{"query": {query}, {", ".join(lists)}}}'
+            texts = (NON_FINITE_JSON.get(text, text) for text in _number_texts(block.fields[name][row], absent="null"))
+            fields.append(f'"{name}": [{", ".join(texts)}]')
+        yield f'{{"query": {query}, {", ".join(fields)}}}'
 
 
 def _write_npz(report: ExactNumbers, file: IO[bytes]) -> None:
+    """Writes an NPZ archive with an array for each head and number, and a description of them as JSON."""
     about = {"caption": report.caption, "remarks": list(report.remarks), **report.numbers.about}
     with zipfile.ZipFile(file, "w") as archive:
-        text = np.array(_json(about | {"heads": [_about_head(head) for head in report.numbers.heads]}))
+        text = np.array(_json_text(about | {"heads": [_about_head(head) for head in report.numbers.heads]}))
         _write_member(archive, "about", text.dtype, (), iter([text]))
         for head in report.numbers.heads:
             shape = (head.queries.stop - head.queries.start, head.keys.stop - head.keys.start)
             for name in head.names:
                 dtype = np.dtype(bool if name.startswith("visible") else np.float32)
-                parts = (_filled(block.fields[name]) for block in head.blocks())
+                parts = (_with_nan(block.fields[name]) for block in head.blocks())
                 _write_member(archive, f"{_member_name(head)}.{name}", dtype, shape, parts)
 
 
@@ -118,7 +123,7 @@ def _write_member(
     shape: tuple[int, ...],
     parts: Iterator[NDArray[Any]],
 ) -> None:
-    """Writes one array of the archive from its parts along the first axis."""
+    """Writes one array to an archive, from its parts along the first axis."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with archive.open(undated_member(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array_header_2_0(file, header)
@@ -127,7 +132,7 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """The name ``layer.head`` of a head, with ``.cross`` for cross-attention and the number of its text in a batch."""
+    """Returns a head's name in an archive: ``layer.head``, ``.cross`` for cross-attention, the number of its text."""
     maps = head.maps
     return (
         head_name(maps, head.head) + (".cross" if maps.kind == "cross" else "") + (f".{maps.item}" if maps.item else "")
@@ -135,22 +140,23 @@ def _member_name(head: HeadCells) -> str:
 
 
 def _about_head(head: HeadCells) -> dict[str, Any]:
+    """Returns the description of a head as JSON values: its names, its tokens, and its change between recordings."""
     maps = head.maps
-    about: dict[str, Any] = {"name": _member_name(head), "layer": maps.layer, "head": head.head}
-    about |= {"kind": maps.kind, "item": maps.item}
+    description: dict[str, Any] = {"name": _member_name(head), "layer": maps.layer, "head": head.head}
+    description |= {"kind": maps.kind, "item": maps.item}
     for side, side_maps in head.sides.items():
-        about |= {f"{name}{side}": getattr(side_maps, name) for name in ("module", "scale", "fidelity")}
+        description |= {f"{name}{side}": getattr(side_maps, name) for name in ("module", "scale", "fidelity")}
     for axis, span in (("queries", head.queries), ("keys", head.keys)):
         tokens = {
             f"tokens{side}": getattr(side_maps, "query_tokens" if axis == "queries" else "key_tokens").labels[span]
             for side, side_maps in head.sides.items()
         }
-        about[axis] = {"first": span.start, **tokens}
-    return about | ({"change": head.change} if head.change else {})
+        description[axis] = {"first": span.start, **tokens}
+    return description | ({"change": head.change} if head.change else {})
 
 
-def _texts(values: NDArray[Any], absent: str) -> list[str]:
-    """The values as text, each in the fewest digits that read back as the same float32; masked values as ``absent``."""
+def _number_texts(values: NDArray[Any], absent: str) -> list[str]:
+    """Returns values as texts, in the fewest digits that give the same float32; masked values as ``absent``."""
     if values.dtype == bool:
         return ["true" if value else "false" for value in values.tolist()]
     mask = np.ma.getmaskarray(values)
@@ -158,18 +164,20 @@ def _texts(values: NDArray[Any], absent: str) -> list[str]:
     return [absent if hidden else text for hidden, text in zip(mask.tolist(), texts, strict=True)]
 
 
-def _filled(values: NDArray[Any]) -> NDArray[Any]:
+def _with_nan(values: NDArray[Any]) -> NDArray[Any]:
+    """Returns values with NaN in place of masked ones."""
     return values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
-def _json(value: dict[str, Any]) -> str:
-    return printable_json(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+def _json_text(value: dict[str, Any]) -> str:
+    """Returns values as JSON text that is safe to print."""
+    return printable_json(json.dumps(_json_value(value), ensure_ascii=False, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
-    """The value with NaN and infinite numbers replaced by their names, which JSON can write."""
+def _json_value(value: Any) -> Any:
+    """Returns a value with NaN and infinite numbers replaced by their names, which JSON has no numbers for."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _json_value(part) for name, part in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        return json.loads(NOT_FINITE[str(value)])
+        return json.loads(NON_FINITE_JSON[str(value)])
     return value

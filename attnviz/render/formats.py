@@ -1,4 +1,4 @@
-"""The table of file formats, and functions that write a report in one; renderers are imported when used."""
+"""Holds the table of file formats, and writes reports in them; renderers are imported when they are used."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -28,21 +28,21 @@ THUMBNAIL_CELLS = 128  # largest number of rows or columns of one head among man
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A file format of reports: one row of the table.
+    """A row of the table: a file format, and what its files can show.
 
     Attributes:
         suffix: the suffix of its files.
-        kind: the kind of medium, a key of ``KINDS``; options name the kinds that show them.
+        kind: the kind of medium, a key of ``KINDS``; an option lists the kinds in which it has an effect.
         module: the module whose ``write(report, suffix, file)`` writes the files.
         max_cells: the largest number of rows or columns of one map, or a function that returns it for a look; ``None``
-            if the file takes the exact numbers of every head instead of maps.
+            if files have the exact numbers of heads instead of maps.
         thumbnail_cells: the same limit for one head among many.
         styles: the members of ``STYLES`` that can be drawn.
         one_page: True if all maps share one picture.
         marks: True if landmarks can label the axes.
         lists_heads: True if ``attnviz heads`` writes one row per head; False if it draws the atlas.
         has_atlas: True if ``attnviz heads`` can write this format.
-        sorts_heads: True if readers can sort heads in the file; heads are then written in the recorded order.
+        sorts_heads: True if readers can sort heads in the file, where heads then have the order of the recording.
     """
 
     suffix: str
@@ -58,11 +58,11 @@ class Format:
     sorts_heads: bool = False
 
     def medium(self, look: Look) -> Medium:
-        """The medium that a report with this look is made for."""
+        """Returns the medium for which a report with this look is decided."""
         return Medium(
             draws_maps=self.max_cells is not None,
-            max_cells=_for_look(self.max_cells or 0, look),
-            thumbnail_cells=_for_look(self.thumbnail_cells, look),
+            max_cells=_limit_for_look(self.max_cells or 0, look),
+            thumbnail_cells=_limit_for_look(self.thumbnail_cells, look),
             one_page=self.one_page,
             lists_heads=self.lists_heads,
             sorts_heads=self.sorts_heads,
@@ -71,41 +71,47 @@ class Format:
 
 
 def _fits_screen(report: "Report") -> bool:
-    """True if the report fits on the terminal's screen with one line left for the prompt."""
+    """True if a report fits the terminal's screen and leaves one line for the prompt."""
     from attnviz.render.terminal.draw import report_lines
 
     return len(report_lines(report)) < (report.look.height or 0)
 
 
-def _for_look(cells: "int | Callable[[Look], int]", look: Look) -> int:
+def _limit_for_look(cells: "int | Callable[[Look], int]", look: Look) -> int:
+    """Returns a limit for a look; a function returns it for each look."""
     return cells if isinstance(cells, int) else cells(look)
 
 
 def _terminal_cells(look: Look) -> int:
+    """Returns the largest number of rows or columns of a map in the terminal."""
     from attnviz.render.terminal.draw import max_cells
 
     return max_cells(look)
 
 
-def _terminal_thumbnail(look: Look) -> int:
+def _terminal_thumbnail_cells(look: Look) -> int:
+    """Returns the largest number of rows or columns of a thumbnail in the terminal."""
     from attnviz.render.terminal.thumbnails import thumbnail_cells
 
     return thumbnail_cells(look)
 
 
 def _figure_cells(look: Look) -> int:
+    """Returns the largest number of rows or columns of a map in a figure."""
     from attnviz.render.figure.draw import max_cells
 
     return max_cells(look)
 
 
 def _slide_cells(look: Look) -> int:
+    """Returns the largest number of rows or columns of a map on a slide."""
     from attnviz.render.figure.slides import max_cells
 
     return max_cells(look)
 
 
-def _figure(suffix: str) -> Format:
+def _figure_format(suffix: str) -> Format:
+    """Returns the row of the table for a figure with this suffix."""
     return Format(
         suffix=suffix,
         kind="figure",
@@ -125,14 +131,14 @@ FORMATS = {
             kind="terminal",
             module="attnviz.render.terminal.draw",
             max_cells=_terminal_cells,
-            thumbnail_cells=_terminal_thumbnail,
+            thumbnail_cells=_terminal_thumbnail_cells,
             styles=("heatmap", "text"),  # arcs need lines, which a terminal cannot draw
             marks=True,
             lists_heads=True,
         ),
-        _figure(".png"),
-        _figure(".svg"),
-        _figure(".pdf"),
+        _figure_format(".png"),
+        _figure_format(".svg"),
+        _figure_format(".pdf"),
         Format(suffix=PAGE, kind="page", module="attnviz.render.page.draw", styles=STYLES, sorts_heads=True),
         Format(
             suffix=".pptx",
@@ -150,7 +156,7 @@ FORMATS = {
 
 
 def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
-    """Writes the report to an open file.
+    """Writes a report to an open file, in the format of a suffix.
 
     Args:
         report: the report to write.
@@ -164,7 +170,7 @@ def write(report: "Report", suffix: str, file: IO[bytes]) -> None:
 
 
 def draw(report: "Report", suffix: str) -> bytes:
-    """The report as the bytes that ``write`` writes.
+    """Returns the bytes of a report in the format of a suffix.
 
     Raises:
         AttnvizError: if no format has this suffix.
@@ -175,36 +181,36 @@ def draw(report: "Report", suffix: str) -> bytes:
 
 
 def medium_of(suffix: str, look: Look) -> Medium:
-    """The medium that a report with this look is made for when it is written with this suffix.
+    """Returns the medium for which a report with this look is decided if it is written with this suffix.
 
     Raises:
         AttnvizError: if no format has this suffix, or the format cannot draw the look's style or marks.
     """
-    chosen = format_of(suffix)
+    file_format = format_of(suffix)
     style = look.drawn_style
-    if style not in chosen.styles:
-        pictures = " ".join(row.suffix for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL)
-        raise AttnvizError(f"{option('style', style)} draws a picture; use -o {style}.svg ({pictures})")
-    if look.mark is not None and not chosen.marks:
+    if style not in file_format.styles:
+        suffixes = " ".join(row.suffix for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL)
+        raise AttnvizError(f"{option('style', style)} draws a picture; use -o {style}.svg ({suffixes})")
+    if look.mark is not None and not file_format.marks:
         raise AttnvizError(
             f"{option('mark')} labels axes, which {suffix} does not have; use -o map.png or the terminal"
         )
-    return chosen.medium(look)
+    return file_format.medium(look)
 
 
 def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
-    """Raises AttnvizError if a named option of the look has no effect in files of this suffix."""
-    kind, looks = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
+    """Raises AttnvizError if one of some options of the look has no effect in files of this suffix."""
+    kind, look_options = FORMATS[suffix].kind if suffix in FORMATS else "", declared_options(Look)
     for name in names:
-        media = looks[name].option.media if name in looks else ()
+        media = look_options[name].option.media if name in look_options else ()
         if kind and media and kind not in media:
-            shows = next(row.suffix for row in FORMATS.values() if row.kind in media)
-            remedy = "the terminal" if shows == TERMINAL else f"-o picture{shows}"
+            showing_suffix = next(row.suffix for row in FORMATS.values() if row.kind in media)
+            remedy = "the terminal" if showing_suffix == TERMINAL else f"-o picture{showing_suffix}"
             raise AttnvizError(f"{option(name)} is not seen in {KINDS[kind]}; {remedy} shows it, or leave it out")
 
 
 def format_of(suffix: str) -> Format:
-    """The format with this suffix.
+    """Returns the format of a suffix.
 
     Raises:
         AttnvizError: if no format has this suffix.

@@ -1,4 +1,4 @@
-"""Writes the numbers of heads as CSV or JSON for other programs: one row or object per head or result, unrounded."""
+"""Writes the numbers of heads as CSV or JSON for other programs, unrounded: a row or object for each head or result."""
 
 import csv
 import io
@@ -14,12 +14,12 @@ from attnviz.base.printable import printable_json
 from attnviz.metrics.head_frame import HeadFrame, metrics_first
 from attnviz.report.picture.report import HeadAtlas, HeadList
 
-FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
+FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
 HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
 def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> None:
-    """Writes the numbers; the same report gives the same bytes.
+    """Writes the numbers of heads; the same report gives the same bytes.
 
     Args:
         report: the report to write.
@@ -33,54 +33,59 @@ def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> N
         raise AttnvizError(f"a table of heads cannot be written as {suffix}; use .csv or .json")
     results = report.results
     if suffix == ".json":
-        said = {"caption": report.caption, "title": report.title}
-        content = _json(report, results) if isinstance(results, HeadFrame) else results.as_json() | said
+        words = {"caption": report.caption, "title": report.title}
+        content = _json_values(report, results) if isinstance(results, HeadFrame) else results.as_json() | words
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         file.write(printable_json(text).encode() + b"\n")
         return
     rows = _rows(results) if isinstance(results, HeadFrame) else results.as_rows()
     text_file = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text_file, lineterminator="\n")
-    writer.writerows([_cell(cell) for cell in row] for row in rows)
+    writer.writerows([_cell_text(cell) for cell in row] for row in rows)
     text_file.detach()
 
 
-def _cell(value: object) -> str:
-    """The value as text: a float in the digits that read back as the same float, "" if it is not finite."""
+def _cell_text(value: object) -> str:
+    """Returns a cell as text: a float in digits from which the same float is read, "" if it is not finite."""
     if isinstance(value, float):
         return repr(float(value)) if math.isfinite(value) else ""
     return str(value)
 
 
 def _rows(table: HeadFrame) -> Iterator[list[Any]]:
-    """Yields a header, then one row per head."""
+    """Yields the header, then a row for each head."""
     frame = table.select(names_of(table))
     columns = _columns(frame)
     yield ["layer", "head", "kind", "pattern", *(name for names, _ in columns for name in names)]
-    for place, row in enumerate(frame.rows):
-        numbers = (number for _, values in columns for number in values[place].tolist())
+    for index, row in enumerate(frame.rows):
+        numbers = (number for _, values in columns for number in values[index].tolist())
         yield [row.layer, row.head, row.kind, spreadsheet_text(row.pattern), *numbers]
 
 
 def _columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
-    """Column names with their numbers, ``(heads, names)``: values, spreads over texts, then a survey's statistics."""
+    """Returns groups of columns, each with its names and numbers, ``(heads, names)``.
+
+    These are values, spreads over texts if there are several, and the statistics of a survey if the table has them.
+    """
     kinds: dict[str, NDArray[Any] | None] = {"": frame.values, "_spread": frame.spreads if frame.texts > 1 else None}
     kinds |= {"_margin": frame.margins, "_texts": frame.counts}
-    found = [([name + kind for name in frame.names], each) for kind, each in kinds.items() if each is not None]
+    columns = [
+        ([name + kind for name in frame.names], numbers) for kind, numbers in kinds.items() if numbers is not None
+    ]
     if frame.deciles is not None:
         count = frame.deciles.shape[2]
         names = [f"{name}_decile_{number}" for name in frame.names for number in range(count)]
-        found.append((names, frame.deciles.reshape(len(frame.rows), -1)))
-    return found
+        columns.append((names, frame.deciles.reshape(len(frame.rows), -1)))
+    return columns
 
 
 def names_of(frame: HeadFrame) -> list[str]:
-    """The names of all measures, in the order in which files list them."""
+    """Returns the names of all measures, in the order in which files list them."""
     return [measure.name for measure in metrics_first(frame.measures)]
 
 
-def _json(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
-    """The report as JSON values, with numbers by name; undefined numbers are ``null``."""
+def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
+    """Returns the report as JSON values; undefined numbers are ``null``."""
     frame = table.select(names_of(table))
     return {
         "format": HEADS_FORMAT,
@@ -88,28 +93,31 @@ def _json(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
         "caption": report.caption,
         "remarks": list(report.remarks),
         "texts": frame.texts,
-        "metrics": {each.name: {"unit": each.unit, "meaning": each.meaning} for each in frame.measures},
-        "heads": [_json_row(frame, place) for place in range(len(frame.rows))],
+        "metrics": {measure.name: {"unit": measure.unit, "meaning": measure.meaning} for measure in frame.measures},
+        "heads": [_json_row(frame, index) for index in range(len(frame.rows))],
     }
 
 
-def _json_row(frame: HeadFrame, place: int) -> dict[str, Any]:
-    row = frame.rows[place]
+def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
+    """Returns the numbers of one head as JSON values."""
+    row = frame.rows[index]
     about: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
     kinds = {"values": "values", "spreads": "spreads", "margins": "margins", "counts": "texts", "deciles": "deciles"}
-    for name, called in kinds.items():
+    for name, json_name in kinds.items():
         if getattr(frame, name) is not None and (name != "spreads" or frame.texts > 1):
-            about[called] = {measure: _known(number) for measure, number in frame.numbers_of(place, name).items()}
+            about[json_name] = {
+                measure: _number_or_none(number) for measure, number in frame.numbers_of(index, name).items()
+            }
     return about
 
 
-def _known(number: Any) -> Any:
-    """The number, or ``None`` for NaN; lists are converted element by element."""
+def _number_or_none(number: Any) -> Any:
+    """Returns a number, or ``None`` for NaN; lists are converted element by element."""
     if isinstance(number, list):
-        return [_known(each) for each in number]
+        return [_number_or_none(element) for element in number]
     return None if math.isnan(number) else number
 
 
 def spreadsheet_text(text: str) -> str:
-    """The text with an apostrophe before it if a spreadsheet would run it as a formula, or if it begins with one."""
-    return f"'{text}" if text.lstrip(" \n").startswith(FORMULA) else text
+    """Returns a text with an apostrophe before it if a spreadsheet would run it as a formula, or if it has one."""
+    return f"'{text}" if text.lstrip(" \n").startswith(FORMULA_STARTS) else text

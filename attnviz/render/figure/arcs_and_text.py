@@ -135,17 +135,17 @@ Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """The layout of arcs: for each head two columns of tokens, as large as the page allows."""
+    """Returns the layout of arcs: for each head two columns of tokens, as large as the page allows."""
     return token_layout(picture, _arcs, [], ruler)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """The layout of texts: one per head, with tokens as large as the page allows, and the colour bar."""
+    """Returns the layout of texts: one per head, with tokens as large as the page allows, and the colour bar."""
     return token_layout(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
-    """The layout of a page whose content is as large as the page allows.
+    """Returns the layout of a page whose content is as large as the page allows.
 
     Args:
         picture: the picture with its words.
@@ -225,7 +225,7 @@ def _shifted(word: Word, x: float, y: float) -> Word:
 def _largest_content(
     picture: Picture, fill: Fill, area: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
-    """The largest font size at which the content fits the area, and that content."""
+    """Returns the largest font size at which the content fits the area, and that content."""
     asked_size = picture.look.font_size
     largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
     sizes = (asked_size,) if asked_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
@@ -237,7 +237,7 @@ def _largest_content(
 
 
 def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Arcs of heads, as many side by side as the width allows: queries left, keys right, lines between them."""
+    """Returns arcs of heads, as many side by side as the width allows: queries left, keys right, lines between them."""
     row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
     label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
@@ -286,7 +286,7 @@ def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 def _legend(
     panel: Panel, corner: tuple[float, float], points: float, row: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
-    """The legend of strengths, centred: one line for each of a few weights, as many as fit."""
+    """Returns the legend of strengths, centred: one line for each of a few weights, as many as fit."""
     (wide, y), line, gap = corner, 1.5 * row, 0.4 * row
     ticks = panel.level.ticks(panel.scale, LEGEND_LINES)
     shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
@@ -301,7 +301,7 @@ def _legend(
 
 
 def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """A line for every weight that is not too faint, the strongest last so that it lies on top."""
+    """Returns a line for every weight that is not too faint, the strongest last so that it lies on top."""
     fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(fraction > MIN_STRENGTH)
     strengths = fraction[pairs[:, 0], pairs[:, 1]]
@@ -313,7 +313,7 @@ def _strokes(panel: Panel, left: float, right: float, top: float, row: float) ->
 
 
 def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """One paragraph for each head, with tokens on the colours of their weights."""
+    """Returns one paragraph for each head, with tokens on the colours of their weights."""
     row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
     words: list[Word] = []
     lines = []

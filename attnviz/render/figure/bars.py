@@ -68,7 +68,7 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
 
 
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
-    """The bars placed below each other, from the upper edge of the panels downwards.
+    """Returns the bars placed below each other, from the upper edge of the panels downwards.
 
     Args:
         bars: the colour bars.
@@ -97,7 +97,7 @@ def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sca
 
 
 def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> float:
-    """The height in inches of colour bars side by side under the panels, with their names and ticks.
+    """Returns the height in inches of colour bars side by side under the panels, with their names and ticks.
 
     Args:
         bars: the colour bars.
@@ -113,12 +113,12 @@ def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> 
 
 
 def _name_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
-    """The lines of the name of a bar under the panels."""
+    """Returns the lines of the name of a bar under the panels."""
     return tuple(ruler.wrap(" ".join(bar.name), bar.points * LEGEND_POINTS / AXIS_NAME_POINTS, 0.9 * width))
 
 
 def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[Bar, ...]:
-    """The bars side by side in an area under the panels, each under its name.
+    """Returns the bars side by side in an area under the panels, each under its name.
 
     Args:
         bars: the colour bars.
@@ -142,6 +142,6 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
 
 
 def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
-    """The bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
+    """Returns the bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
     most = max(int(MIN_TICK_SHARE / letter), 1)
     return bar.quantity.ticks(bar.scale, min(most, 6))

@@ -124,12 +124,12 @@ def _save(
 
 
 def max_cells(look: Look) -> int:
-    """The largest number of rows or columns of one map: about as many as the figure has pixels for."""
+    """Returns the largest number of rows or columns of one map: about as many as the figure has pixels for."""
     return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "Figure":
-    """The report as a matplotlib figure that callers can change further.
+    """Returns the report as a matplotlib figure that callers can change further.
 
     Raises:
         AttnvizError: if reports of this type have nothing to draw.
@@ -149,7 +149,7 @@ def _drawn(report: Report) -> DrawnReport:
 
 
 def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
-    """The figure of a report of any type; for a vector format, cells stay crisp when they are enlarged."""
+    """Returns the figure of a report of any type; for a vector format, cells stay crisp when they are enlarged."""
     matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     picture, ruler = readable(picture, fonts), Ruler(fonts.families)
@@ -166,7 +166,7 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
 
 
 def _arranged(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """The layout of rows of weights over the medium of their keys."""
+    """Returns the layout of rows of weights over the medium of their keys."""
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -201,7 +201,7 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
 
 
 def _draw_sheet(picture: Picture) -> "Figure":
-    """A figure of all thumbnails as one image, with text as text."""
+    """Returns a figure of all thumbnails as one image, with text as text."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -225,7 +225,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
-    """A figure of arcs, text or images: tokens with lines between them or colours behind them, or images below."""
+    """Returns a figure of arcs, text or images: tokens with lines between them or colours behind them, or images below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure

@@ -54,7 +54,7 @@ class Fonts:
 
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
-    """The fewest families, the default one first, that have all characters of the texts."""
+    """Returns the fewest families, the default one first, that have all characters of the texts."""
     uncovered = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
     uncovered = {
         one
@@ -74,7 +74,7 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
 
 def readable(picture: Picture, fonts: Fonts) -> Picture:
-    """The picture with each missing character replaced by its code point, and a remark on which fonts to install."""
+    """Returns the picture with each missing character replaced by its code point, and a remark on which fonts to install."""
     if not fonts.missing:
         return picture
     names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
@@ -88,14 +88,14 @@ def readable(picture: Picture, fonts: Fonts) -> Picture:
 
 
 def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
-    """All texts that a figure shows, with or without the labels of its axes."""
+    """Returns all texts that a figure shows, with or without the labels of its axes."""
     axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
     shown = {label for axis in axes for label in axis.labels}
     return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *shown)
 
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:
-    """The text in runs, each with the path of a font that has its characters; ``None`` stands for the default font."""
+    """Returns the text in runs, each with the path of a font that has its characters; ``None`` stands for the default font."""
     if all(ord(character) < FIRST_UNCOMMON for character in text):
         return [(text, None)]
     runs: list[tuple[str, str | None]] = []
@@ -134,7 +134,7 @@ def _package(character: str) -> str:
 
 @cache
 def _families() -> dict[str, str]:
-    """The file of every installed font family that matplotlib can draw; families with many scripts come first."""
+    """Returns the file of every installed font family that matplotlib can draw; families with many scripts come first."""
     from matplotlib.font_manager import fontManager
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face

@@ -53,7 +53,7 @@ def _put(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> Non
 
 
 def text_width(text: str, size: int, bold: bool = False) -> float:
-    """The width of a text in pixels.
+    """Returns the width of a text in pixels.
 
     Args:
         text: one line of text.
@@ -65,7 +65,7 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """The font of a file; by default matplotlib's DejaVu Sans, found without importing matplotlib."""
+    """Returns the font of a file; by default matplotlib's DejaVu Sans, found without importing matplotlib."""
     if file is not None:
         return ImageFont.truetype(file, max(size, 6))
     found = find_spec("matplotlib")
@@ -77,7 +77,7 @@ def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.F
 
 @cache
 def wrap_text(text: str, limit: float, size: int) -> tuple[str, ...]:
-    """The text in lines broken at spaces.
+    """Returns the text in lines broken at spaces.
 
     Args:
         text: the text.

@@ -27,7 +27,7 @@ OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths
 
 
 def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """The layout of images: one for each head, as large as the page allows, and the colour bar."""
+    """Returns the layout of images: one for each head, as large as the page allows, and the colour bar."""
     return token_layout(picture, _images, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
@@ -57,7 +57,7 @@ def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: 
 
 
 def _images(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Rows of images under their titles, those of one layer side by side where they are few enough."""
+    """Returns rows of images under their titles, those of one layer side by side where they are few enough."""
     panels, gap = picture.panels, GAP * scale
     across = _across([panel.group for panel in panels])
     side = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
@@ -83,7 +83,7 @@ def _images(picture: Picture, points: float, width: float, scale: float, ruler: 
 
 
 def _across(groups: list[str]) -> int:
-    """The number of images side by side: the heads of a layer if every layer has as many, else near a square."""
+    """Returns the number of images side by side: the heads of a layer if every layer has as many, else near a square."""
     runs = {len(list(members)) for _, members in groupby(groups)}
     if len(runs) == 1 and len(set(groups)) > 1 and max(runs) <= LAYERS_ACROSS:
         return max(runs)

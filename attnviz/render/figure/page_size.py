@@ -39,7 +39,7 @@ class PageSize:
 
 
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
-    """The page of a look; ``factor`` enlarges a page whose size the content chooses."""
+    """Returns the page of a look; ``factor`` enlarges a page whose size the content chooses."""
     if look.inches is not None:
         wide, high = look.inches
         scale = min(max(min(wide / 10, high / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])

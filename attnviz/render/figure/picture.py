@@ -38,7 +38,7 @@ class Picture:
 
 
 def picture_of(report: DrawnReport) -> Picture:
-    """The picture of a whole report."""
+    """Returns the picture of a whole report."""
     match report:
         case NumberTables():
             numbers = True

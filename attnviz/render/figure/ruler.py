@@ -22,7 +22,7 @@ class Ruler:
         self._known: dict[tuple[str, bool], float] = {}
 
     def width(self, text: str, points: float, bold: bool = False) -> float:
-        """The width of a text in inches.
+        """Returns the width of a text in inches.
 
         Args:
             text: one line of text.
@@ -34,11 +34,11 @@ class Ruler:
         return self._known[text, bold] * points
 
     def longest(self, texts: tuple[str, ...], points: float) -> float:
-        """The width of the widest text in inches; 0 if there is none."""
+        """Returns the width of the widest text in inches; 0 if there is none."""
         return max((self.width(text, points) for text in texts), default=0.0)
 
     def cut(self, text: str, points: float, limit: float, bold: bool = False) -> str:
-        """The text, cut with an ellipsis if it is too wide.
+        """Returns the text, cut with an ellipsis if it is too wide.
 
         Args:
             text: one line of text.
@@ -56,7 +56,7 @@ class Ruler:
         return text[:low].rstrip() + ELLIPSIS
 
     def wrap(self, text: str, points: float, limit: float, bold: bool = False) -> list[str]:
-        """The text in lines, broken at spaces if possible.
+        """Returns the text in lines, broken at spaces if possible.
 
         Args:
             text: the text.
@@ -78,7 +78,7 @@ class Ruler:
         return [line for line in lines if line]
 
     def clamp(self, text: str, points: float, limit: float, most: int, bold: bool = False) -> list[str]:
-        """The text in lines, cut with an ellipsis after the last that fits.
+        """Returns the text in lines, cut with an ellipsis after the last that fits.
 
         Args:
             text: the text.
@@ -100,7 +100,7 @@ class Ruler:
         return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
 
     def _measure(self, text: str, bold: bool) -> float:
-        """The width of a text in inches per point of the font size."""
+        """Returns the width of a text in inches per point of the font size."""
         from matplotlib.font_manager import FontProperties
 
         weight = "bold" if bold else "normal"

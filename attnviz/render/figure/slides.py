@@ -103,7 +103,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """The largest number of rows or columns of one map: as many as its picture has pixels for."""
+    """Returns the largest number of rows or columns of one map: as many as its picture has pixels for."""
     picture = replace(look, frame=slide_size(look), dpi=_dpi(look))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 
@@ -113,7 +113,7 @@ def _dpi(look: Look) -> int:
 
 
 def slide_size(look: Look) -> tuple[float, float]:
-    """The width and height of a slide in inches.
+    """Returns the width and height of a slide in inches.
 
     Raises:
         AttnvizError: if a side is longer than the file format allows, or the look gives only a width.
@@ -127,7 +127,7 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _parts(report: DrawnReport) -> list[DrawnReport]:
-    """The report of each slide; panels that belong side by side stay together, and thumbnails stay whole."""
+    """Returns the report of each slide; panels that belong side by side stay together, and thumbnails stay whole."""
     if isinstance(report, Thumbnails):
         return [report]
     count = report.look.per_slide * (report.across or 1)
@@ -165,7 +165,7 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
 
 
 def _origin_lines(report: DrawnReport) -> list[str]:
-    """The text, unless the title is the whole text, and the model."""
+    """Returns the text, unless the title is the whole text, and the model."""
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
     cut = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
@@ -209,13 +209,13 @@ def _is_heading(note: str, width: float) -> bool:
 
 
 def _heading(part: DrawnReport) -> str:
-    """The heading of a slide: its heads, or the title of its only panel."""
+    """Returns the heading of a slide: its heads, or the title of its only panel."""
     [title, *others] = (panel.title for panel in part.panels)
     return part_title(part) if others else title[:1].upper() + title[1:]
 
 
 def _whole_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
-    """The remarks without the longest ones if not all fit; the title slide and the notes have them all."""
+    """Returns the remarks without the longest ones if not all fit; the title slide and the notes have them all."""
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
     most = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
@@ -277,7 +277,7 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 
 
 def _picture(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """The panels as an image without words, which stand on the slide as text."""
+    """Returns the panels as an image without words, which stand on the slide as text."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = _dpi(part.look)
     smaller = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
@@ -360,7 +360,7 @@ def _add_notes(slide: "Slide", lines: list[str]) -> None:
 
 
 def _color(report: DrawnReport, name: str) -> "RGBColor":
-    """A colour of the report's theme."""
+    """Returns a colour of the report's theme."""
     from pptx.dml.color import RGBColor
 
     return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]

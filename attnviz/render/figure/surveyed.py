@@ -29,7 +29,7 @@ LAYER = "layer"
 
 
 def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dict[int, str]) -> "Figure":
-    """The figure of a survey.
+    """Returns the figure of a survey.
 
     Args:
         report: the survey's heads.
@@ -44,7 +44,7 @@ def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dic
 
 
 def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
-    """The font families that the figure needs, and a readable name for each character that none of them has."""
+    """Returns the font families that the figure needs, and a readable name for each character that none of them has."""
     shown = {example.text for of_head in report.examples for example in of_head}
     texts = (
         report.title,
@@ -118,7 +118,7 @@ class _Sheet:
         return 0.2 if self.report.look.bare else 1.0
 
     def foot(self) -> list[str]:
-        """The lines of the remarks."""
+        """Returns the lines of the remarks."""
         if self.report.look.bare:
             return []
         return self.ruler.wrap(" ".join(self.report.remarks), SMALL, WIDTH - 2 * MARGIN)
@@ -167,7 +167,7 @@ class _Sheet:
         return self.drawn
 
     def described(self, name: str) -> str:
-        """The name of a metric with its meaning and unit."""
+        """Returns the name of a metric with its meaning and unit."""
         metric = next((metric for metric in self.report.frame.measures if metric.name == name), None)
         return (
             name
@@ -232,19 +232,19 @@ class _Sheet:
             self.text(left + 0.38, down, f"{low + share * (high - low):.2g}", TINY, "ink")
 
     def numbers(self, name: str) -> Float64Array:
-        """The metric, or the layer, of every head, ``(heads,)``."""
+        """Returns the metric, or the layer, of every head, ``(heads,)``."""
         if name == LAYER:
             return np.array([row.layer for row in self.report.frame.rows], dtype=np.float64)
         return self.report.frame.column(name)
 
     def margins(self, name: str) -> Float64Array:
-        """The margin of a metric of every head, half of its 95 % interval, ``(heads,)``."""
+        """Returns the margin of a metric of every head, half of its 95 % interval, ``(heads,)``."""
         if name == LAYER:
             return np.zeros(len(self.report.frame.rows))
         return self.report.frame.column(name, "margins")
 
     def share(self, name: str) -> Float64Array:
-        """The metric of every head scaled from 0 (smallest) to 1 (largest); 0 if a head has none."""
+        """Returns the metric of every head scaled from 0 (smallest) to 1 (largest); 0 if a head has none."""
         return np.nan_to_num(_stretched(self.numbers(name)))
 
     def cards(self) -> "Figure":
@@ -322,7 +322,7 @@ class _Sheet:
         return axes
 
     def wrapped(self, example: HeadExample) -> list[list[int]]:
-        """The indices of an example's tokens, line by line."""
+        """Returns the indices of an example's tokens, line by line."""
         lines, x = list[list[int]]([[]]), 0.0
         for place in range(len(self.report.texts[example.text].labels)):
             width = self.width(example, place)
@@ -334,7 +334,7 @@ class _Sheet:
         return lines[:MAX_LINES]
 
     def width(self, example: HeadExample, place: int) -> float:
-        """The width of a token in inches, with the space before it."""
+        """Returns the width of a token in inches, with the space before it."""
         text = self.report.texts[example.text]
         space = 0.0 if text.spaces[place] == "-" else 0.05
         return space + 0.06 + self.ruler.width(text.labels[place].translate(self.missing), SMALL)
@@ -379,7 +379,7 @@ class _Sheet:
 
 
 def row_of(example: HeadExample) -> "Float64Array | None":
-    """The weights of an example's query, or their mean over all queries, ``(tokens,)``; ``None`` without weights."""
+    """Returns the weights of an example's query, or their mean over all queries, ``(tokens,)``; ``None`` without weights."""
     if example.weights is None:
         return None
     rows = example.weights.astype(np.float64)
@@ -387,6 +387,6 @@ def row_of(example: HeadExample) -> "Float64Array | None":
 
 
 def _stretched(numbers: Float64Array) -> Float64Array:
-    """The numbers scaled to 0 for the smallest and 1 for the largest."""
+    """Returns the numbers scaled to 0 for the smallest and 1 for the largest."""
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))

@@ -33,12 +33,12 @@ class TextBlock:
     height: float
 
     def at(self, x: float, y: float) -> tuple[TextLine, ...]:
-        """The lines with the block's upper left corner at a point."""
+        """Returns the lines with the block's upper left corner at a point."""
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
 
 def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
-    """The title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
+    """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
 
     Args:
         picture: the picture with its title and source.
@@ -58,7 +58,7 @@ def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> Te
 
 
 def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most: float) -> TextBlock:
-    """The summary and the remarks.
+    """Returns the summary and the remarks.
 
     Args:
         picture: the picture with its summary and remarks.
@@ -78,7 +78,7 @@ def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most:
 
 
 def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """The cells of the summary, or a sentence that it is left out."""
+    """Returns the cells of the summary, or a sentence that it is left out."""
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)

@@ -24,6 +24,6 @@ Theme = dict[str, str]
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """The red, green and blue of ``#rrggbb``, each 0 to 255."""
+    """Returns the red, green and blue of ``#rrggbb``, each 0 to 255."""
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red, green, blue

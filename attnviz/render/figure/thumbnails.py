@@ -120,7 +120,7 @@ class SheetPlan:
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
-    """The thumbnails as a palette PNG."""
+    """Returns the thumbnails as a palette PNG."""
     sheet = arrange_sheet(readable(picture, choose_fonts(shown_texts(picture, labels=False))))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
@@ -138,7 +138,7 @@ def draw_thumbnails(picture: Picture) -> bytes:
 
 
 def palette(picture: Picture) -> ByteArray:
-    """The palette of a sheet, ``(256, 3)``."""
+    """Returns the palette of a sheet, ``(256, 3)``."""
     theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
     chosen = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
@@ -151,7 +151,7 @@ def palette(picture: Picture) -> ByteArray:
 
 
 def arrange_sheet(picture: Picture) -> Sheet:
-    """The sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
+    """Returns the sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
 
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
@@ -166,18 +166,18 @@ def arrange_sheet(picture: Picture) -> Sheet:
 
 
 def _without_values(picture: Picture) -> Picture:
-    """The picture with only the heads' names over its thumbnails, and a remark that these are too small for more."""
+    """Returns the picture with only the heads' names over its thumbnails, and a remark that these are too small for more."""
     panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
     return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.worded(WITHOUT_VALUES)))
 
 
 def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
-    """The width and height of the page in pixels; the largest allowed if the content chooses them."""
+    """Returns the width and height of the page in pixels; the largest allowed if the content chooses them."""
     return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
 def _sheet_plan(picture: Picture) -> SheetPlan:
-    """The plan with thumbnails as large as the area between title and remarks allows, from its upper left corner."""
+    """Returns the plan with thumbnails as large as the area between title and remarks allows, from its upper left corner."""
     page = page_size(picture.look)
     width, height = _pixels(page, picture.look.dpi)
     unit = (
@@ -215,7 +215,7 @@ def _numbers_say_layer(panels: list[Panel]) -> bool:
 
 
 def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
-    """The plan with a line for head numbers over the columns, or with a remark that heads have no numbers.
+    """Returns the plan with a line for head numbers over the columns, or with a remark that heads have no numbers.
 
     Args:
         plan: a plan whose thumbnails are too small for titles.
@@ -233,7 +233,7 @@ def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True)
 
 
 def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """The plan in the middle of its page, or on a page that it fills."""
+    """Returns the plan in the middle of its page, or on a page that it fills."""
     left, top = plan.corner
     wide, high = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.fixed:
@@ -268,14 +268,14 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
 
 
 def _foot(foot_text: str, width: int, margin: int, unit: float) -> int:
-    """The height in pixels of the remarks at the foot of the page, with its margin."""
+    """Returns the height in pixels of the remarks at the foot of the page, with its margin."""
     return margin + round(
         len(wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
     )
 
 
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
-    """The rows, cut into bands if that makes thumbnails of long rows at least twice as large."""
+    """Returns the rows, cut into bands if that makes thumbnails of long rows at least twice as large."""
     columns = max(map(len, groups))
     places = [
         min(area[0] / (len(groups) * bands), area[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
@@ -287,7 +287,7 @@ def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[lis
 
 
 def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[list[Panel]]:
-    """The panels in rows, in their order, with the fewest rows that make thumbnails as large as possible."""
+    """Returns the panels in rows, in their order, with the fewest rows that make thumbnails as large as possible."""
     titled = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
         min(area[0] / rows / titled, area[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
@@ -298,7 +298,7 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
 
 
 def _frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
-    """The geometry with thumbnails as large as the area allows, and with cells of whole pixels if possible."""
+    """Returns the geometry with thumbnails as large as the area allows, and with cells of whole pixels if possible."""
     rows, columns = len(groups), max(map(len, groups))
     cells = [panel.values.shape for panels in groups for panel in panels]
     high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
@@ -323,7 +323,7 @@ def _frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed:
 
 
 def _clear_frame(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
-    """The geometry with places widened to their titles, or titles shrunk to their places, so that none touch."""
+    """Returns the geometry with places widened to their titles, or titles shrunk to their places, so that none touch."""
     longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     free = area[1] // frame.columns - frame.gap
     smallest = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
@@ -351,7 +351,7 @@ def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int)
 
 
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:
-    """The head number of each column; empty if heads in a column have different numbers."""
+    """Returns the head number of each column; empty if heads in a column have different numbers."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
     numbers = [set(filter(None, column)) for column in columns]
     return [number for [number] in numbers] if all(len(one) == 1 for one in numbers) else []
@@ -376,7 +376,7 @@ def _place(
 
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
-    """The thumbnail of a panel, as indices of colours in the palette."""
+    """Returns the thumbnail of a panel, as indices of colours in the palette."""
     fraction = panel.scale.fraction(panel.levels)
     absent = np.isnan(fraction)
     known = np.where(absent, 0, fraction) if absent.any() else fraction
@@ -394,7 +394,7 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
 
 
 def _stretched(count: int, cell: float) -> NDArray[np.intp]:
-    """The index of the cell, out of ``count``, that each pixel shows."""
+    """Returns the index of the cell, out of ``count``, that each pixel shows."""
     pixels = max(int(count * cell), 1)
     return (np.arange(pixels) * count // pixels).astype(np.intp)
 

@@ -9,7 +9,7 @@ from attnviz.report.picture.report import ExactNumbers
 
 
 def in_units(report: ExactNumbers) -> ExactNumbers:
-    """The report with contributions scaled to 0..1 and a remark on their unit; a report of weights is unchanged.
+    """Returns the report with contributions scaled to 0..1 and a remark on their unit; a report of weights is unchanged.
 
     Raises:
         AttnvizError: if the user gave colour limits, which are in unscaled contributions.

@@ -94,7 +94,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Everything on the page except the numbers of the heads' cells, as JSON values."""
+    """Returns everything on the page except the numbers of the heads' cells, as JSON values."""
     numbers, texts, seen = report.numbers, _Texts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     described = [_about_head(cells, head, texts, seen) for cells, head in zip(numbers.heads, heads, strict=True)]
@@ -131,7 +131,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
 
 
 def _about_start(report: ExactNumbers, seen: VisibleCounts) -> dict[str, Any]:
-    """The state that the page opens with: the view, the selected query, and the colours."""
+    """Returns the state that the page opens with: the view, the selected query, and the colours."""
     look = report.look
     return {
         "view": report.view,
@@ -158,7 +158,7 @@ class _Texts:
         self.known: dict[tuple[Any, ...], int] = {}
 
     def number(self, tokens: Tokens, span: slice) -> int:
-        """The index of the text that an axis over a span of tokens shows."""
+        """Returns the index of the text that an axis over a span of tokens shows."""
         image = id(tokens.canvas) if isinstance(tokens.canvas, Image) else None
         key = (tokens.text, tokens.labels, span.start, span.stop, image)
         if key not in self.known:
@@ -168,7 +168,7 @@ class _Texts:
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
-    """The labels of an axis, the index of each cell's first token, and the white space before it in the text."""
+    """Returns the labels of an axis, the index of each cell's first token, and the white space before it in the text."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         about = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
@@ -189,7 +189,7 @@ def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
 
 
 def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """The image in grey as a data address, its size, and the rectangle of each token, or ``None``."""
+    """Returns the image in grey as a data address, its size, and the rectangle of each token, or ``None``."""
     import base64
     import io
 
@@ -208,7 +208,7 @@ def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
 
 
 def _block_label(labels: tuple[str, ...]) -> str:
-    """The tokens of a block if they are few, else its first and last token."""
+    """Returns the tokens of a block if they are few, else its first and last token."""
     return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
 
 
@@ -244,7 +244,7 @@ def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ..
 
 
 def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[str]:
-    """Remarks on pooled, masked and NaN cells."""
+    """Returns remarks on pooled, masked and NaN cells."""
     remarks = []
     if plan.block > 1:
         head = numbers.heads[0]
@@ -264,7 +264,7 @@ def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[
 
 
 def _summary(summary: Summary) -> str:
-    """The HTML of the report's table, folded."""
+    """Returns the HTML of the report's table, folded."""
     cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
     head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _with_elements(cells))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
@@ -275,5 +275,5 @@ def _summary(summary: Summary) -> str:
 
 
 def _with_elements(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
-    """Each row with the HTML element of its cells; the first row is the header."""
+    """Returns each row with the HTML element of its cells; the first row is the header."""
     return [("td" if number else "th", row) for number, row in enumerate(rows)]

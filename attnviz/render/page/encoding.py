@@ -61,7 +61,7 @@ class Precision:
 
 
 def rounded_up(number: float) -> float:
-    """The number rounded up to two significant digits."""
+    """Returns the number rounded up to two significant digits."""
     step = 10.0 ** (np.floor(np.log10(number)) - 1)
     return float(np.ceil(number / step) * step)
 
@@ -70,7 +70,7 @@ PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 
 
 
 def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision, high: float = 1.0) -> NDArray[Any]:
-    """The weights as the page stores them, ``(queries, keys)``.
+    """Returns the weights as the page stores them, ``(queries, keys)``.
 
     Args:
         weights: ``(queries, keys)``.
@@ -101,12 +101,12 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
 
 
 def without_nan(values: FloatArray) -> FloatArray:
-    """The values with -1 for NaN; the same array if it has none."""
+    """Returns the values with -1 for NaN; the same array if it has none."""
     return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
 
 
 def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """The bytes of the arrays, little-endian, deflated.
+    """Returns the bytes of the arrays, little-endian, deflated.
 
     Run lengths and Huffman codes are all that noise of few values gains from, so matches are not searched.
     """
@@ -116,7 +116,7 @@ def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 
 def base85(content: bytes) -> bytes:
-    """The bytes in characters, five per four bytes, as ``base64.b85encode`` writes them except for the comma."""
+    """Returns the bytes in characters, five per four bytes, as ``base64.b85encode`` writes them except for the comma."""
     missing = -len(content) % 4
     words = np.frombuffer(content + bytes(missing), dtype=">u4").astype(np.uint32)
     places = np.empty((len(words), 5), dtype=np.uint8)

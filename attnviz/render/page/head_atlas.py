@@ -57,7 +57,7 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
 
 
 def _shades(name: str) -> str:
-    """CSS classes for the colours of a colormap, each with a legible ink."""
+    """Returns CSS classes for the colours of a colormap, each with a legible ink."""
     paper = colormap(name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
     pairs = enumerate(zip(paper.tolist(), ink_on(paper).tolist(), strict=True))
     return "".join(f".c{shade} {{ background: {_hex(back)}; color: {_hex(ink)} }}\n" for shade, (back, ink) in pairs)
@@ -68,7 +68,7 @@ def _hex(rgb: list[int]) -> str:
 
 
 def _figure(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
-    """The HTML table of one metric: a row per layer, a column per head; tooltips show the pattern."""
+    """Returns the HTML table of one metric: a row per layer, a column per head; tooltips show the pattern."""
     ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
     said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
@@ -88,7 +88,7 @@ def _figure(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow])
 
 
 def _scroller(name: str) -> str:
-    """The opening tag of an element that scrolls on its own, also by keyboard."""
+    """Returns the opening tag of an element that scrolls on its own, also by keyboard."""
     return f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}">'
 
 
@@ -102,7 +102,7 @@ def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | No
 
 
 def _all_heads(table: HeadFrame) -> str:
-    """The HTML table of every metric of every head, in the order of the table."""
+    """Returns the HTML table of every metric of every head, in the order of the table."""
     names = [metric.name for metric in table.applicable]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []

@@ -14,7 +14,7 @@ LARGEST_CODE = 65_534  # the code of a metric's largest value; the next code sta
 
 
 def about_metrics(measured: HeadFrame | None) -> dict[str, Any] | None:
-    """Metrics as 16-bit codes from the smallest value (at most 0) to the largest, and patterns as indices of a list."""
+    """Returns metrics as 16-bit codes from the smallest value (at most 0) to the largest, and patterns as indices of a list."""
     if measured is None:
         return None
     values, of_heads = measured.values, [row.patterns for row in measured.rows]
@@ -56,7 +56,7 @@ class VisibleCounts:
         self.ratio = 1.0
 
     def number(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
-        """The index of the entry for some queries of a head.
+        """Returns the index of the entry for some queries of a head.
 
         Args:
             maps: the maps of the head.
@@ -80,7 +80,7 @@ class VisibleCounts:
 
 
 def _about_counts(counts: Float64Array) -> dict[str, Any]:
-    """The counts as JSON values: a first count and a step if they are linear, as for no mask or a causal one."""
+    """Returns the counts as JSON values: a first count and a step if they are linear, as for no mask or a causal one."""
     step = float(counts[1] - counts[0]) if len(counts) > 1 else 0.0
     if np.allclose(counts, counts[0] + step * np.arange(len(counts))):
         return {"first": float(counts[0]), "step": step}
@@ -88,7 +88,7 @@ def _about_counts(counts: Float64Array) -> dict[str, Any]:
 
 
 def measured_remarks(numbers: Numbers, measured: HeadFrame | None) -> list[str]:
-    """A remark if metrics are measured on a part of the queries."""
+    """Returns a remark if metrics are measured on a part of the queries."""
     if measured is None or measured.stride == 1:
         return []
     return [f"Metrics of these {len(numbers.heads)} heads are measured on one in {measured.stride} blocks of queries."]

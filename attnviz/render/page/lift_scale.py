@@ -17,7 +17,7 @@ MIN_REACH = 1.05
 def lift_highs(
     heads: Sequence[PackedHead], described: Sequence[dict[str, Any]], counts: list[Float64Array]
 ) -> list[float]:
-    """The lift at which the colours end, for each recording.
+    """Returns the lift at which the colours end, for each recording.
 
     Args:
         heads: the packed heads.
@@ -40,7 +40,7 @@ def _high(levels: Iterable[Float64Array]) -> float:
 
 
 def _levels(look: FirstLook, shape: tuple[int, int], counts: Float64Array) -> Float64Array:
-    """The lift of the largest weight of each block, for queries that see several keys."""
+    """Returns the lift of the largest weight of each block, for queries that see several keys."""
     rows, columns = shape
     edges, largest = block_edges(len(counts), rows), PRECISIONS[-1].largest
     seen = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)

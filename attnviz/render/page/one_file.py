@@ -28,7 +28,7 @@ def opening(
     data: Mapping[str, Any],
     more: str = "",
 ) -> bytes:
-    """The page up to the numbers of its heads, so that it can be drawn while the browser still reads those.
+    """Returns the page up to the numbers of its heads, so that it can be drawn while the browser still reads those.
 
     Args:
         report: gives the title, the caption and the look.
@@ -56,12 +56,12 @@ def opening(
 
 
 def policy_of(script: str, style: str) -> str:
-    """The content security policy that allows only this script and this style."""
+    """Returns the content security policy that allows only this script and this style."""
     return POLICY.format(script=_digest(script), style=_digest(style))
 
 
 def style_of(look: Look, *more: str) -> str:
-    """The common style sheet and those named, in the look's theme or, without one, in the system's."""
+    """Returns the common style sheet and those named, in the look's theme or, without one, in the system's."""
     style = "\n".join(map(read_asset, ("page.css", *more)))
     if look.theme is None:
         return style
@@ -81,12 +81,12 @@ def write_data(file: IO[bytes], name: str, content: bytes) -> None:
 
 
 def text85(content: bytes) -> str:
-    """The bytes encoded in base 85, as text."""
+    """Returns the bytes encoded in base 85, as text."""
     return base85(content).decode("ascii")
 
 
 def script_json(value: Mapping[str, Any]) -> str:
-    """The value as JSON in which no text can end a script element or start a comment."""
+    """Returns the value as JSON in which no text can end a script element or start a comment."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
 
 

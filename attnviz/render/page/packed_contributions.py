@@ -29,7 +29,7 @@ class PackedContributions:
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
-    """The norms that keys move, in units of the largest; ``None`` if some are unknown or cells are pooled.
+    """Returns the norms that keys move, in units of the largest; ``None`` if some are unknown or cells are pooled.
 
     Args:
         heads: the heads of the page.
@@ -60,14 +60,14 @@ def _lacks_norms(maps: LayerMaps) -> bool:
 
 
 def _norms(head: HeadCells) -> FloatArray:
-    """The norm that each key moves, ``(keys,)``."""
+    """Returns the norm that each key moves, ``(keys,)``."""
     moved = head.maps.moved
     assert moved is not None
     return np.asarray(moved[head.maps.positions((head.head,))[0], head.keys])
 
 
 def _look(head: HeadCells, packed: PackedHead) -> FirstLook:
-    """The first look at a head's contributions, with as many cells as that at its weights."""
+    """Returns the first look at a head's contributions, with as many cells as that at its weights."""
     maps, [side] = head.maps, packed.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape

@@ -52,7 +52,7 @@ class KeyPool:
         self.exact: list[bool] = []
 
     def place(self, factors: Factors, place: int, head: HeadCells) -> int:
-        """The index of a head's keys in the pool.
+        """Returns the index of a head's keys in the pool.
 
         Args:
             factors: the factors of the layer.
@@ -71,7 +71,7 @@ class KeyPool:
 
 
 def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
-    """The approximate bytes of the heads' factors in a page; ``None`` if some cells do not follow from factors."""
+    """Returns the approximate bytes of the heads' factors in a page; ``None`` if some cells do not follow from factors."""
     total, seen = 0.0, set()
     for head in heads:
         for maps in head.sides.values():
@@ -87,7 +87,7 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
 
 
 def page_factors(maps: LayerMaps) -> Factors | None:
-    """The factors from which a page computes cells; ``None`` without them, or if mask or bias are given per cell."""
+    """Returns the factors from which a page computes cells; ``None`` without them, or if mask or bias are given per cell."""
     factors = maps.cell_factors()
     if factors is None or factors.mask.explicit is not None or factors.bias.explicit is not None:
         return None
@@ -95,7 +95,7 @@ def page_factors(maps: LayerMaps) -> Factors | None:
 
 
 def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedFactors:
-    """The packed factors of one head of one recording.
+    """Returns the packed factors of one head of one recording.
 
     Args:
         maps: the maps of the head.
@@ -129,7 +129,7 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
 
 
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """The numbers divided by a power of two to fit float16, the exponent of that power, and True if all are exact."""
+    """Returns the numbers divided by a power of two to fit float16, the exponent of that power, and True if all are exact."""
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
     exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
@@ -138,14 +138,14 @@ def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
 
 
 def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
-    """The height and width in pixels of a head's overview, whose bytes are a small part of its factors'."""
+    """Returns the height and width in pixels of a head's overview, whose bytes are a small part of its factors'."""
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
     side = min(MAX_OVERVIEW_SIDE, max(48, int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))))
     return min(side, queries), min(side, keys)
 
 
 def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
-    """The row, column and value of the largest weight; ``None`` if no cell has one.
+    """Returns the row, column and value of the largest weight; ``None`` if no cell has one.
 
     Args:
         maps: the maps of the head.
@@ -173,7 +173,7 @@ def _span_of_pixel(span: slice, place: int, count: int) -> slice:
 
 
 def _relative(bias: Bias, place: int, head: HeadCells) -> FloatArray | None:
-    """The bias of each distance key − query within the page, starting at the last query with the first key."""
+    """Returns the bias of each distance key − query within the page, starting at the last query with the first key."""
     if bias.relative is None:
         return None
     first = bias.origin + head.keys.start - (head.queries.stop - 1)
@@ -181,6 +181,6 @@ def _relative(bias: Bias, place: int, head: HeadCells) -> FloatArray | None:
 
 
 def _about_mask(mask: Mask, head: HeadCells) -> dict[str, Any]:
-    """The rules of the mask, with the positions of the page's first query and key."""
+    """Returns the rules of the mask, with the positions of the page's first query and key."""
     rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
     return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

@@ -128,7 +128,7 @@ class PackedHead:
 
 
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
-    """The finest plan with which the heads fit in ``budget`` bytes.
+    """Returns the finest plan with which the heads fit in ``budget`` bytes.
 
     A cell counts as one byte: six bits when deflated (see MIN_HIGH_TIMES_KEYS), and a quarter more when encoded.
     """
@@ -145,7 +145,7 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
 
 
 def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
-    """The packed heads in order, and the packed keys that they read."""
+    """Returns the packed heads in order, and the packed keys that they read."""
     keys = KeyPool()
     if plan.factored:
         return [pack_factored(head, keys) for head in heads], keys.packed
@@ -154,7 +154,7 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
 
 
 def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
-    """One head packed as its factors."""
+    """Returns one head packed as its factors."""
     known = ((maps, page_factors(maps)) for maps in head.sides.values())
     sides = tuple(_factored_side(maps, factors, head, keys) for maps, factors in known if factors is not None)
     return PackedHead(sides, _factored_reach(head) if len(sides) > 1 else 0.0)
@@ -174,7 +174,7 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
 
 
 def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
-    """The first look at a head whose cells the page computes.
+    """Returns the first look at a head whose cells the page computes.
 
     Args:
         maps: the maps of the head.
@@ -191,7 +191,7 @@ def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> Fi
 
 
 def _factored_reach(head: HeadCells) -> float:
-    """The largest absolute change of a weight, searched in bands of queries to bound memory."""
+    """Returns the largest absolute change of a weight, searched in bands of queries to bound memory."""
     spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
@@ -200,14 +200,14 @@ def _factored_reach(head: HeadCells) -> float:
 
 
 def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
-    """One head packed as weights."""
+    """Returns one head packed as weights."""
     read = read_exact if plan.block == 1 else read_pooled
     sides = [read(maps, head, plan) for maps in head.sides.values()]
     return PackedHead(tuple(pack_side(side, plan) for side in sides), _reach(sides) if len(sides) > 1 else 0.0)
 
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """The cells of a head at every query and key.
+    """Returns the cells of a head at every query and key.
 
     Args:
         maps: the maps of the head.
@@ -224,7 +224,7 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """The cells of a head pooled over blocks of tokens.
+    """Returns the cells of a head pooled over blocks of tokens.
 
     Args:
         maps: the maps of the head.
@@ -238,7 +238,7 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
-    """The packed cells of one head of one recording."""
+    """Returns the packed cells of one head of one recording."""
     pooled = plan.block > 1
     largest = np.where(cells.visible, cells.largest, np.float32(0))
     least = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
@@ -254,7 +254,7 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
 
 
 def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
-    """The first look at a head whose cells the page stores.
+    """Returns the first look at a head whose cells the page stores.
 
     Args:
         cells: the cells of the head.
@@ -271,13 +271,13 @@ def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
 
 
 def _seen(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
-    """The mean number of keys that the queries of each of ``rows`` blocks can see, ``(rows,)``."""
+    """Returns the mean number of keys that the queries of each of ``rows`` blocks can see, ``(rows,)``."""
     first, stop = head.queries.start, head.queries.stop
     return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
 def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
-    """The largest weight of queries that see several keys; of all queries if none does."""
+    """Returns the largest weight of queries that see several keys; of all queries if none does."""
     several = seen > 1
     rows = slice(None) if not several.any() else slice(int(several.argmax()), None)
     shown = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
@@ -286,13 +286,13 @@ def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
 
 
 def axis_edges(span: slice, block: int) -> IntArray:
-    """The first token of each cell of an axis, and the end of the last, ``(cells + 1,)``."""
+    """Returns the first token of each cell of an axis, and the end of the last, ``(cells + 1,)``."""
     count = span.stop - span.start
     return np.asarray(span.start + block_edges(count, -(-count // block)))
 
 
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
-    """The difference score − ln(weight) of each row, ``(queries,)``; NaN if it differs between cells of the row.
+    """Returns the difference score − ln(weight) of each row, ``(queries,)``; NaN if it differs between cells of the row.
 
     Args:
         scores: ``(queries, keys)``.
@@ -311,7 +311,7 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
 
 
 def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
-    """The height and width of the thumbnail of a map, in cells."""
+    """Returns the height and width of the thumbnail of a map, in cells."""
     return min(height, THUMBNAIL_SIDE), min(width, THUMBNAIL_SIDE)
 
 
@@ -324,13 +324,13 @@ def _thumbnail(cells: PageCells) -> Overview:
 
 
 def _highs_of(overview: Overview, high: float) -> tuple[float, float]:
-    """The weights that the largest codes of means and maxima stand for; pooled means are far smaller than maxima."""
+    """Returns the weights that the largest codes of means and maxima stand for; pooled means are far smaller than maxima."""
     largest = float(without_nan(overview.mean[0]).max(initial=0))
     return (largest if largest > 0 else high), high
 
 
 def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
-    """The means, then the maxima of an overview, as codes."""
+    """Returns the means, then the maxima of an overview, as codes."""
     pictures = zip((overview.mean[0], overview.maximum[0]), highs, strict=True)
     return b"".join(encode_weights(one, overview.visible, PRECISIONS[-1], high).tobytes() for one, high in pictures)
 
@@ -360,7 +360,7 @@ def _is_known(head: HeadCells, block: int) -> bool:
 
 
 def _shape(head: HeadCells, block: int) -> tuple[int, int]:
-    """The number of blocks of ``block`` tokens, down and across."""
+    """Returns the number of blocks of ``block`` tokens, down and across."""
     rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
     return rows, columns
 

@@ -44,13 +44,13 @@ class ScriptModule:
 
 @cache
 def read_asset(name: str) -> str:
-    """The text of a file in the page's ``assets``."""
+    """Returns the text of a file in the page's ``assets``."""
     return (files("attnviz.render.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
-    """One script in strict mode, made of a module and all that it imports.
+    """Returns one script in strict mode, made of a module and all that it imports.
 
     Args:
         entry: the file name of the module.

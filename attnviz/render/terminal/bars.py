@@ -6,11 +6,13 @@ EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
 def bar(value: float, most: float, width: int) -> str:
-    """A bar padded to ``width`` columns, whose length is ``value`` as a share of ``most``.
+    """Returns a bar of blocks padded to ``width`` columns, as long as ``value`` is as a share of ``most``.
+
+    Returns blanks if the value is not finite or ``most`` is not above 0.
 
     Args:
         value: the number to show; its sign is ignored.
-        most: the number that fills the whole width.
+        most: the number whose bar fills the whole width.
         width: columns of the terminal.
     """
     if not math.isfinite(value) or not most > 0:
@@ -19,6 +21,6 @@ def bar(value: float, most: float, width: int) -> str:
 
 
 def blocks(eighths: int) -> str:
-    """A bar as long as a number of eighths of a column."""
+    """Returns a bar that is ``eighths`` eighths of a column long."""
     whole, part = divmod(eighths, 8)
     return "█" * whole + EIGHTHS[part]

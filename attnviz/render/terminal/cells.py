@@ -21,13 +21,14 @@ SIGNS, ASCII_SIGNS = "▼▽·△▲", "=-.+#"  # for changes: less, about the s
 
 @dataclass(frozen=True)
 class CellGrid:
-    """The geometry of panels: the width and content of cells, and the direction of labels.
+    """The geometry of panels: the size and content of cells, and the direction of labels.
 
     Attributes:
         cell: columns of the terminal per cell.
         numbers: True if cells show their numbers.
-        rows_a_line: 2 if half blocks put two queries on a line, else 1.
-        header: the style of key labels: ``across``, ``cut`` to their cells, ``down``, or ``ticks`` (positions only).
+        rows_a_line: 2 if half blocks show two queries on each line, else 1.
+        header: the style of key labels: ``across``, ``cut`` to their cells, ``down`` a letter a line, or ``ticks``,
+            which are positions instead of tokens.
         labels: columns of the query labels.
         across: the number of panels side by side.
     """
@@ -41,67 +42,70 @@ class CellGrid:
 
 
 def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Yields one row of a map, each number on the colour of its value; a masked cell is a dot.
+    """Yields the spans of one row of a map: each number on the colour of its value, a dot for a masked cell.
 
     Args:
         panel: the map.
         row: the index of the row.
         grid: the geometry of the panels.
-        look: unused; the parameters are those of ``block_cells``.
+        look: unused; the function has the parameters of ``block_cells``.
     """
     papers = panel.scale.rgb(panel.levels[row])
     inks = ink_on(papers).tolist()
     for column, paper in enumerate(papers.tolist()):
         if not panel.visible[row, column]:
-            yield Span(_padded("·", grid.cell), style="dim")
+            yield Span(_in_cell("·", grid.cell), style="dim")
         else:
             text = panel.cell(float(panel.values[row, column]))
-            yield Span(_padded(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
+            yield Span(_in_cell(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
 
 
 def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Yields one row of a map as blocks of colour, or as characters of different darkness without colour.
+    """Yields the spans of one row of a map: blanks on the colours of values; without colour, characters of shades.
 
     Args:
         panel: the map.
         row: the index of the row.
         grid: the geometry of the panels.
-        look: tells if there are colours, and if only ASCII can be written.
+        look: the number of colours, and whether only ASCII is written.
     """
     values, visible = panel.levels[row], panel.visible[row]
     if not look.colors or look.ascii:
-        ramp = shades(values, panel.scale, _ramp(panel.scale, look))
+        characters = shades(values, panel.scale, _shade_characters(panel.scale, look))
         yield Span(
-            "".join(shade * grid.cell if seen else " " * grid.cell for shade, seen in zip(ramp, visible, strict=True))
+            "".join(
+                shade * grid.cell if is_visible else " " * grid.cell
+                for shade, is_visible in zip(characters, visible, strict=True)
+            )
         )
         return
-    for paper, seen in zip(panel.scale.rgb(values).tolist(), visible.tolist(), strict=True):
-        yield Span(" " * grid.cell, paper=tuple(paper)) if seen else Span("·".ljust(grid.cell), style="dim")
+    for paper, is_visible in zip(panel.scale.rgb(values).tolist(), visible.tolist(), strict=True):
+        yield Span(" " * grid.cell, paper=tuple(paper)) if is_visible else Span("·".ljust(grid.cell), style="dim")
 
 
 def half_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
-    """Yields two rows of a map on one line, as the upper and lower halves of blocks.
+    """Yields the spans of two rows of a map on one line, as upper and lower halves of blocks.
 
     Args:
         panel: the map.
         row: the index of the upper row.
-        grid: unused; the parameters are those of ``block_cells``.
+        grid: unused; the function has the parameters of ``block_cells``.
         look: unused.
     """
-    upper, lower = (_row_colors(panel, at) for at in (row, row + 1))
+    upper, lower = (_row_colors(panel, index) for index in (row, row + 1))
     yield from map(half_block, upper, lower)
 
 
 @lru_cache(maxsize=65_536)
 def half_block(above: Rgb | None, below: Rgb | None) -> Span:
-    """Two pixels in one column; ``None`` keeps the background of the terminal."""
+    """Returns a span of one column that shows two pixels; a pixel of ``None`` keeps the terminal's background."""
     if above is None:
         return Span(" ") if below is None else Span("▄", ink=below)
     return Span("▀", ink=above, paper=below)
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
-    """A character of the ramp for each value, the last for the largest, ``?`` for NaN.
+    """Returns a character for each value: the last one for the largest value of the scale, ``?`` for NaN.
 
     Args:
         values: ``(values,)``, the numbers to show.
@@ -110,52 +114,53 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
     """
     fraction = scale.fraction(values)
     steps = np.rint(np.nan_to_num(fraction) * (len(ramp) - 1)).astype(int)
-    return ["?" if np.isnan(one) else ramp[step] for one, step in zip(fraction, steps, strict=True)]
+    return ["?" if np.isnan(position) else ramp[step] for position, step in zip(fraction, steps, strict=True)]
 
 
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
-    """The legend of a scale: its colours, numbers at the place of their colours, and the name of the quantity.
+    """Returns the legend of a scale as one line: colours with the numbers they stand for, and the name of the quantity.
 
     Args:
         quantity: the quantity that the colours show.
         scale: the scale of the colours.
         look: the width of the terminal, its colours and characters.
     """
-    even = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
-    ticks = quantity.ticks(scale, 1 if even else LEGEND_TICKS)
+    has_no_ticks = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
+    ticks = quantity.ticks(scale, 1 if has_no_ticks else LEGEND_TICKS)
     texts = [in_ascii(text) if look.ascii else text for _, text in ticks]
-    room = look.width - len(quantity.name) - 4 - sum(len(text) + 2 for text in texts)
-    columns = max(2 * len(ticks), min(LEGEND_COLUMNS, room))
+    free_columns = look.width - len(quantity.name) - 4 - sum(len(text) + 2 for text in texts)
+    columns = max(2 * len(ticks), min(LEGEND_COLUMNS, free_columns))
     ends = np.rint(scale.fraction([value for value, _ in ticks]) * columns).astype(int).tolist()
     line = [Span(f"{texts[0]} ")]
     for start, stop, text in zip(ends, ends[1:], texts[1:], strict=False):
         values = scale.value((np.arange(start, stop) + 0.5) / columns)
-        line += [*_bar(values, scale, look), Span(f" {text} ")]
-    left = look.width - sum(len(span.text) for span in line)
-    return cut([*line, Span(fit(f" {quantity.name}", left).rstrip() if left > 6 else "")], look.width)
+        line += [*_color_strip(values, scale, look), Span(f" {text} ")]
+    free_at_end = look.width - sum(len(span.text) for span in line)
+    return cut([*line, Span(fit(f" {quantity.name}", free_at_end).rstrip() if free_at_end > 6 else "")], look.width)
 
 
-def _bar(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
-    """The colours of the values, or their shades, one column each."""
+def _color_strip(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
+    """Returns a strip with one column for each value: its colour, or its shade on a terminal without colours."""
     if look.colors and not look.ascii:
         return [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
-    return [Span("".join(shades(values, scale, _ramp(scale, look))))]
+    return [Span("".join(shades(values, scale, _shade_characters(scale, look))))]
 
 
-def _ramp(scale: ColorScale, look: Look) -> str:
-    """The characters that replace colours: shades, or signs if zero is in the middle of the scale."""
+def _shade_characters(scale: ColorScale, look: Look) -> str:
+    """Returns the characters that stand for colours: shades, or signs of change if zero is in the middle."""
     if scale.is_signed:
         return ASCII_SIGNS if look.ascii else SIGNS
     return ASCII_SHADES if look.ascii else SHADES
 
 
-def _padded(text: str, cell: int) -> str:
-    """The text right-aligned in its cell, with an empty column after it if there is space."""
+def _in_cell(text: str, cell: int) -> str:
+    """Returns a text right-aligned in its cell, with a blank column after it if there is space."""
     return f"{text:>{cell - 1}} " if len(text) < cell else text
 
 
 def _row_colors(panel: Panel, row: int) -> list[Rgb | None]:
+    """Returns the colour of each cell of a row; ``None`` for masked cells, and for a row below the last one."""
     if row >= len(panel.values):
         return [None] * panel.values.shape[1]
     colors = panel.scale.rgb(panel.levels[row]).tolist()
-    return [tuple(color) if seen else None for color, seen in zip(colors, panel.visible[row], strict=True)]
+    return [tuple(color) if is_visible else None for color, is_visible in zip(colors, panel.visible[row], strict=True)]

@@ -1,4 +1,4 @@
-"""Measures the terminal of standard output: its size, its colours, and if it can write more than ASCII."""
+"""Measures the terminal of standard output: its size, its colours, and whether it can show more than ASCII."""
 
 import os
 import sys
@@ -10,17 +10,17 @@ from attnviz.report.picture.look import Look
 if TYPE_CHECKING:
     from rich.console import Console
 
-LINES_WITHOUT_TERMINAL = 24  # lines of a screen where no stream is a terminal, as in a log or a notebook
+LINES_WITHOUT_TERMINAL = 24  # assumed if no stream is a terminal, as in a log or a notebook
 
 
-def on_terminal(look: Look, reserved_lines: int = 0) -> Look:
-    """The look with the size and colours of the terminal of standard output, and ASCII if it can write nothing else.
+def look_of_terminal(look: Look, reserved_lines: int = 0) -> Look:
+    """Returns a look with the size and the colours of the terminal of standard output, in ASCII if it shows no more.
 
-    A pipe gets the view that a terminal gets: of the size of the terminal that it was started in, else of 80 x 24.
+    A pipe gets the same view as the terminal in which the command runs; without a terminal, one of 80 x 24.
 
     Args:
         look: the options that the user chose.
-        reserved_lines: lines of the terminal that other output takes.
+        reserved_lines: the number of lines that other output needs.
     """
     from rich.console import Console
 
@@ -38,6 +38,6 @@ def on_terminal(look: Look, reserved_lines: int = 0) -> Look:
 
 
 def _screen_lines(console: "Console") -> int:
-    """The lines of the screen, which ``LINES`` sets."""
+    """Returns the lines of the screen; ``LINES_WITHOUT_TERMINAL`` if neither ``LINES`` nor a terminal tells them."""
     is_known = os.environ.get("LINES", "").isdigit() or any(map(os.isatty, range(3)))
     return console.height if is_known else LINES_WITHOUT_TERMINAL

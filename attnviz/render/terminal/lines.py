@@ -1,4 +1,4 @@
-"""Cuts styled runs of text to columns of a terminal, and writes them with the colours that the look allows."""
+"""Cuts styled text to columns of a terminal, and writes it with the colours that the look allows."""
 
 import re
 import unicodedata
@@ -18,14 +18,14 @@ ASCII_FOR = str.maketrans(
     {"…": "~", "·": ".", "−": "-", "“": '"', "”": '"', "␣": "_", "◌": "o", "±": "~", "–": "-", "≥": ">", "×": "x"}
 )
 DISPUTED = {"Mc", "Me", "Mn", "Cf", "Sk"}  # categories of characters whose width differs between terminals
-WIDEST = {"Mc": 1, "Sk": 2}  # their width in the terminals that give them most columns
+EXTRA_COLUMNS = {"Mc": 1, "Sk": 2}  # that some terminals add for a character of the category
 WORDS = re.compile(r"( *[^ ]*)( *)")
 CUBE = np.array([0, 95, 135, 175, 215, 255])
 
 
 @dataclass(frozen=True)
 class Span:
-    """A run of text in one style; ``None`` keeps the colour of the terminal."""
+    """A run of text in one style; a colour of ``None`` is that of the terminal."""
 
     text: str
     ink: Rgb | None = None
@@ -37,7 +37,7 @@ Line = list[Span]
 
 
 def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
-    """Writes lines as UTF-8 with escapes for the colours that the look allows, or as plain ASCII.
+    """Writes lines to a file as UTF-8 with escape sequences for colours, or as plain ASCII.
 
     Args:
         lines: the lines to write.
@@ -45,72 +45,75 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
         file: the open file to write to.
     """
     if look.ascii:
-        texts = (_plain(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
+        texts = (_plain_text(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
-        shown = (_in_columns(line) for line in lines) if look.moves_cursor and look.colors else lines
-        texts = (_encoded(line, look.colors).encode() for line in shown)
+        placed = (_with_cursor_moves(line) for line in lines) if look.moves_cursor and look.colors else lines
+        texts = (_escaped_text(line, look.colors).encode() for line in placed)
     file.write(b"".join(text + b"\n" for text in texts))
 
 
 def fit(text: str, width: int) -> str:
-    """The text in exactly ``width`` columns: padded, or cut with an ellipsis."""
+    """Returns a text of exactly ``width`` columns: padded with blanks, or cut with an ellipsis."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(set_cell_size(text, width - 1) + "…", width)
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of at most ``width`` columns, broken at spaces if possible."""
+    """Returns a text in lines of at most ``width`` columns, broken at spaces, and within words that are longer."""
     lines = [""]
     for word in text.split(" "):
         if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += f" {word}"
             continue
-        pieces = list(_chopped(word, width))
+        pieces = list(_broken_word(word, width))
         lines = [*lines, *pieces] if lines[-1] else [*lines[:-1], *pieces]
     return lines
 
 
 def right(text: str, width: int) -> str:
-    """The text right-aligned in ``width`` columns, cut if it is longer."""
-    return fit(" " * (width - cell_len(text) - _spare(text)) + text, width)
+    """Returns a text right-aligned in ``width`` columns; a longer text is cut."""
+    return fit(" " * (width - cell_len(text) - _extra_columns(text)) + text, width)
 
 
 def widest(labels: Iterable[str]) -> int:
-    """The columns of the widest label; 1 if there is none."""
-    return max((cell_len(label) + _spare(label) for label in labels), default=1)
+    """Returns the width in columns of the widest label; 1 if there is no label."""
+    return max((cell_len(label) + _extra_columns(label) for label in labels), default=1)
 
 
-def _spare(text: str) -> int:
-    """The extra columns of a text in terminals that give each vowel sign and skin tone columns of its own."""
-    return 0 if text.isascii() else sum(WIDEST.get(unicodedata.category(one), 0) for one in text)
+def _extra_columns(text: str) -> int:
+    """Returns the columns that some terminals add to a text, since they give vowel signs and skin tones their own."""
+    return 0 if text.isascii() else sum(EXTRA_COLUMNS.get(unicodedata.category(character), 0) for character in text)
 
 
 def cut(line: Line, width: int) -> Line:
-    """The line, cut to a width in columns."""
+    """Returns a line cut to ``width`` columns."""
     parts: Line = []
     for span in line:
-        space = width - sum(cell_len(one.text) for one in parts)
-        parts.append(replace(span, text=fit(span.text, min(space, cell_len(span.text))) if space > 0 else ""))
+        free_columns = width - sum(cell_len(part.text) for part in parts)
+        parts.append(
+            replace(span, text=fit(span.text, min(free_columns, cell_len(span.text))) if free_columns > 0 else "")
+        )
     return parts
 
 
 def in_ascii(text: str) -> str:
-    """The text in ASCII: signs become similar signs, all other characters their code point."""
+    """Returns a text in ASCII: known signs become similar ones, other characters an escape with their code point."""
     return text.translate(ASCII_FOR).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def nearest_of_256(color: Rgb) -> int:
-    """The number of the nearest colour of a 256-colour terminal, from its colour cube or its greys."""
-    wanted = np.array(color)
-    steps = np.abs(wanted[:, None] - CUBE).argmin(axis=1)
-    grey = int(np.clip(round((wanted.mean() - 8) / 10), 0, 23))
-    cube_error = np.square(CUBE[steps] - wanted).sum()
-    grey_error = np.square(8 + 10 * grey - wanted).sum()
+    """Returns the number of the nearest colour of a 256-colour terminal, from its colour cube or its greys."""
+    channels = np.array(color)
+    steps = np.abs(channels[:, None] - CUBE).argmin(axis=1)
+    grey = int(np.clip(round((channels.mean() - 8) / 10), 0, 23))
+    cube_error = np.square(CUBE[steps] - channels).sum()
+    grey_error = np.square(8 + 10 * grey - channels).sum()
     return 232 + grey if grey_error < cube_error else int(16 + steps @ (36, 6, 1))
 
 
-def _chopped(word: str, width: int) -> Iterator[str]:
+def _broken_word(word: str, width: int) -> Iterator[str]:
+    """Yields pieces of a word, each of at most ``width`` columns."""
     piece = ""
     for character in word:
         if cell_len(piece + character) > width:
@@ -120,48 +123,51 @@ def _chopped(word: str, width: int) -> Iterator[str]:
     yield piece
 
 
-def _plain(line: Line) -> str:
+def _plain_text(line: Line) -> str:
+    """Returns the text of a line without styles and without blanks at its end."""
     return "".join(span.text for span in line).rstrip()
 
 
-def _in_columns(line: Line) -> Line:
-    """The line with escapes that move the cursor to the right column after characters of disputed width.
+def _with_cursor_moves(line: Line) -> Line:
+    """Returns a line with escape sequences that move the cursor to the right column after text of disputed width.
 
-    An escape comes after a gap wide enough for the columns that a terminal may have used too many.
+    A move comes only after a gap that is wider than the columns that the terminal may have added.
     """
-    placed: Line = []
-    column, too_far, disputed = 1, 0, False
+    moved: Line = []
+    column, extra, disputed = 1, 0, False
     for span in line:
         text = ""
         for word, gap in [(span.text, "")] if span.text.isascii() else WORDS.findall(span.text):
-            column, too_far, disputed = (
+            column, extra, disputed = (
                 column + cell_len(word + gap),
-                too_far + _spare(word),
-                disputed or _disputed(word),
+                extra + _extra_columns(word),
+                disputed or _has_disputed_width(word),
             )
             text += word + gap
-            if disputed and too_far < len(gap):
-                text, too_far, disputed = f"{text}\x1b[{column}G", 0, False
-        placed.append(replace(span, text=text))
-    return placed
+            if disputed and extra < len(gap):
+                text, extra, disputed = f"{text}\x1b[{column}G", 0, False
+        moved.append(replace(span, text=text))
+    return moved
 
 
-def _disputed(word: str) -> bool:
-    return not word.isascii() and any(unicodedata.category(one) in DISPUTED for one in word)
+def _has_disputed_width(word: str) -> bool:
+    """True if a word has a character whose width differs between terminals."""
+    return not word.isascii() and any(unicodedata.category(character) in DISPUTED for character in word)
 
 
-def _encoded(line: Line, colors: int) -> str:
-    """The line with one escape for each run of spans of equal style."""
+def _escaped_text(line: Line, colors: int) -> str:
+    """Returns a line as text, with one escape sequence for each run of spans of equal style."""
     if not colors:
-        return _plain(line)
+        return _plain_text(line)
     encoded = ""
-    for codes, spans in groupby(line, lambda span: _codes(span, colors)):
+    for codes, spans in groupby(line, lambda span: _style_codes(span, colors)):
         text = "".join(span.text for span in spans)
         encoded += f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
     return encoded.rstrip(" ")
 
 
-def _codes(span: Span, colors: int) -> str:
+def _style_codes(span: Span, colors: int) -> str:
+    """Returns the parameters of the escape sequence of a span's style and colours, with semicolons; "" for none."""
     codes = {"bold": ["1"], "dim": ["2"], "underline": ["1", "4"], "": []}[span.style]
     codes = codes + ([f"38;{_color_code(span.ink, colors)}"] if span.ink is not None else [])
     return ";".join(codes + ([f"48;{_color_code(span.paper, colors)}"] if span.paper is not None else []))
@@ -169,4 +175,5 @@ def _codes(span: Span, colors: int) -> str:
 
 @cache
 def _color_code(color: Rgb, colors: int) -> str:
+    """Returns the parameters of a colour in an escape sequence, in 256 colours or in true colour."""
     return f"5;{nearest_of_256(color)}" if colors == 256 else "2;{};{};{}".format(*color)

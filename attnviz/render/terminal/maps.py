@@ -1,4 +1,4 @@
-"""Lays out maps in a terminal: how many side by side, the width of cells, and the labels of rows and columns."""
+"""Lays out maps in a terminal: how many are side by side, the width of cells, and the labels of rows and columns."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +16,15 @@ MAX_CELL_WIDTH = 24
 MIN_CUT_WIDTH = 5  # narrowest cell under a cut label: four letters and a gap
 MIN_NUMBER_WIDTH = 3
 LINES_AROUND_MAPS = 9  # lines of a screen for title, legend, caption and remarks
-HEADER_COSTS = {"across": 1.0, "cut": 2.2, "down": 3.0}  # weight of a line in `_unfitness`: harder labels cost more
+HEADER_COSTS = {
+    "across": 1.0,
+    "cut": 2.2,
+    "down": 3.0,
+}  # weight of a line, greater for key labels that are harder to read
 
 
 def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]:
-    """Yields the panels side by side, band below band; a panel that is too wide continues below.
+    """Yields the lines of the panels, side by side in bands; a panel that is too wide continues in further bands.
 
     Args:
         panels: the panels to draw.
@@ -34,62 +38,62 @@ def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]
 
 
 def choose_grid(
-    panels: list[Panel], together: int | None, look: Look, *, tables: bool, numbers: bool = True
+    panels: list[Panel], side_by_side: int | None, look: Look, *, tables: bool, numbers: bool = True
 ) -> CellGrid:
-    """The geometry in which the panels fit the width: with numbers if possible, then in the fewest lines.
+    """Returns the geometry in which the panels fit the width: with numbers if possible, then in the fewest lines.
 
     Args:
         panels: the panels to draw.
-        together: the number of panels that belong side by side; ``None`` for any number.
+        side_by_side: the number of panels that must be side by side; ``None`` for any number.
         look: the size of the terminal, its colours and characters.
         tables: True if every number must be shown, however long the panels become.
         numbers: True if cells may show their numbers.
     """
     columns = max(len(panel.columns.labels) for panel in panels)
-    grids = _grids(panels, look, tables) if numbers else _block_grids(panels, look)
-    for wanted in (together or 1, 1):
+    grids = _possible_grids(panels, look, tables) if numbers else _possible_block_grids(panels, look)
+    for count in (side_by_side or 1, 1):
         fitting = [
-            replace(grid, across=_across(grid, panels, together, look.width))
+            replace(grid, across=_panels_across(grid, panels, side_by_side, look.width))
             for grid in grids
-            if grid.labels + 1 + wanted * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
+            if grid.labels + 1 + count * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
         ]
         numbered = [grid for grid in fitting if grid.numbers]
         if numbered:
-            return min(numbered, key=lambda grid: _unfitness(grid, panels, look))
+            return min(numbered, key=lambda grid: _preference(grid, panels, look))
         if fitting:
             return fitting[0] if numbers else min(fitting, key=lambda grid: _too_tall(grid, panels, look))
     return grids[-1]
 
 
-def _grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
-    """The possible geometries with numbers, then with blocks, from the widest cells to the narrowest."""
+def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
+    """Returns possible geometries, from the widest cells to the narrowest, with numbers before without."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
-    number = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
-    key = max(widest(panel.columns.labels) for panel in panels)
+    number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
+    key_width = max(widest(panel.columns.labels) for panel in panels)
     pooled = any(panel.pooled for panel in panels)
     ticks = "ticks" if pooled and not any(panel.columns.marks for panel in panels) else "down"
-    widest_cell = max(min(max(number, key) + 1, MAX_CELL_WIDTH), number + 1)
+    widest_cell = max(min(max(number_width, key_width) + 1, MAX_CELL_WIDTH), number_width + 1)
     numbered = [
-        CellGrid(cell, True, 1, "across" if cell > key else "cut" if cell >= MIN_CUT_WIDTH else "down", labels)
-        for cell in range(number + 1, widest_cell + 1)
+        CellGrid(cell, True, 1, "across" if cell > key_width else "cut" if cell >= MIN_CUT_WIDTH else "down", labels)
+        for cell in range(number_width + 1, widest_cell + 1)
     ]
-    if number + 1 >= MIN_CUT_WIDTH and key > number:
-        numbered.append(CellGrid(number + 1, True, 1, "down", labels))
+    if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
+        numbered.append(CellGrid(number_width + 1, True, 1, "down", labels))
     if tables:
         return numbered
     if look.colors and not any(panel.scale.is_signed for panel in panels):
-        numbered.append(CellGrid(number, True, 1, "down", labels))
+        numbered.append(CellGrid(number_width, True, 1, "down", labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
-    finest = ticks if key <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
+    finest_header = ticks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
         *([] if pooled else numbered),
         CellGrid(2, False, 1, ticks, labels),
-        CellGrid(1, False, half_blocks, finest, labels),
+        CellGrid(1, False, half_blocks, finest_header, labels),
     ]
 
 
-def _block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
-    """The possible geometries without numbers; larger cells come first, and key labels before positions."""
+def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
+    """Returns possible geometries without numbers: larger cells first, and for each key labels before positions."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     half_blocks = 2 if look.colors and not look.ascii else 1
     pooled = any(panel.pooled for panel in panels)
@@ -98,38 +102,38 @@ def _block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
     return [CellGrid(cell, False, rows, header, labels) for cell, rows in sizes for header in headers]
 
 
-def _unfitness(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
-    """The sort key of geometries, best first: one that fits on the screen, then few lines, then wide cells.
+def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, float, int]:
+    """Returns the sort key of a geometry, less for a better one: it fits the screen, has few lines, has wide cells.
 
-    Lines under labels that are cut or run downwards count for more, because such labels are harder to read.
+    A line counts for more if key labels are cut or run downwards, since these are harder to read.
     """
-    return _too_tall(grid, panels, look), _lines(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
+    return _too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
 
 def _too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
-    """True if the panels and the lines around them do not fit on the screen."""
-    return look.height is not None and _lines(grid, panels) > look.height - LINES_AROUND_MAPS
+    """True if the panels, with the lines around them, do not fit the screen; False if its height is unknown."""
+    return look.height is not None and _line_count(grid, panels) > look.height - LINES_AROUND_MAPS
 
 
-def _lines(grid: CellGrid, panels: list[Panel]) -> int:
-    """The number of lines that the panels take."""
+def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
+    """Returns the number of lines of all panels."""
     rows = -(-max(len(panel.rows.labels) for panel in panels) // grid.rows_a_line)
-    tallest = max(len(_stacked(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
+    tallest = max(len(_letters_down(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
     return -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
 
 
-def _across(grid: CellGrid, panels: list[Panel], together: int | None, width: int) -> int:
-    """The number of panels side by side: as many as fit, distributed evenly over the bands."""
+def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
+    """Returns the number of panels side by side: as many as fit, distributed evenly over the bands."""
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
-    most = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
-    if together is not None:
-        return together if most >= together else 1
-    bands = -(-count // most)
+    fitting = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
+    if side_by_side is not None:
+        return side_by_side if fitting >= side_by_side else 1
+    bands = -(-count // fitting)
     return -(-count // bands)
 
 
 def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
-    """The lines of panels side by side, with the query labels only at the left."""
+    """Returns the lines of panels side by side; only the leftmost has query labels."""
     space = look.width - grid.labels - 1
     widths = [min(_panel_width(panel, grid), space) for panel in panels]
     blocks = [
@@ -149,40 +153,41 @@ def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
 
 
 def _panel_width(panel: Panel, grid: CellGrid) -> int:
-    """Columns of a panel without its query labels: the width of its cells or title, whichever is larger."""
+    """Returns the width of a panel in columns, without query labels: that of its cells or of its title."""
     return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
 
 
 def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, labelled: bool) -> list[Line]:
-    """The lines of one panel: its title, the key labels and the rows, all of the same width."""
+    """Returns the lines of one panel, all of the same width: its title, the key labels and the rows."""
     cells = len(panel.columns.labels) * grid.cell
-    beside = Span(" " * (width - cells))
+    padding = Span(" " * (width - cells))
     margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
     titles = [panel.title] if cell_len(panel.title) <= width else panel.title.split(NOTE)
     lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
-    lines += [[margin, Span(text), beside] for text in _header(panel.columns, grid, cells)]
+    lines += [[margin, Span(text), padding] for text in _header(panel.columns, grid, cells)]
     draw_row = number_cells if grid.numbers else half_cells if grid.rows_a_line == 2 else block_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):
         text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
         label = Span(f"{right(text, grid.labels)} " if labelled else "")
-        lines.append([label, *draw_row(panel, start, grid, look), beside])
+        lines.append([label, *draw_row(panel, start, grid, look), padding])
     return lines
 
 
 def _header(columns: Axis, grid: CellGrid, width: int) -> list[str]:
+    """Returns the lines of key labels above the cells, in the style of the geometry."""
     if grid.header in ("across", "cut"):
         return ["".join(f"{right(label, grid.cell - 1)} " for label in columns.labels)]
     if grid.header == "ticks":
         return [_ticks(columns, grid.cell, width)]
-    stacks = [_stacked(label, MAX_HEADER_LINES) for label in columns.labels]
+    stacks = [_letters_down(label, MAX_HEADER_LINES) for label in columns.labels]
     height = max(len(stack) for stack in stacks)
-    at = max(0, (grid.cell - 1) // 2) if grid.numbers else 0
+    indent = max(0, (grid.cell - 1) // 2) if grid.numbers else 0
     padded = [[""] * (height - len(stack)) + stack for stack in stacks]
-    return ["".join(set_cell_size(" " * at + stack[row], grid.cell) for stack in padded) for row in range(height)]
+    return ["".join(set_cell_size(" " * indent + stack[row], grid.cell) for stack in padded) for row in range(height)]
 
 
 def _ticks(columns: Axis, cell: int, width: int) -> str:
-    """A line with the positions of keys above their columns, as many as fit without touching."""
+    """Returns a line with positions of keys above their columns, as many as do not touch."""
     line = ""
     for index, edge in enumerate(columns.edges[:-1]):
         if index * cell >= cell_len(line) + (2 if line else 0) and index * cell + len(str(edge)) <= width:
@@ -191,13 +196,13 @@ def _ticks(columns: Axis, cell: int, width: int) -> str:
 
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
-    """Yields the panel whole, or cut into parts that fit the width if it is wider."""
-    most = max(1, (width - grid.labels - 1) // grid.cell)
+    """Yields the panel if it fits the width, otherwise parts of it that do, with their range of keys in the title."""
+    columns_a_part = max(1, (width - grid.labels - 1) // grid.cell)
     count = len(panel.columns.labels)
-    for start in range(0, count, most):
-        stop = min(start + most, count)
+    for start in range(0, count, columns_a_part):
+        stop = min(start + columns_a_part, count)
         columns = Axis(panel.columns.name, panel.columns.labels[start:stop], panel.columns.edges[start : stop + 1])
-        title = panel.title if count <= most else f"{panel.title}, keys {start}:{stop}"
+        title = panel.title if count <= columns_a_part else f"{panel.title}, keys {start}:{stop}"
         yield replace(
             panel,
             title=title,
@@ -208,13 +213,14 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
 
 
 def _number_width(panel: Panel) -> int:
-    shown = panel.values[panel.visible]
-    extremes = (float(shown.min()), float(shown.max())) if shown.size else (0.0,)
+    """Returns the width in columns of the longest number of a panel."""
+    visible_values = panel.values[panel.visible]
+    extremes = (float(visible_values.min()), float(visible_values.max())) if visible_values.size else (0.0,)
     return max(len(panel.cell(value)) for value in extremes)
 
 
-def _stacked(label: str, height: int) -> list[str]:
-    """The characters of a label, one per line and at most ``height`` lines; combining marks stay with their letter."""
+def _letters_down(label: str, height: int) -> list[str]:
+    """Returns the characters of a label, at most ``height``, one for each line; combining marks join their letter."""
     stack: list[str] = []
     for character in label:
         if stack and cell_len(stack[-1] + character) == cell_len(stack[-1]):

@@ -1,4 +1,4 @@
-"""Draws images in a terminal under the weights of one query: in half blocks, or in shades without colour."""
+"""Draws images in a terminal under the weights of one query: in half blocks, or in shades if there are no colours."""
 
 from collections.abc import Iterator
 
@@ -16,31 +16,31 @@ FRAME = (255, 64, 64)  # of the query
 
 
 def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the images of the panels under their titles, as many side by side as the width allows."""
+    """Yields the lines of the panels' images under their titles, as many side by side as the width allows."""
     across = max(1, min(len(panels), (look.width + GAP) // (LEAST_COLUMNS + GAP)))
     columns = min(MOST_COLUMNS, (look.width - GAP * (across - 1)) // across)
     for first in range(0, len(panels), across):
         band = panels[first : first + across]
-        yield _beside([[Span(fit(panel.title, columns), style="bold")] for panel in band])
-        drawn = [_drawn(panel, columns, look) for panel in band]
-        yield from (_beside(list(lines)) for lines in zip(*drawn, strict=True))
+        yield _side_by_side([[Span(fit(panel.title, columns), style="bold")] for panel in band])
+        images = [_image_lines(panel, columns, look) for panel in band]
+        yield from (_side_by_side(list(lines)) for lines in zip(*images, strict=True))
         yield []
 
 
-def _beside(lines: list[Line]) -> Line:
-    """The lines in one, with a gap between two."""
+def _side_by_side(lines: list[Line]) -> Line:
+    """Returns lines joined to one, with a gap between each two."""
     joined = list(lines[0])
     for line in lines[1:]:
         joined += [Span(" " * GAP), *line]
     return joined
 
 
-def _drawn(panel: Panel, columns: int, look: Look) -> list[Line]:
-    """The lines of one image, of equal width."""
+def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
+    """Returns the lines of one image with its weights, each ``columns`` wide."""
     image = image_of(panel)
     rows = max(2, 2 * round(columns * image.height / image.width / 2))
     if not look.colors or look.ascii:
-        return _shaded(panel, rows // 2, columns, look)
+        return _shaded_lines(panel, rows // 2, columns, look)
     pixels = overlay_pixels(panel, rows, columns)
     _frame_query(panel, pixels)
     colors = [[tuple(pixel) for pixel in row] for row in pixels.tolist()]
@@ -48,35 +48,37 @@ def _drawn(panel: Panel, columns: int, look: Look) -> list[Line]:
 
 
 def _frame_query(panel: Panel, pixels: np.ndarray) -> None:
-    """Draws the border of the query's patch into the pixels."""
+    """Draws the border of the query's patch into the pixels; does nothing if the query has no patch."""
     box, image = query_box(panel), image_of(panel)
     if box is None:
         return
     rows, columns, _ = pixels.shape
     left, right = (min(int(side * columns / image.width), columns - 1) for side in (box[0], box[2] - 1))
     top, bottom = (min(int(side * rows / image.height), rows - 1) for side in (box[1], box[3] - 1))
-    for line in (
+    for border in (
         np.s_[top, left : right + 1],
         np.s_[bottom, left : right + 1],
         np.s_[top : bottom + 1, left],
         np.s_[top : bottom + 1, right],
     ):
-        pixels[line] = FRAME
+        pixels[border] = FRAME
 
 
-def _shaded(panel: Panel, rows: int, columns: int, look: Look) -> list[Line]:
-    """The weights alone as characters of different darkness; the query is ``Q``, and what no token covers is blank."""
-    image, places = image_of(panel), panel.columns.places
-    shown = np.full((rows, columns), " ")
-    marks = shades(panel.levels[0], panel.scale, ASCII_SHADES if look.ascii else SHADES)
-    scaled = (places if places is not None else np.zeros((0, 4))) * ([columns / image.width, rows / image.height] * 2)
-    for (left, top, right, bottom), mark, visible in zip(
-        np.rint(scaled).astype(int), marks, panel.visible[0], strict=False
+def _shaded_lines(panel: Panel, rows: int, columns: int, look: Look) -> list[Line]:
+    """Returns the lines of one image without colour: shades for weights, ``Q`` for the query, blanks elsewhere."""
+    image, boxes = image_of(panel), panel.columns.places
+    characters = np.full((rows, columns), " ")
+    patch_shades = shades(panel.levels[0], panel.scale, ASCII_SHADES if look.ascii else SHADES)
+    scaled_boxes = (boxes if boxes is not None else np.zeros((0, 4))) * (
+        [columns / image.width, rows / image.height] * 2
+    )
+    for (left, top, right, bottom), shade, visible in zip(
+        np.rint(scaled_boxes).astype(int), patch_shades, panel.visible[0], strict=False
     ):
         if visible:
-            shown[top:bottom, left:right] = mark
+            characters[top:bottom, left:right] = shade
     box = query_box(panel)
     if box is not None:
         x, y = (box[0] + box[2]) / 2 * columns / image.width, (box[1] + box[3]) / 2 * rows / image.height
-        shown[min(int(y), rows - 1), min(int(x), columns - 1)] = "Q"
-    return [[Span("".join(row))] for row in shown.tolist()]
+        characters[min(int(y), rows - 1), min(int(x), columns - 1)] = "Q"
+    return [[Span("".join(row))] for row in characters.tolist()]

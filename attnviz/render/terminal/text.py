@@ -1,4 +1,4 @@
-"""Draws a row of weights over its medium in a terminal: tokens of a text on colours, an image in half blocks."""
+"""Draws a row of weights over its medium in a terminal: the tokens of a text on colours, or an image in half blocks."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -17,55 +17,62 @@ MIN_WRITTEN_SHARE = 0.1  # share of the scale below which weights are not writte
 
 
 def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
-    """Yields the text of each panel under its title, or images side by side."""
+    """Yields the lines of each panel's text under its title, or of images side by side."""
     match panels[0].columns.canvas:
         case Image():
             yield from image_lines(panels, look)
         case Text():
-            yield from _texts(panels, look)
+            yield from _text_lines(panels, look)
         case unknown:
             assert_never(unknown)
 
 
-def _texts(panels: list[Panel], look: Look) -> Iterator[Line]:
+def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
+    """Yields the lines of each panel: its title, and its tokens on the colours of their weights."""
     for panel in panels:
         yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
-        yield from _flowed(_tokens(panel, look), look.width)
+        yield from _wrapped_lines(_token_spans(panel, look), look.width)
         yield []
 
 
-def _tokens(panel: Panel, look: Look) -> Iterator[Span]:
-    """Yields the tokens of a text; the query is underlined."""
+def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
+    """Yields a span for each token of a text: on the colour of its weight, or with its weight in brackets.
+
+    The query is underlined, and masked tokens are dim.
+    """
     colored = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
     inks, fraction = ink_on(papers), panel.scale.fraction(panel.levels[0])
-    for place, label in enumerate(panel.columns.labels):
+    for index, label in enumerate(panel.columns.labels):
         text = fit(label, look.width).rstrip() or " "
-        value = float(panel.values[0, place])
-        style = "underline" if _is_query(panel, place) else ""
-        if not panel.visible[0, place]:
+        value = float(panel.values[0, index])
+        style = "underline" if _is_query(panel, index) else ""
+        if not panel.visible[0, index]:
             yield Span(text, style="dim")
         elif colored:
-            yield Span(text, ink=tuple(inks[place].tolist()), paper=tuple(papers[place].tolist()), style=style)
+            yield Span(text, ink=tuple(inks[index].tolist()), paper=tuple(papers[index].tolist()), style=style)
         else:
-            tells = fraction[place] >= MIN_WRITTEN_SHARE or value == panel.peak
-            number = f" ({panel.quantity.text(value)})" if tells else ""
+            has_number = fraction[index] >= MIN_WRITTEN_SHARE or value == panel.peak
+            number = f" ({panel.quantity.text(value)})" if has_number else ""
             yield Span(fit(label, look.width - len(number)).rstrip() + number, style=style)
 
 
-def _is_query(panel: Panel, place: int) -> bool:
+def _is_query(panel: Panel, index: int) -> bool:
+    """True if the token at an index is the query of the panel."""
     first, query = panel.columns.edges[0], panel.rows.edges[0]
-    return first + place == query and panel.columns.labels[place] == panel.rows.labels[0]
+    return first + index == query and panel.columns.labels[index] == panel.rows.labels[0]
 
 
-def _flowed(tokens: Iterator[Span], width: int) -> Iterator[Line]:
+def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
     """Yields the tokens in lines of at most ``width`` columns, separated by spaces."""
     line: Line = []
-    used = 0
+    used_columns = 0
     for token in tokens:
-        wide = cell_len(token.text)
-        if line and used + 1 + wide > width:
+        width_of_token = cell_len(token.text)
+        if line and used_columns + 1 + width_of_token > width:
             yield line
-            line, used = [], 0
-        line, used = ([*line, Span(" "), token], used + 1 + wide) if line else ([token], wide)
+            line, used_columns = [], 0
+        line, used_columns = (
+            ([*line, Span(" "), token], used_columns + 1 + width_of_token) if line else ([token], width_of_token)
+        )
     yield line

@@ -1,4 +1,4 @@
-"""Draws many heads in a terminal as numbered thumbnails, with those of a layer side by side."""
+"""Draws many heads in a terminal as thumbnails with titles, the heads of each layer side by side."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -15,49 +15,49 @@ GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
 
 
 def thumbnail_cells(look: Look) -> int:
-    """The largest number of rows or columns of a thumbnail: about a third of the width, within limits."""
+    """Returns the largest number of rows or columns of a thumbnail: about a third of the width, within limits."""
     return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
 def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterator[Line]:
-    """Yields the panels of each group side by side in as few bands as the width allows.
+    """Yields the lines of thumbnails, those of each group side by side in as few bands as the width allows.
 
     Args:
         panels: the panels, sorted by group.
         look: the width of the terminal, its colours and characters.
         filled: True to ignore groups and fill bands in the order of the panels.
     """
-    widest = max(max(_width(panel), cell_len(panel.title)) for panel in panels)
-    most = max(1, (look.width + 1) // (widest + 1))
-    alike = len({panel.title for panel in panels}) < len(panels)
+    widest = max(max(_cells_width(panel), cell_len(panel.title)) for panel in panels)
+    max_across = max(1, (look.width + 1) // (widest + 1))
+    names_repeat = len({panel.title for panel in panels}) < len(panels)
     for name, group in groupby(panels, lambda panel: "" if filled else panel.group):
         band = list(group)
-        if alike and name:
+        if names_repeat and name:
             yield [Span(fit(name, look.width).rstrip(), style="bold")]
-        across = -(-len(band) // -(-len(band) // most))
+        across = -(-len(band) // -(-len(band) // max_across))
         for start in range(0, len(band), across):
             yield from _thumbnail_band(band[start : start + across], look, widest if filled else 0)
 
 
-def _width(panel: Panel) -> int:
-    """The columns of a thumbnail's cells, at least ``MIN_THUMBNAIL_COLUMNS``."""
+def _cells_width(panel: Panel) -> int:
+    """Returns the width in columns of a thumbnail's cells, at least ``MIN_THUMBNAIL_COLUMNS``."""
     return max(len(panel.columns.labels), MIN_THUMBNAIL_COLUMNS)
 
 
-def _thumbnail_band(panels: list[Panel], look: Look, least: int) -> Iterator[Line]:
-    """Yields thumbnails side by side, each below its title and at least ``least`` columns wide."""
-    half = look.colors > 0 and not look.ascii
-    draw_row = half_cells if half else block_cells
-    widths = [max(_width(panel), least) for panel in panels]
+def _thumbnail_band(panels: list[Panel], look: Look, min_width: int) -> Iterator[Line]:
+    """Yields the lines of thumbnails side by side, each under its title and at least ``min_width`` columns wide."""
+    has_half_blocks = look.colors > 0 and not look.ascii
+    draw_row = half_cells if has_half_blocks else block_cells
+    widths = [max(_cells_width(panel), min_width) for panel in panels]
     yield [
         part
         for panel, width in zip(panels, widths, strict=True)
         for part in (Span(fit(panel.title, width), style="bold"), Span(" "))
     ][:-1]
-    for row in range(0, max(len(panel.values) for panel in panels), 1 + half):
+    for row in range(0, max(len(panel.values) for panel in panels), 1 + has_half_blocks):
         line: Line = []
         for panel, width in zip(panels, widths, strict=True):
-            drawn = list(draw_row(panel, row, GRID, look)) if row < len(panel.values) else []
-            line += [*drawn, Span(" " * (width + 1 - sum(cell_len(span.text) for span in drawn)))]
+            cells = list(draw_row(panel, row, GRID, look)) if row < len(panel.values) else []
+            line += [*cells, Span(" " * (width + 1 - sum(cell_len(span.text) for span in cells)))]
         yield line[:-1]
     yield []

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from attnviz.render.terminal.console import on_terminal
+from attnviz.render.terminal.console import look_of_terminal
 from attnviz.report.picture.look import Look
 
 
@@ -16,18 +16,18 @@ def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_terminal")
 def test_a_log_has_the_size_of_a_plain_terminal() -> None:
-    look = on_terminal(Look(), reserved_lines=2)
+    look = look_of_terminal(Look(), reserved_lines=2)
     assert (look.width, look.height, look.moves_cursor) == (80, 22, False)
 
 
 def test_a_pipe_has_the_size_of_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.isatty", lambda stream: stream == 2)
     monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((131, 43)))
-    look = on_terminal(Look())
+    look = look_of_terminal(Look())
     assert (look.width, look.height, look.moves_cursor) == (131, 43, False)
 
 
 @pytest.mark.usefixtures("no_terminal")
 def test_lines_sets_the_height(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "50")
-    assert on_terminal(Look()).height == 50
+    assert look_of_terminal(Look()).height == 50
