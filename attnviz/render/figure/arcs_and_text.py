@@ -135,13 +135,13 @@ Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of arcs: for each head two columns of tokens, as large as the page allows."""
-    return token_layout(picture, _arcs, [], ruler)
+    """Returns the layout of arcs: two columns of tokens for each head, as large as the page allows."""
+    return token_layout(picture, _arcs_content, [], ruler)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of texts: one per head, with tokens as large as the page allows, and the colour bar."""
-    return token_layout(picture, _text, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+    """Returns the layout of a text for each head, with tokens as large as the page allows, and the colour bar."""
+    return token_layout(picture, _text_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
@@ -154,34 +154,42 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
         ruler: measures the text.
     """
     page = page_size(picture.look)
-    wide, high, scale, margin = page.width, page.height, page.scale, page.margin
-    beside = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
-    head = head_block(picture, wide - 2 * margin, scale, ruler)
-    foot = foot_block(picture, wide - 2 * margin, scale, ruler, 0.25 * high if page.fixed else high)
-    spare = high - 2 * margin - head.height - foot.height if page.fixed else math.inf
-    below = FLAT_BAR[1] * scale if bars else 0.0
-    points, content = _largest_content(picture, fill, (wide - 2 * margin, spare - below), scale, ruler)
+    page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
+    bar_space = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
+    head = head_block(picture, page_width - 2 * margin, scale, ruler)
+    foot = foot_block(picture, page_width - 2 * margin, scale, ruler, 0.25 * page_height if page.fixed else page_height)
+    free_height = page_height - 2 * margin - head.height - foot.height if page.fixed else math.inf
+    flat_bar_space = FLAT_BAR[1] * scale if bars else 0.0
+    points, content = _largest_content(
+        picture, fill, (page_width - 2 * margin, free_height - flat_bar_space), scale, ruler
+    )
     if bars and content.height < LOW_TEXT * scale:
-        beside = 0.0
-        content = replace(content, height=content.height + below, width=max(content.width, 1.6 * FLAT_BAR[0] * scale))
+        bar_space = 0.0
+        content = replace(
+            content, height=content.height + flat_bar_space, width=max(content.width, 1.6 * FLAT_BAR[0] * scale)
+        )
     elif bars:
-        points, content = _largest_content(picture, fill, (wide - 2 * margin - beside, spare), scale, ruler)
+        points, content = _largest_content(
+            picture, fill, (page_width - 2 * margin - bar_space, free_height), scale, ruler
+        )
     if page.grows:
-        wide = max(content.width + beside, 5.0) + 2 * margin
+        page_width = max(content.width + bar_space, 5.0) + 2 * margin
     if not page.fixed:
         head, foot = (
-            head_block(picture, wide - 2 * margin, scale, ruler),
-            foot_block(picture, wide - 2 * margin, scale, ruler, high),
+            head_block(picture, page_width - 2 * margin, scale, ruler),
+            foot_block(picture, page_width - 2 * margin, scale, ruler, page_height),
         )
-        high = max(content.height, 2.5 * scale if beside else 0.0) + head.height + foot.height + 2 * margin
-    left = margin + max(wide - 2 * margin - content.width - beside, 0) / 2
-    spare = high - 2 * margin - head.height - foot.height - content.height
-    top = high - margin - head.height - (max(spare, 0) / 2 if page.fixed else 0)
-    placed = _layout_from(content, (wide, high), (left, top), margin, (head, foot), bars, points, scale)
-    if not bars or beside:
-        return placed
-    flat = Box(left + 0.15 * scale, top - content.height + below - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale)
-    return replace(placed, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),), name_beside=True),))
+        page_height = max(content.height, 2.5 * scale if bar_space else 0.0) + head.height + foot.height + 2 * margin
+    left = margin + max(page_width - 2 * margin - content.width - bar_space, 0) / 2
+    free_height = page_height - 2 * margin - head.height - foot.height - content.height
+    top = page_height - margin - head.height - (max(free_height, 0) / 2 if page.fixed else 0)
+    layout = _layout_from(content, (page_width, page_height), (left, top), margin, (head, foot), bars, points, scale)
+    if not bars or bar_space:
+        return layout
+    flat = Box(
+        left + 0.15 * scale, top - content.height + flat_bar_space - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale
+    )
+    return replace(layout, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),), name_beside=True),))
 
 
 def _layout_from(
@@ -194,22 +202,23 @@ def _layout_from(
     points: float,
     scale: float,
 ) -> TokenLayout:
+    """Returns a layout with its content, titles, remarks and bars moved to their places on the page."""
     left, top = corner
     head, foot = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
-    highest, names = page[1] - margin - head.height, 0.7 * scale
-    height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - foot.height - margin - names - 0.3 * scale, 0.5))
-    upper = min(max(top, top - content.height / 2 + (height + names) / 2), highest)
-    place = Box(left + content.width + HEAD_GAP * scale, upper - names - height, BAR_WIDTH * scale, height)
+    highest, name_height = page[1] - margin - head.height, 0.7 * scale
+    height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - foot.height - margin - name_height - 0.3 * scale, 0.5))
+    bar_top = min(max(top, top - content.height / 2 + (height + name_height) / 2), highest)
+    bar_box = Box(left + content.width + HEAD_GAP * scale, bar_top - name_height - height, BAR_WIDTH * scale, height)
     return TokenLayout(
         width=page[0],
         height=page[1],
         points=points,
         scale=scale,
-        words=tuple(_shifted(word, left, top) for word in content.words),
+        words=tuple(_shifted_word(word, left, top) for word in content.words),
         strokes=tuple(Strokes(strokes.ends + corner, strokes.strengths) for strokes in content.strokes),
         lines=(*head.at(margin, page[1] - margin), *lines, *foot.at(margin, margin + foot.height)),
-        bars=tuple(replace(bar, box=place) for bar in bars[:1]),
+        bars=tuple(replace(bar, box=bar_box) for bar in bars[:1]),
         images=tuple(
             replace(image, box=replace(image.box, x=image.box.x + left, y=image.box.y + top))
             for image in content.images
@@ -217,7 +226,8 @@ def _layout_from(
     )
 
 
-def _shifted(word: Word, x: float, y: float) -> Word:
+def _shifted_word(word: Word, x: float, y: float) -> Word:
+    """Returns a word moved by ``x`` and ``y`` inches."""
     box = word.box and replace(word.box, x=word.box.x + x, y=word.box.y + y)
     return replace(word, x=word.x + x, y=word.y + y, box=box)
 
@@ -225,7 +235,7 @@ def _shifted(word: Word, x: float, y: float) -> Word:
 def _largest_content(
     picture: Picture, fill: Fill, area: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
-    """Returns the largest font size at which the content fits the area, and that content."""
+    """Returns the largest font size at which the content fits the area, and this content; else the smallest."""
     asked_size = picture.look.font_size
     largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
     sizes = (asked_size,) if asked_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
@@ -236,75 +246,80 @@ def _largest_content(
     return points, content
 
 
-def _arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns arcs of heads, as many side by side as the width allows: queries left, keys right, lines between them."""
+def _arcs_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Returns the arcs of heads, as many side by side as fit: queries left, keys right, lines between them."""
     row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
-    shown = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
-    label = min(max(ruler.longest(axis.labels, points) for axis in shown), limit)
-    grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
-    one = 2 * label + ((ARC_WIDTH if grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
-    one = max(one, min(ruler.longest(titles, points * MIN_TITLE_SHARE), width))
-    tall = (max(len(axis.labels) for axis in shown) + 2.2) * row + 0.3 * scale
-    across = min(max(int((width + HEAD_GAP * scale) / (one + HEAD_GAP * scale)), 1), len(picture.panels))
+    axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
+    label = min(max(ruler.longest(axis.labels, points) for axis in axes), limit)
+    page_grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
+    head_width = 2 * label + ((ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
+    head_width = max(head_width, min(ruler.longest(titles, points * MIN_TITLE_SHARE), width))
+    head_height = (max(len(axis.labels) for axis in axes) + 2.2) * row + 0.3 * scale
+    across = min(max(int((width + HEAD_GAP * scale) / (head_width + HEAD_GAP * scale)), 1), len(picture.panels))
     across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # as many in each row
-    if not grows:
-        one += min(
-            max(width - one * across - HEAD_GAP * scale * (across - 1), 0) / across, EXTRA_ARC_SHARE * ARC_WIDTH * scale
+    if not page_grows:
+        head_width += min(
+            max(width - head_width * across - HEAD_GAP * scale * (across - 1), 0) / across,
+            EXTRA_ARC_SHARE * ARC_WIDTH * scale,
         )
-    titled = points * max(min(one / max(ruler.longest(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
+    title_points = points * max(min(head_width / max(ruler.longest(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
     words: list[Word] = []
     strokes, lines = [], []
     for number, panel in enumerate(picture.panels):
-        down, place = divmod(number, across)
-        x, y = place * (one + HEAD_GAP * scale), -down * tall
-        start, left, right = y - 2.2 * row, x + label, x + one - label
-        title = ruler.cut(panel.title, titled, one + 1e-6)
-        lines.append(TextLine(x + (one - ruler.width(title, titled)) / 2, y, title, titled, faint=False))
-        for align, axis, at in (("right", panel.rows, left), ("left", panel.columns, right)):
+        row_of_heads, column = divmod(number, across)
+        x, y = column * (head_width + HEAD_GAP * scale), -row_of_heads * head_height
+        start, left, right = y - 2.2 * row, x + label, x + head_width - label
+        title = ruler.cut(panel.title, title_points, head_width + 1e-6)
+        lines.append(
+            TextLine(x + (head_width - ruler.width(title, title_points)) / 2, y, title, title_points, faint=False)
+        )
+        for align, axis, x_of_words in (("right", panel.rows, left), ("left", panel.columns, right)):
             lines.append(
                 TextLine(
-                    at - (ruler.width(axis.name, points * 0.8) if align == "right" else 0),
+                    x_of_words - (ruler.width(axis.name, points * 0.8) if align == "right" else 0),
                     y - 1.1 * row,
                     axis.name,
                     points * 0.8,
                 )
             )
             words += [
-                Word(at, start - index * row, ruler.cut(text, points, limit), align)
+                Word(x_of_words, start - index * row, ruler.cut(text, points, limit), align)
                 for index, text in enumerate(axis.labels)
             ]
-        strokes.append(_strokes(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
-    height = tall * -(-len(picture.panels) // across)
-    wide = one * across + HEAD_GAP * scale * (across - 1)
+        strokes.append(_strokes_of_panel(panel, left + 0.1 * scale, right - 0.1 * scale, start, row))
+    height = head_height * -(-len(picture.panels) // across)
+    total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first = picture.panels[0]
     if all((panel.scale, panel.level) == (first.scale, first.level) for panel in picture.panels):
-        legend, drawn = _legend(first, (wide, -height - row / 2), points * 0.8, row, ruler)
-        words, strokes, height = [*words, *legend], [*strokes, drawn], height + 1.5 * row
-    return Content(wide, height, tuple(words), tuple(strokes), tuple(lines))
+        legend, legend_strokes = _legend_of_strengths(first, (total_width, -height - row / 2), points * 0.8, row, ruler)
+        words, strokes, height = [*words, *legend], [*strokes, legend_strokes], height + 1.5 * row
+    return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
 
 
-def _legend(
+def _legend_of_strengths(
     panel: Panel, corner: tuple[float, float], points: float, row: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
-    """Returns the legend of strengths, centred: one line for each of a few weights, as many as fit."""
-    (wide, y), line, gap = corner, 1.5 * row, 0.4 * row
+    """Returns the legend of strengths, centred: a line for each of a few weights, as many as fit."""
+    (width, y), line, gap = corner, 1.5 * row, 0.4 * row
     ticks = panel.level.ticks(panel.scale, LEGEND_LINES)
-    shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
-    shown = [(text, strength) for text, strength in shown if strength > MIN_LEGEND_STRENGTH]
-    each = line + gap + max((ruler.width(text, points) for text, _ in shown), default=0.0)
-    shown = shown[-max(int((wide + 2 * gap) / (each + 2 * gap)), 1) :]
-    start = (wide - each * len(shown) - 2 * gap * (len(shown) - 1)) / 2
-    lefts = [start + number * (each + 2 * gap) for number in range(len(shown))]
-    words = [Word(left + line + gap, y, text, points=points) for left, (text, _) in zip(lefts, shown, strict=True)]
+    ticks_shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
+    ticks_shown = [(text, strength) for text, strength in ticks_shown if strength > MIN_LEGEND_STRENGTH]
+    item_width = line + gap + max((ruler.width(text, points) for text, _ in ticks_shown), default=0.0)
+    ticks_shown = ticks_shown[-max(int((width + 2 * gap) / (item_width + 2 * gap)), 1) :]
+    start = (width - item_width * len(ticks_shown) - 2 * gap * (len(ticks_shown) - 1)) / 2
+    lefts = [start + number * (item_width + 2 * gap) for number in range(len(ticks_shown))]
+    words = [
+        Word(left + line + gap, y, text, points=points) for left, (text, _) in zip(lefts, ticks_shown, strict=True)
+    ]
     ends = np.array([[[left, y], [left + line, y]] for left in lefts]).reshape(-1, 2, 2)
-    return words, Strokes(ends, np.array([strength for _, strength in shown]))
+    return words, Strokes(ends, np.array([strength for _, strength in ticks_shown]))
 
 
-def _strokes(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """Returns a line for every weight that is not too faint, the strongest last so that it lies on top."""
-    fraction = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
-    pairs = np.argwhere(fraction > MIN_STRENGTH)
-    strengths = fraction[pairs[:, 0], pairs[:, 1]]
+def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
+    """Returns a line for each weight that is not too faint, the strongest last so that it is on top."""
+    strengths_of_cells = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
+    pairs = np.argwhere(strengths_of_cells > MIN_STRENGTH)
+    strengths = strengths_of_cells[pairs[:, 0], pairs[:, 1]]
     order = np.argsort(strengths, kind="stable")
     pairs = pairs[order]
     starts = np.column_stack([np.full(len(pairs), left), top - pairs[:, 0] * row])
@@ -312,8 +327,8 @@ def _strokes(panel: Panel, left: float, right: float, top: float, row: float) ->
     return Strokes(np.stack([starts, stops], axis=1), strengths[order])
 
 
-def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns one paragraph for each head, with tokens on the colours of their weights."""
+def _text_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Returns a paragraph for each head, with tokens on the colours of their weights."""
     row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
     words: list[Word] = []
     lines = []
@@ -331,21 +346,22 @@ def _text(picture: Picture, points: float, width: float, scale: float, ruler: Ru
 
 
 def _paragraph(panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler) -> Iterator[Word]:
+    """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards."""
     colors: ByteArray = panel.scale.rgb(panel.levels)[0]
     pad, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
-    first, x = panel.columns.edges[0], 0.0
+    first_token, x = panel.columns.edges[0], 0.0
     for index, label in enumerate(panel.columns.labels):
         text = ruler.cut(label, points, width - 2 * pad)
-        wide = ruler.width(text, points) + 2 * pad
-        if x > 0 and x + wide > width:
+        word_width = ruler.width(text, points) + 2 * pad
+        if x > 0 and x + word_width > width:
             x, y = 0.0, y - row
         red, green, blue = colors[index].tolist()
         yield Word(
             x=x + pad,
             y=y,
             text=text,
-            box=Box(x, y - row * 0.45, wide, row * 0.9),
+            box=Box(x, y - row * 0.45, word_width, row * 0.9),
             fill=(red, green, blue) if panel.visible[0, index] else None,
-            marked=first + index == panel.rows.edges[0] and label == panel.rows.labels[0],
+            marked=first_token + index == panel.rows.edges[0] and label == panel.rows.labels[0],
         )
-        x += wide + space
+        x += word_width + space

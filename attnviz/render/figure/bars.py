@@ -1,4 +1,4 @@
-"""Lays out the colour bars of a figure: beside the panels, or under them where a column of a journal is narrow."""
+"""Lays out the colour bars of a figure: beside the panels, or under them in a narrow column of a journal."""
 
 from dataclasses import dataclass, replace
 
@@ -48,7 +48,7 @@ class Bar:
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """Returns a colour bar for each scale, wide enough for its ticks and name, and not yet placed.
+    """Returns a colour bar for each scale, with the width that its ticks and its name need, before it has a place.
 
     Args:
         picture: the panels with their scales.
@@ -61,14 +61,14 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     for quantity, colors in scales if len(scales) <= MAX_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
         ticks = quantity.ticks(colors)
-        beside = ruler.longest(tuple(text for _, text in ticks), points)
-        width = max((BAR_WIDTH + LABEL_PADDING) * scale + beside, ruler.longest(name, points))
+        tick_width = ruler.longest(tuple(text for _, text in ticks), points)
+        width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest(name, points))
         bars.append(Bar(Box(0, 0, width, 0), colors, name, quantity, ticks, points))
     return bars
 
 
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
-    """Returns the bars placed below each other, from the upper edge of the panels downwards.
+    """Returns the bars placed under each other, from the upper edge of the panels downwards.
 
     Args:
         bars: the colour bars.
@@ -83,21 +83,21 @@ def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sca
     bottom = min(box.y for box in panels)
     space = max(top - bottom, min(MIN_BAR_HEIGHT * scale * len(bars), top - lowest))
     letter = AXIS_NAME_POINTS * scale / POINTS_PER_INCH
-    names = [len(bar.name) * letter * LINE_HEIGHT + 2 * LABEL_PADDING * scale for bar in bars]
+    name_heights = [len(bar.name) * letter * LINE_HEIGHT + 2 * LABEL_PADDING * scale for bar in bars]
     gap = letter / 2 + 0.15 * scale  # half a tick of the bar above, and free space
-    free = space - sum(names) - gap * (len(bars) - 1)
-    height = max(min(free / len(bars), MAX_BAR_HEIGHT * scale), 0.3 * scale)
-    placed, upper = [], top
-    for bar, name in zip(bars, names, strict=True):
-        upper -= name
+    height_for_bars = space - sum(name_heights) - gap * (len(bars) - 1)
+    height = max(min(height_for_bars / len(bars), MAX_BAR_HEIGHT * scale), 0.3 * scale)
+    placed, top_of_bar = [], top
+    for bar, name_height in zip(bars, name_heights, strict=True):
+        top_of_bar -= name_height
         ticks = _separate_ticks(bar, letter / height)
-        placed.append(replace(bar, box=Box(x, upper - height, BAR_WIDTH * scale, height), ticks=ticks))
-        upper -= height + gap
+        placed.append(replace(bar, box=Box(x, top_of_bar - height, BAR_WIDTH * scale, height), ticks=ticks))
+        top_of_bar -= height + gap
     return tuple(placed)
 
 
 def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> float:
-    """Returns the height in inches of colour bars side by side under the panels, with their names and ticks.
+    """Returns the height in inches of colour bars side by side under the panels, with names and ticks; 0 for none.
 
     Args:
         bars: the colour bars.
@@ -107,18 +107,18 @@ def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> 
     """
     if not bars:
         return 0.0
-    lines = max(len(_name_below(bar, width / len(bars), ruler)) for bar in bars)
+    lines = max(len(_name_lines_below(bar, width / len(bars), ruler)) for bar in bars)
     letters = (lines + 1) * LEGEND_POINTS * LINE_HEIGHT / POINTS_PER_INCH
     return (letters + FLAT_BAR_HEIGHT + 6 * LABEL_PADDING) * scale
 
 
-def _name_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
-    """Returns the lines of the name of a bar under the panels."""
+def _name_lines_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
+    """Returns the lines of the name of a bar that is under the panels."""
     return tuple(ruler.wrap(" ".join(bar.name), bar.points * LEGEND_POINTS / AXIS_NAME_POINTS, 0.9 * width))
 
 
 def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[Bar, ...]:
-    """Returns the bars side by side in an area under the panels, each under its name.
+    """Returns the bars placed side by side in an area under the panels, each under its name.
 
     Args:
         bars: the colour bars.
@@ -129,19 +129,19 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
     placed = []
     points = LEGEND_POINTS * scale
     for number, bar in enumerate(bars):
-        space = area.width / len(bars)
-        beside = ruler.longest(tuple(text for _, text in bar.ticks), points)
-        width = min(space - beside - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
-        name = _name_below(bar, space, ruler)
+        share_of_width = area.width / len(bars)
+        tick_width = ruler.longest(tuple(text for _, text in bar.ticks), points)
+        width = min(share_of_width - tick_width - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
+        name = _name_lines_below(bar, share_of_width, ruler)
         y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
-        x = area.x + number * space + (space - width) / 2
-        ticks = bar.quantity.ticks(bar.scale, min(max(int(width / beside / 1.3), 1), 6))
+        x = area.x + number * share_of_width + (share_of_width - width) / 2
+        ticks = bar.quantity.ticks(bar.scale, min(max(int(width / tick_width / 1.3), 1), 6))
         box = Box(x, y, width, FLAT_BAR_HEIGHT * scale)
         placed.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
     return tuple(placed)
 
 
 def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
-    """Returns the bar's ticks, as many as do not touch; ``letter`` is the height of a letter as a share of the bar's."""
-    most = max(int(MIN_TICK_SHARE / letter), 1)
-    return bar.quantity.ticks(bar.scale, min(most, 6))
+    """Returns ticks of a bar that do not touch; ``letter`` is the height of a letter as a share of the bar's."""
+    max_ticks = max(int(MIN_TICK_SHARE / letter), 1)
+    return bar.quantity.ticks(bar.scale, min(max_ticks, 6))

@@ -1,4 +1,4 @@
-"""Draws a report as a figure for a slide or a paper: PNG, SVG or PDF, through matplotlib without pyplot."""
+"""Draws a report as a figure for a slide or a paper, as PNG, SVG or PDF, with matplotlib but without pyplot."""
 
 import io
 import warnings
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_MAP_CELLS = 8192  # rows or columns, however many pixels a figure has
-MAX_SHAPES = 10_000  # with more cells, an embedded image is smaller than shapes
-MIN_PICTURE_PIXELS = 1024  # side of an embedded image, large enough that a viewer which smooths it blurs no cell
+MAX_SHAPES = 10_000  # cells; with more, an embedded image is smaller
+MIN_PICTURE_PIXELS = 1024  # side of an embedded image, so large that a viewer's smoothing blurs no cell
 MATPLOTLIB_SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnviz",
@@ -56,7 +56,7 @@ MATPLOTLIB_SETTINGS: dict[Any, Any] = {
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the report as a PNG, SVG or PDF; the same report gives the same bytes.
+    """Writes a report as PNG, SVG or PDF; the same report gives the same bytes.
 
     Args:
         report: the report to draw.
@@ -68,16 +68,16 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """
     if isinstance(report, SurveyedHeads):
         words = Picture(title=report.title, caption=report.caption, remarks=report.remarks, panels=(), look=report.look)
-        _save(_surveyed(report), words, suffix, file)
+        _save(_survey_figure(report), words, suffix, file)
         return
-    report = _drawn(report)
+    report = _drawable_report(report)
     write_picture(report, picture_of(report), suffix, file)
 
 
 def write_picture(
     report: DrawnReport, picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
 ) -> None:
-    """Writes a picture of a report in the way of the report's type.
+    """Writes a picture, drawn as the type of its report says.
 
     Args:
         report: the report, whose type says how it is drawn.
@@ -94,7 +94,8 @@ def write_picture(
     _save(_figure(report, picture, vector=suffix != ".png"), picture, suffix, file, letters)
 
 
-def _surveyed(report: SurveyedHeads) -> "Figure":
+def _survey_figure(report: SurveyedHeads) -> "Figure":
+    """Returns the figure of a survey, in fonts that have its characters."""
     from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
 
     matplotlib = import_matplotlib()
@@ -104,43 +105,48 @@ def _surveyed(report: SurveyedHeads) -> "Figure":
 
 
 def _save(
-    drawn: "Figure", picture: Picture, suffix: str, file: IO[bytes], letters: Literal["none", "path"] = "none"
+    matplotlib_figure: "Figure",
+    picture: Picture,
+    suffix: str,
+    file: IO[bytes],
+    letters: Literal["none", "path"] = "none",
 ) -> None:
-    """Writes a figure, with the words of its picture as metadata."""
+    """Writes a figure to a file, with the title, the caption and the remarks of its picture as metadata."""
     matplotlib = import_matplotlib()
     if suffix == ".png":
-        refuse_pixels(drawn.get_figwidth(), drawn.get_figheight(), picture.look.dpi)
+        refuse_pixels(matplotlib_figure.get_figwidth(), matplotlib_figure.get_figheight(), picture.look.dpi)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "svg.fonttype": letters}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a remark in the picture names them
-        whole = io.BytesIO()  # so that a full disk raises its own error and not one of matplotlib's
-        drawn.savefig(
-            whole,
+        buffer = io.BytesIO()  # so that a full disk raises its own error and not one of matplotlib's
+        matplotlib_figure.savefig(
+            buffer,
             format=suffix[1:],
             dpi=picture.look.dpi,
             metadata=_metadata(picture, suffix),
             transparent=picture.look.transparent,
         )
-    file.write(whole.getvalue())
+    file.write(buffer.getvalue())
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of one map: about as many as the figure has pixels for."""
+    """Returns the largest number of rows or columns of a map: about as many as the figure has pixels for."""
     return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
 def figure(report: Report) -> "Figure":
-    """Returns the report as a matplotlib figure that callers can change further.
+    """Returns a report as a matplotlib figure, which callers can change further.
 
     Raises:
         AttnvizError: if reports of this type have nothing to draw.
     """
     if isinstance(report, SurveyedHeads):
-        return _surveyed(report)
-    report = _drawn(report)
+        return _survey_figure(report)
+    report = _drawable_report(report)
     return _figure(report, picture_of(report), vector=False)
 
 
-def _drawn(report: Report) -> DrawnReport:
+def _drawable_report(report: Report) -> DrawnReport:
+    """Returns a report that has panels to draw; raises AttnvizError for any other report."""
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError("numbers are no picture; use -o numbers.csv for them, or attnviz show to draw heads")
     if not report.panels:  # an atlas of one token: no metric is defined
@@ -149,7 +155,7 @@ def _drawn(report: Report) -> DrawnReport:
 
 
 def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
-    """Returns the figure of a report of any type; for a vector format, cells stay crisp when they are enlarged."""
+    """Returns the figure of a report of any type; with ``vector``, cells stay sharp when they are enlarged."""
     matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     picture, ruler = readable(picture, fonts), Ruler(fonts.families)
@@ -160,13 +166,13 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
             case Arcs():
                 return _draw_tokens(arrange_arcs(picture, ruler), picture.look)
             case ShadedText():
-                return _draw_tokens(_arranged(picture, ruler), picture.look)
+                return _draw_tokens(_medium_layout(picture, ruler), picture.look)
             case _:
                 return _draw_maps(arrange(picture, ruler), picture.look, vector)
 
 
-def _arranged(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of rows of weights over the medium of their keys."""
+def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
+    """Returns the layout of rows of weights over the medium of their keys: text or images."""
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -179,20 +185,21 @@ def _arranged(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
+    """Returns the figure of a layout of maps."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     theme = THEME_COLORS[look.paper]
     drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
-    vectors = vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
+    as_shapes = vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
         axes = _add_axes(drawn, place.box, layout, theme)
-        _draw_cells(axes, place.panel, vector, vectors)
+        _draw_cells(axes, place.panel, vector, as_shapes)
         _draw_outline(axes, place.panel, theme)
         if layout.numbers:
             _draw_numbers(axes, place.panel, layout.numbers)
-        _label(axes, place, layout, theme)
+        _label_panel(axes, place, layout, theme)
     for bar in layout.bars:
         _draw_bar(drawn, bar, layout, theme)
     for line in layout.lines:
@@ -201,7 +208,7 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
 
 
 def _draw_sheet(picture: Picture) -> "Figure":
-    """Returns a figure of all thumbnails as one image, with text as text."""
+    """Returns a figure of all thumbnails as one image, with text over it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -209,8 +216,8 @@ def _draw_sheet(picture: Picture) -> "Figure":
 
     look, sheet = picture.look, arrange_sheet(picture)
     theme, dpi = THEME_COLORS[look.paper], look.dpi
-    high, wide = sheet.pixels.shape
-    drawn = Figure(figsize=(wide / dpi, high / dpi), dpi=dpi, facecolor=theme["paper"])
+    height, width = sheet.pixels.shape
+    drawn = Figure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     axes = drawn.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
@@ -218,14 +225,14 @@ def _draw_sheet(picture: Picture) -> "Figure":
     sides = {"l": "left", "r": "right", "s": "baseline", "m": "center"}
     for mark in sheet.marks:
         color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
-        across, down = (sides[letter] for letter in mark.anchor)
-        points, place = mark.size * POINTS_PER_INCH / dpi, (mark.x / dpi, (high - mark.y) / dpi)
-        _text(drawn, *place, mark.text, points, color, weight=weight, ha=across, va=down)
+        horizontal, vertical = (sides[letter] for letter in mark.anchor)
+        points, position = mark.size * POINTS_PER_INCH / dpi, (mark.x / dpi, (height - mark.y) / dpi)
+        _text(drawn, *position, mark.text, points, color, weight=weight, ha=horizontal, va=vertical)
     return drawn
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
-    """Returns a figure of arcs, text or images: tokens with lines between them or colours behind them, or images below."""
+    """Returns a figure of arcs, text or images: tokens with lines between them or colours behind them, or images."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -255,15 +262,15 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
 
 
 def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None:
-    """Draws a token, on its colour if it has one; a masked token is faint and has none."""
+    """Draws a token, on its colour if it has one; a masked token is faint, without a colour."""
     from matplotlib.patches import Rectangle
 
     ink = theme["ink"]
     if word.box is not None:
         box, fill = word.box, word.fill
-        inked = [channel / 255 for channel in fill] if fill else "none"
+        facecolor = [channel / 255 for channel in fill] if fill else "none"
         edge, width = (theme["mark"], 2.0 * points / 14) if word.marked else ("none", 0.0)
-        patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=inked, edgecolor=edge, linewidth=width)
+        patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor=edge, linewidth=width)
         patch.set_transform(drawn.dpi_scale_trans)
         drawn.add_artist(patch)
         ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
@@ -271,7 +278,7 @@ def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None
 
 
 def _add_axes(drawn: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
-    """Adds axes without a frame at a place on the page; masked cells show their hatched background."""
+    """Adds axes without a frame at a box on the page, and returns them; masked cells show their hatched background."""
     place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = drawn.add_axes(place, facecolor=theme["absent"], frameon=True)
     axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)
@@ -280,28 +287,30 @@ def _add_axes(drawn: "Figure", box: Box, layout: "Layout | TokenLayout", theme: 
     return axes
 
 
-def _draw_cells(axes: "Axes", panel: Panel, vector: bool, vectors: bool) -> None:
-    """Draws the cells as shapes, as an enlarged image that viewers cannot blur, or as pixels."""
+def _draw_cells(axes: "Axes", panel: Panel, vector: bool, as_shapes: bool) -> None:
+    """Draws cells as shapes, as pixels, or as an enlarged image, which viewers cannot blur."""
     rows, columns = panel.values.shape
     colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
-    if vectors:
+    if as_shapes:
         _draw_shapes(axes, colors)
     else:
         times = -(-MIN_PICTURE_PIXELS // min(rows, columns)) if vector else 1
-        fine = colors.repeat(times, axis=0).repeat(times, axis=1) if max(rows, columns) < MIN_PICTURE_PIXELS else colors
+        enlarged = (
+            colors.repeat(times, axis=0).repeat(times, axis=1) if max(rows, columns) < MIN_PICTURE_PIXELS else colors
+        )
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-        axes.imshow(fine, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
+        axes.imshow(enlarged, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 
 def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
-    """Draws a frame around the marked cell, row or column."""
+    """Draws a frame around the marked cell, row or column of a panel, if there is one."""
     from matplotlib.patches import Rectangle
 
     if panel.outline is None:
         return
-    top, left, high, wide = panel.outline
-    frame = Rectangle((left - 0.5, top - 0.5), wide, high, fill=False, edgecolor=theme["mark"], linewidth=1.2)
+    top, left, height, width = panel.outline
+    frame = Rectangle((left - 0.5, top - 0.5), width, height, fill=False, edgecolor=theme["mark"], linewidth=1.2)
     axes.add_patch(frame).set_clip_on(False)
 
 
@@ -309,61 +318,66 @@ def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
     """Draws every visible cell as a square with a hairline of the same colour, which closes the seams in viewers."""
     from matplotlib.collections import PolyCollection
 
-    shown = np.argwhere(colors[..., 3] > 0)
+    visible_cells = np.argwhere(colors[..., 3] > 0)
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
-    squares = shown[:, None, ::-1] + corners
-    inks = colors[shown[:, 0], shown[:, 1]] / 255
+    squares = visible_cells[:, None, ::-1] + corners
+    inks = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
     axes.add_collection(PolyCollection(squares, facecolors=inks, edgecolors=inks, linewidths=0.1))
 
 
 def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
+    """Draws the number of each visible cell into it."""
     inks = ink_on(panel.scale.rgb(panel.levels)) / 255
     for row, column in np.argwhere(panel.visible).tolist():
         text = panel.cell(float(panel.values[row, column]))
         axes.text(column, row, text, color=inks[row, column], fontsize=points, ha="center", va="center_baseline")
 
 
-def _label(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
-    """Adds the panel's title, and the labels and names of the axes that have them."""
+def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> None:
+    """Draws the title of a panel, and the labels and names of those axes that have them."""
     scale = layout.scale
     axes.set_title(place.title, fontsize=layout.titles, color=theme["ink"], loc="left", pad=5 * scale)
     _label_axis(axes, "y", place.rows, layout, theme)
     _label_axis(axes, "x", place.columns, layout, theme)
     labels, inches = place.reach, axes.figure.dpi_scale_trans
-    beside = place.box.x - labels[0] - 2 * LABEL_PADDING * scale
-    below = (
+    x_of_name = place.box.x - labels[0] - 2 * LABEL_PADDING * scale
+    y_of_name = (
         place.box.y - labels[1] - 2 * LABEL_PADDING * scale - AXIS_NAME_POINTS * scale * LINE_HEIGHT / POINTS_PER_INCH
     )
     style: dict[str, Any] = {"fontsize": layout.names, "color": theme["faint"], "transform": inches}
     middle = (place.box.x + place.box.width / 2, place.box.y + place.box.height / 2)
     if place.rows is not None:
-        axes.text(beside, middle[1], place.rows.name, rotation=90, ha="right", va="center", **style)
+        axes.text(x_of_name, middle[1], place.rows.name, rotation=90, ha="right", va="center", **style)
     if place.columns is not None:
-        axes.text(middle[0], below, place.columns.name, ha="center", va="bottom", **style)
+        axes.text(middle[0], y_of_name, place.columns.name, ha="center", va="bottom", **style)
 
 
-def _label_axis(axes: "Axes", which: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme) -> None:
-    target = axes.yaxis if which == "y" else axes.xaxis
-    axes.tick_params(axis=which, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
+def _label_axis(
+    axes: "Axes", direction: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme
+) -> None:
+    """Draws the labels of one axis; removes its ticks if it has none."""
+    axis = axes.yaxis if direction == "y" else axes.xaxis
+    axes.tick_params(axis=direction, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
     if labels is None:
-        target.set_ticks([])
+        axis.set_ticks([])
         return
     style: dict[str, Any] = {"fontsize": layout.labels, "color": theme["ink"], "rotation": 90 if labels.turned else 0}
-    target.set_ticks(labels.places, labels.texts, **style)
+    axis.set_ticks(labels.places, labels.texts, **style)
 
 
 def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
+    """Draws a colour bar with its ticks and its name."""
     axes, flat = _add_axes(drawn, bar.box, layout, theme), bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
-    shown = colors[None] if flat else colors[::-1, None]
-    axes.imshow(shown, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
+    strip = colors[None] if flat else colors[::-1, None]
+    axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
     points, pad = bar.points, LABEL_PADDING * layout.scale
-    along, across = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
-    across.set_ticks([])
+    value_axis, other_axis = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
+    other_axis.set_ticks([])
     axes.yaxis.tick_right()
-    places = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
-    along.set_ticks(places, [text for _, text in bar.ticks], fontsize=points)
-    along.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
+    tick_positions = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
+    value_axis.set_ticks(tick_positions, [text for _, text in bar.ticks], fontsize=points)
+    value_axis.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
     if bar.name_beside:
         middle = bar.box.y + bar.box.height / 2
         _text(drawn, bar.box.x + bar.box.width + 4 * pad, middle, bar.name[0], points, theme["faint"], va="center")
@@ -374,15 +388,18 @@ def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: 
 
 
 def _draw_line(drawn: "Figure", line: TextLine, theme: Theme) -> None:
+    """Draws a line of a title or a remark."""
     color = theme["faint" if line.faint else "ink"]
     _text(drawn, line.x, line.y, line.text, line.points, color, va="top", weight="bold" if line.bold else "normal")
 
 
 def _text(drawn: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any) -> None:
+    """Draws a text at a position in inches."""
     drawn.text(x, y, text, fontsize=points, color=color, transform=drawn.dpi_scale_trans, parse_math=False, **style)
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
+    """Returns the metadata of a file: title, caption and remarks, and nothing that changes from run to run."""
     description = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
         return {"Title": picture.title, "Description": description, "Software": None}

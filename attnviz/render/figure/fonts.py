@@ -1,4 +1,4 @@
-"""Chooses fonts that have the characters of a figure, and names each character that no installed font has."""
+"""Chooses fonts that have the characters of a figure, and names the characters that no installed font has."""
 
 import logging
 import unicodedata
@@ -54,27 +54,27 @@ class Fonts:
 
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
-    """Returns the fewest families, the default one first, that have all characters of the texts."""
+    """Returns the fewest font families, the default one first, that have all characters of some texts."""
     uncovered = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
     uncovered = {
-        one
-        for one in uncovered
-        if unicodedata.category(one) not in INVISIBLE_CATEGORIES and ord(one) not in VARIATION_SELECTORS
+        character
+        for character in uncovered
+        if unicodedata.category(character) not in INVISIBLE_CATEGORIES and ord(character) not in VARIATION_SELECTORS
     }
     families = [DEFAULT_FAMILY]
     if uncovered:
-        for family, file in _families().items():
-            found = uncovered & _characters(file)
-            if found:
+        for family, file in _font_files().items():
+            covered = uncovered & _characters_of(file)
+            if covered:
                 families += [family] if family != DEFAULT_FAMILY else []
-                uncovered -= found
+                uncovered -= covered
             if not uncovered:
                 break
     return Fonts(tuple(families), frozenset(uncovered))
 
 
 def readable(picture: Picture, fonts: Fonts) -> Picture:
-    """Returns the picture with each missing character replaced by its code point, and a remark on which fonts to install."""
+    """Returns a picture with missing characters replaced by code points, and a remark on fonts to install."""
     if not fonts.missing:
         return picture
     names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
@@ -82,26 +82,26 @@ def readable(picture: Picture, fonts: Fonts) -> Picture:
         picture,
         title=picture.title.translate(names),
         source=picture.source.translate(names),
-        panels=tuple(_renamed(panel, names) for panel in picture.panels),
-        remarks=(*(remark.translate(names) for remark in picture.remarks), _advice(fonts.missing)),
+        panels=tuple(_with_names(panel, names) for panel in picture.panels),
+        remarks=(*(remark.translate(names) for remark in picture.remarks), _missing_remark(fonts.missing)),
     )
 
 
 def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
-    """Returns all texts that a figure shows, with or without the labels of its axes."""
+    """Returns all texts of a figure, with or without the labels of its axes."""
     axes = (axis for panel in picture.panels for axis in (panel.rows, panel.columns)) if labels else ()
-    shown = {label for axis in axes for label in axis.labels}
-    return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *shown)
+    label_texts = {label for axis in axes for label in axis.labels}
+    return (picture.title, picture.source, *picture.remarks, *(panel.title for panel in picture.panels), *label_texts)
 
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:
-    """Returns the text in runs, each with the path of a font that has its characters; ``None`` stands for the default font."""
+    """Returns a text in runs, each with the file of a font that has its characters; ``None`` for the default font."""
     if all(ord(character) < FIRST_UNCOMMON for character in text):
         return [(text, None)]
     runs: list[tuple[str, str | None]] = []
-    paths = [_families()[family] for family in choose_fonts([text]).families]
+    paths = [_font_files()[family] for family in choose_fonts([text]).families]
     for character in text:
-        index = next((number for number, path in enumerate(paths) if character in _characters(path)), 0)
+        index = next((number for number, path in enumerate(paths) if character in _characters_of(path)), 0)
         path = paths[index] if index else None
         if runs and runs[-1][1] == path:
             runs[-1] = (runs[-1][0] + character, path)
@@ -110,31 +110,35 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
     return runs
 
 
-def _renamed(panel: Panel, names: dict[int, str]) -> Panel:
+def _with_names(panel: Panel, names: dict[int, str]) -> Panel:
+    """Returns a panel whose texts have names in place of some characters."""
+
     def renamed(axis: Axis) -> Axis:
         return replace(axis, labels=tuple(label.translate(names) for label in axis.labels))
 
     return replace(panel, title=panel.title.translate(names), rows=renamed(panel.rows), columns=renamed(panel.columns))
 
 
-def _advice(missing: frozenset[str]) -> str:
+def _missing_remark(missing: frozenset[str]) -> str:
+    """Returns a remark that names missing characters and the packages to install."""
     ordered = sorted(missing)
     names = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
     more = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
-    packages = dict.fromkeys(_package(character) for character in ordered)
-    named = ", ".join(names[:MAX_NAMED_CHARACTERS])
-    return f"No installed font has outlines of {named}{more}; install {' or '.join(packages)}."
+    packages = dict.fromkeys(_font_package(character) for character in ordered)
+    listed = ", ".join(names[:MAX_NAMED_CHARACTERS])
+    return f"No installed font has outlines of {listed}{more}; install {' or '.join(packages)}."
 
 
-def _package(character: str) -> str:
+def _font_package(character: str) -> str:
+    """Returns the package with a font for a character."""
     emoji = ord(character) >= 0x1F000 and ord(character) < 0x20000
     kind = "EMOJI" if emoji else "CJK" if unicodedata.east_asian_width(character) in "WF" else ""
     return next(package for name, package in FONT_PACKAGES if name == kind)
 
 
 @cache
-def _families() -> dict[str, str]:
-    """Returns the file of every installed font family that matplotlib can draw; families with many scripts come first."""
+def _font_files() -> dict[str, str]:
+    """Returns the file of each installed font family that matplotlib can draw; preferred families are first."""
     from matplotlib.font_manager import fontManager
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face
@@ -142,22 +146,25 @@ def _families() -> dict[str, str]:
     for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR_WEIGHT)):
         if entry.style == "normal" and not any(unfit in entry.name for unfit in UNUSABLE_FAMILIES):
             files.setdefault(entry.name, entry.fname)
-    order = sorted(files, key=lambda name: (_place(name), name))
+    order = sorted(files, key=lambda name: (_rank(name), name))
     return {name: files[name] for name in order}
 
 
-def _place(name: str) -> int:
+def _rank(name: str) -> int:
+    """Returns the rank of a family among the preferred ones; the last rank if it is none of them."""
     return next(
-        (place for place, first in enumerate(PREFERRED_FAMILIES) if name.startswith(first)), len(PREFERRED_FAMILIES)
+        (rank for rank, start in enumerate(PREFERRED_FAMILIES) if name.startswith(start)), len(PREFERRED_FAMILIES)
     )
 
 
 def _weight(weight: str | int) -> int:
+    """Returns the weight of a font as a number; matplotlib may have it as a word, which counts as regular."""
     return weight if isinstance(weight, int) else REGULAR_WEIGHT
 
 
 @cache
-def _characters(file: str) -> frozenset[str]:
+def _characters_of(file: str) -> frozenset[str]:
+    """Returns the characters that a font file has; none if it cannot be opened."""
     from matplotlib.font_manager import get_font
 
     try:

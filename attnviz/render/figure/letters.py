@@ -20,7 +20,7 @@ PAPER = INK
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of text at a place in pixels from the upper left corner; ``anchor`` is Pillow's for the text there."""
+    """A line of text; ``anchor`` is Pillow's name of the point of it that is at ``x`` and ``y``, in pixels."""
 
     x: float
     y: float
@@ -38,18 +38,18 @@ def write_mark(pixels: ByteArray, mark: Mark) -> None:
     for run, file in runs:
         font = _font(mark.size, mark.bold, file)
         left, top, right, bottom = (int(side) for side in font.getbbox(run, anchor=mark.anchor))
-        drawn = Image.new("L", (right - left + 2, bottom - top + 2))
-        ImageDraw.Draw(drawn).text((1 - left, 1 - top), run, fill=255, font=font, anchor=mark.anchor)
-        _put(pixels, np.asarray(drawn), x + left - 1, y + top - 1, FAINT if mark.faint else INK)
+        letters = Image.new("L", (right - left + 2, bottom - top + 2))
+        ImageDraw.Draw(letters).text((1 - left, 1 - top), run, fill=255, font=font, anchor=mark.anchor)
+        _blend(pixels, np.asarray(letters), x + left - 1, y + top - 1, FAINT if mark.faint else INK)
         x += round(font.getlength(run)) if len(runs) > 1 else 0
 
 
-def _put(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
-    """Writes letters into the pixels in shades from paper to ink, and leaves out what lies outside the edges."""
-    place = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
-    shown = letters[max(-y, 0) :, max(-x, 0) :][: place.shape[0], : place.shape[1]]
-    steps = shown.astype(np.uint16) * (INK_STEPS - 1) // 255
-    np.copyto(place, (ink + steps).astype(np.uint8), where=steps > 0)
+def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
+    """Writes letters into the pixels, in shades from paper to ink; parts outside the edges are left out."""
+    target = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
+    inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
+    steps = inside.astype(np.uint16) * (INK_STEPS - 1) // 255
+    np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
 
 
 def text_width(text: str, size: int, bold: bool = False) -> float:
@@ -65,19 +65,19 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """Returns the font of a file; by default matplotlib's DejaVu Sans, found without importing matplotlib."""
+    """Returns the font of a file; ``None`` is matplotlib's DejaVu Sans, found without an import of matplotlib."""
     if file is not None:
         return ImageFont.truetype(file, max(size, 6))
-    found = find_spec("matplotlib")
-    assert found is not None
-    assert found.origin is not None
+    matplotlib = find_spec("matplotlib")
+    assert matplotlib is not None
+    assert matplotlib.origin is not None
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(str(Path(found.origin).parent / "mpl-data" / "fonts" / "ttf" / name), max(size, 6))
+    return ImageFont.truetype(str(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / name), max(size, 6))
 
 
 @cache
 def wrap_text(text: str, limit: float, size: int) -> tuple[str, ...]:
-    """Returns the text in lines broken at spaces.
+    """Returns a text in lines broken at spaces.
 
     Args:
         text: the text.

@@ -27,12 +27,12 @@ OUTLINE_POINTS, QUERY_POINTS = 1.2, 2.0  # line widths
 
 
 def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of images: one for each head, as large as the page allows, and the colour bar."""
-    return token_layout(picture, _images, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
+    """Returns the layout of an image for each head, as large as the page allows, and the colour bar."""
+    return token_layout(picture, _images_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
 def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
-    """Draws an image under its weights, with the outline of the patches inside and the frame of the query."""
+    """Draws an image under its weights, with the outline of the patches inside and a frame around the query."""
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Rectangle
 
@@ -56,35 +56,35 @@ def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: 
         axes.add_patch(frame).set_clip_on(False)
 
 
-def _images(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns rows of images under their titles, those of one layer side by side where they are few enough."""
+def _images_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Returns rows of images under their titles; the heads of a layer share a row if they are few enough."""
     panels, gap = picture.panels, GAP * scale
-    across = _across([panel.group for panel in panels])
-    side = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
+    across = _images_across([panel.group for panel in panels])
+    image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     shape = image_of(panels[0])
-    high = side * shape.height / shape.width
+    image_height = image_width * shape.height / shape.width
     longest = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))  # a slide has titles elsewhere
-    title = min(max(TITLE_POINTS * scale * min(side / longest, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale)
+    title = min(max(TITLE_POINTS * scale * min(image_width / longest, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale)
     line = title * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
     for number, panel in enumerate(panels):
-        down, place = divmod(number, across)
-        x, y = place * (side + gap), -down * (line + high + gap)
-        lines.append(TextLine(x, y, ruler.cut(panel.title, title, side + 1e-6), title, faint=False))
-        images.append(PlacedImage(Box(x, y - line - high, side, high), panel))
-    down = math.ceil(len(panels) / across)
+        row, column = divmod(number, across)
+        x, y = column * (image_width + gap), -row * (line + image_height + gap)
+        lines.append(TextLine(x, y, ruler.cut(panel.title, title, image_width + 1e-6), title, faint=False))
+        images.append(PlacedImage(Box(x, y - line - image_height, image_width, image_height), panel))
+    row = math.ceil(len(panels) / across)
     return Content(
-        width=side * across + gap * (across - 1),
-        height=(line + high) * down + gap * (down - 1),
+        width=image_width * across + gap * (across - 1),
+        height=(line + image_height) * row + gap * (row - 1),
         words=(),
         lines=tuple(lines),
         images=tuple(images),
     )
 
 
-def _across(groups: list[str]) -> int:
-    """Returns the number of images side by side: the heads of a layer if every layer has as many, else near a square."""
-    runs = {len(list(members)) for _, members in groupby(groups)}
-    if len(runs) == 1 and len(set(groups)) > 1 and max(runs) <= LAYERS_ACROSS:
-        return max(runs)
+def _images_across(groups: list[str]) -> int:
+    """Returns the number of images side by side: the heads of a layer if layers are equal, else near a square."""
+    layer_sizes = {len(list(members)) for _, members in groupby(groups)}
+    if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= LAYERS_ACROSS:
+        return max(layer_sizes)
     return min(len(groups), MAX_ACROSS, max(4, math.ceil(math.sqrt(len(groups)))))

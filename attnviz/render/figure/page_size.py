@@ -1,4 +1,4 @@
-"""Computes the size of a look's page and of its fonts."""
+"""Computes the size of a look's page, and of its fonts."""
 
 from dataclasses import dataclass
 
@@ -41,12 +41,12 @@ class PageSize:
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
     """Returns the page of a look; ``factor`` enlarges a page whose size the content chooses."""
     if look.inches is not None:
-        wide, high = look.inches
-        scale = min(max(min(wide / 10, high / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])
+        width, height = look.inches
+        scale = min(max(min(width / 10, height / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])
         margin = PAGE_MARGIN if look.frame is None else FRAME_MARGIN
-        return PageSize(wide, high, scale, margin * scale, fixed=True)
-    if (wide := look.column_inches or 0.0) > 0:
-        high = max(COLUMN_HEIGHTS[0], COLUMN_HEIGHTS[1] * wide)
-        scale = min(max(wide / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])
-        return PageSize(wide, high, scale, COLUMN_MARGIN, column=True)
+        return PageSize(width, height, scale, margin * scale, fixed=True)
+    if (width := look.column_inches or 0.0) > 0:
+        height = max(COLUMN_HEIGHTS[0], COLUMN_HEIGHTS[1] * width)
+        scale = min(max(width / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])
+        return PageSize(width, height, scale, COLUMN_MARGIN, column=True)
     return PageSize(PAGE_INCHES[0] * factor, PAGE_INCHES[1] * factor, 1.0, PAGE_MARGIN)

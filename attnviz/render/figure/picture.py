@@ -1,4 +1,4 @@
-"""The content of one figure for any type of report: its maps or texts, and the words around them."""
+"""Defines the content of a figure for every type of report: maps or texts, and the words around them."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class Picture:
 
 
 def picture_of(report: DrawnReport) -> Picture:
-    """Returns the picture of a whole report."""
+    """Returns the content of a figure of a whole report."""
     match report:
         case NumberTables():
             numbers = True

@@ -1,4 +1,4 @@
-"""Measures text in inches as matplotlib draws it, and cuts and wraps it to a width."""
+"""Measures text in inches as matplotlib draws it, and cuts and wraps text to a width."""
 
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ ELLIPSIS = "…"
 
 
 class Ruler:
-    """Measures text in some font families, each text once.
+    """Measures text in some font families; caches the width of each text.
 
     Args:
         families: the names of the families, in the order in which they are tried for each character.
@@ -19,7 +19,7 @@ class Ruler:
 
     def __init__(self, families: tuple[str, ...]) -> None:
         self._families = families
-        self._known: dict[tuple[str, bool], float] = {}
+        self._widths: dict[tuple[str, bool], float] = {}
 
     def width(self, text: str, points: float, bold: bool = False) -> float:
         """Returns the width of a text in inches.
@@ -29,16 +29,16 @@ class Ruler:
             points: the font size.
             bold: True for bold letters.
         """
-        if (text, bold) not in self._known:
-            self._known[text, bold] = self._measure(text, bold)
-        return self._known[text, bold] * points
+        if (text, bold) not in self._widths:
+            self._widths[text, bold] = self._measure(text, bold)
+        return self._widths[text, bold] * points
 
     def longest(self, texts: tuple[str, ...], points: float) -> float:
-        """Returns the width of the widest text in inches; 0 if there is none."""
+        """Returns the width of the widest text in inches; 0 if there is no text."""
         return max((self.width(text, points) for text in texts), default=0.0)
 
     def cut(self, text: str, points: float, limit: float, bold: bool = False) -> str:
-        """Returns the text, cut with an ellipsis if it is too wide.
+        """Returns a text, cut with an ellipsis if it is wider than ``limit``.
 
         Args:
             text: one line of text.
@@ -51,12 +51,12 @@ class Ruler:
         low, high = 0, len(text)
         while low < high:
             middle = (low + high + 1) // 2
-            fits = self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= limit
-            low, high = (middle, high) if fits else (low, middle - 1)
+            middle_fits = self.width(text[:middle].rstrip() + ELLIPSIS, points, bold) <= limit
+            low, high = (middle, high) if middle_fits else (low, middle - 1)
         return text[:low].rstrip() + ELLIPSIS
 
     def wrap(self, text: str, points: float, limit: float, bold: bool = False) -> list[str]:
-        """Returns the text in lines, broken at spaces if possible.
+        """Returns a text in lines, broken at spaces, and within words that are too wide.
 
         Args:
             text: the text.
@@ -77,24 +77,25 @@ class Ruler:
                 lines[-1] += character
         return [line for line in lines if line]
 
-    def clamp(self, text: str, points: float, limit: float, most: int, bold: bool = False) -> list[str]:
-        """Returns the text in lines, cut with an ellipsis after the last that fits.
+    def clamp(self, text: str, points: float, limit: float, max_lines: int, bold: bool = False) -> list[str]:
+        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis.
 
         Args:
             text: the text.
             points: the font size.
             limit: the largest width of a line in inches.
-            most: the largest number of lines.
+            max_lines: the largest number of lines.
             bold: True for bold letters.
         """
         lines = self.wrap(text, points, limit, bold)
-        if len(lines) <= most:
+        if len(lines) <= max_lines:
             return lines
-        rest = " ".join(lines[most - 1 :])
-        return [*lines[: most - 1], self.cut(rest + ELLIPSIS, points, limit, bold)] if most else []
+        rest = " ".join(lines[max_lines - 1 :])
+        return [*lines[: max_lines - 1], self.cut(rest + ELLIPSIS, points, limit, bold)] if max_lines else []
 
     @cached_property
     def _renderer(self) -> Any:
+        """Matplotlib's renderer, which measures texts."""
         from matplotlib.backends.backend_agg import RendererAgg
 
         return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Sets the text above and below a figure, that is title, summary and remarks, in lines that fit its width."""
+"""Sets the text above and below a figure, its title, summary and remarks, in lines that fit its width."""
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -33,7 +33,7 @@ class TextBlock:
     height: float
 
     def at(self, x: float, y: float) -> tuple[TextLine, ...]:
-        """Returns the lines with the block's upper left corner at a point."""
+        """Returns the lines with the block's upper left corner at a position."""
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
 
@@ -51,34 +51,36 @@ def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> Te
     texts = ruler.clamp(picture.title, points, width, 2, bold=True)
     line = points * LINE_HEIGHT / POINTS_PER_INCH
     title = [TextLine(0, -number * line, text, points, bold=True, faint=False) for number, text in enumerate(texts)]
-    below, small = len(texts) * line, SOURCE_POINTS * scale
-    sources = ruler.clamp(picture.source, small, width, 1)
-    lines = (*title, *(TextLine(0, -below, text, small) for text in sources))
-    return TextBlock(lines, below + len(sources) * small * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale)
+    title_height, source_points = len(texts) * line, SOURCE_POINTS * scale
+    sources = ruler.clamp(picture.source, source_points, width, 1)
+    lines = (*title, *(TextLine(0, -title_height, text, source_points) for text in sources))
+    return TextBlock(
+        lines, title_height + len(sources) * source_points * LINE_HEIGHT / POINTS_PER_INCH + LABEL_PADDING * scale
+    )
 
 
-def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, most: float) -> TextBlock:
-    """Returns the summary and the remarks.
+def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
+    """Returns the summary and the remarks, cut to a height.
 
     Args:
         picture: the picture with its summary and remarks.
         width: the width of the block in inches.
         scale: the size of fonts relative to those of a slide.
         ruler: measures the text.
-        most: the largest height of the block in inches.
+        max_height: the largest height of the block in inches.
     """
     points = REMARK_POINTS * scale
     line = points * LINE_HEIGHT / POINTS_PER_INCH
-    table, left_out = _summary(picture, width, points * 1.15, ruler)
+    table, remarks = _summary_cells(picture, width, points * 1.15, ruler)
     start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
-    text = " ".join((*left_out, *picture.remarks))
-    texts = ruler.clamp(text, points, width, max(int((most - start) / line), 1))
+    text = " ".join((*remarks, *picture.remarks))
+    texts = ruler.clamp(text, points, width, max(int((max_height - start) / line), 1))
     lines = (TextLine(0, -start - number * line, text, points) for number, text in enumerate(texts))
     return TextBlock((*table, *lines), start + len(texts) * line if table or texts else 0.0)
 
 
-def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """Returns the cells of the summary, or a sentence that it is left out."""
+def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
+    """Returns the cells of the summary, and sentences for the remarks: that it is left out if it has too many rows."""
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)
@@ -87,7 +89,7 @@ def _summary(picture: Picture, width: float, points: float, ruler: Ruler) -> tup
     gap = 2 * points / POINTS_PER_INCH
     widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
     points *= min(1.0, width / sum(widths))
-    lefts = [0.0, *accumulate(wide * min(1.0, width / sum(widths)) for wide in widths)]
+    lefts = [0.0, *accumulate(column_width * min(1.0, width / sum(widths)) for column_width in widths)]
     line = points * LINE_HEIGHT / POINTS_PER_INCH
     cells = [
         TextLine(left, -(row + 0.5) * line, text, points, faint=row == 0)

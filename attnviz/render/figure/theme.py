@@ -1,4 +1,4 @@
-"""The light and dark colours of a figure, besides its colormap."""
+"""Holds the light and dark colours of a figure apart from its colormap."""
 
 THEME_COLORS = {
     "light": {
@@ -24,6 +24,6 @@ Theme = dict[str, str]
 
 
 def rgb(color: str) -> tuple[int, int, int]:
-    """Returns the red, green and blue of ``#rrggbb``, each 0 to 255."""
+    """Returns the red, green and blue of ``#rrggbb``, each from 0 to 255."""
     red, green, blue = bytes.fromhex(color.removeprefix("#"))
     return red, green, blue

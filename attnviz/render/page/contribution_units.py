@@ -9,10 +9,10 @@ from attnviz.report.picture.report import ExactNumbers
 
 
 def in_units(report: ExactNumbers) -> ExactNumbers:
-    """Returns the report with contributions scaled to 0..1 and a remark on their unit; a report of weights is unchanged.
+    """Returns a report with contributions scaled to 0..1 and a remark on their unit; a report of weights unchanged.
 
     Raises:
-        AttnvizError: if the user gave colour limits, which are in unscaled contributions.
+        AttnvizError: if the user gave colour limits, which would be those of contributions before they are scaled.
     """
     heads = report.numbers.heads
     if heads[0].maps.quantity == "weight":
@@ -29,4 +29,5 @@ def in_units(report: ExactNumbers) -> ExactNumbers:
 
 
 def _scaled(head: HeadCells, unit: float) -> HeadCells:
+    """Returns a head with the contributions of each recording divided by ``unit``."""
     return replace(head, sides={name: divided_contributions(maps, unit) for name, maps in head.sides.items()})

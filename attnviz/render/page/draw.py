@@ -1,4 +1,4 @@
-"""Writes a report as a page of one file that holds its script, style and numbers and loads nothing else."""
+"""Writes a report as a page of one file, which contains its script, style and numbers and loads nothing else."""
 
 import html
 from itertools import pairwise
@@ -32,12 +32,12 @@ NO_SINGLE_CELLS = (
     "mask and bias; this one has none, or a mask or bias that is given cell by cell."
 )
 IMAGE_QUALITY = 85  # of the JPEG under the weights, 0 to 95
-MAX_LABELLED_TOKENS = 3  # the label of a block lists up to this many tokens; of a larger one, the first and the last
+MAX_LABELLED_TOKENS = 3  # a block of more tokens has the first and the last in its label
 SIDES = {"": "", "_a": "A", "_b": "B"}
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the page; the same report gives the same bytes.
+    """Writes a report as a page; the same report gives the same bytes.
 
     Args:
         report: the report to write.
@@ -65,24 +65,25 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
+    """Writes the page of a report of heads: its start, the worker's script, then the packed numbers."""
     report = in_units(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
-    moved = pack_contributions(report.numbers.heads, heads, plan)
+    contributions = pack_contributions(report.numbers.heads, heads, plan)
     scores = pack_scores(report.numbers.heads, plan)
     data = _about_page(report, plan, heads)
-    said = [*measured_remarks(report.numbers, report.frame), *([report.effects] if report.effects else [])]
+    head_remarks = [*measured_remarks(report.numbers, report.frame), *([report.effects] if report.effects else [])]
     data |= {
-        "remarks": [*data["remarks"], *said, *report.remarks],
+        "remarks": [*data["remarks"], *head_remarks, *report.remarks],
         "metrics": about_metrics(report.frame),
-        "moved": None if moved is None else moved.about,
+        "moved": None if contributions is None else contributions.about,
         "scores": None if scores is None else scores.about,
     }
-    summary = _summary(report.summary) if report.summary else ""
+    summary = _table_html(report.summary) if report.summary else ""
     file.write(opening(report, "page", "attention", data["remarks"], data, summary))
     write_data(file, "worker", bundle("worker.js").encode())
-    if moved is not None:
-        write_data(file, "moved", moved.content)
+    if contributions is not None:
+        write_data(file, "moved", contributions.content)
     for number, packed_keys in enumerate(keys):
         write_data(file, f"keys-{number}", packed_keys)
     for number, head in enumerate(heads):
@@ -94,35 +95,37 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Returns everything on the page except the numbers of the heads' cells, as JSON values."""
-    numbers, texts, seen = report.numbers, _Texts(plan), VisibleCounts()
+    """Returns the JSON values of a page: all of it except the numbers of the heads' cells."""
+    numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
-    described = [_about_head(cells, head, texts, seen) for cells, head in zip(numbers.heads, heads, strict=True)]
+    head_descriptions = [
+        _about_head(cells, head, texts, visible_counts) for cells, head in zip(numbers.heads, heads, strict=True)
+    ]
     sides = [packed for head in heads for packed in head.sides]
-    absent, nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
+    has_masked, has_nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
     return {
         "title": report.title,
         "caption": report.caption,
-        "remarks": list(map(report.look.worded, _remarks(numbers, plan, absent, nan))),
-        **_about_start(report, seen),
+        "remarks": list(map(report.look.worded, _cell_remarks(numbers, plan, has_masked, has_nan))),
+        **_about_start(report, visible_counts),
         "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},
         "precisionSaid": plan.sentence,
         "block": plan.block,
-        "absent": absent,
-        "nan": nan,
+        "absent": has_masked,
+        "nan": has_nan,
         "nanColor": list(NAN),
         "palettes": {name: text85(colormap(name).tobytes()) for name in (sequential, DIVERGING)},
         "sequential": sequential,
         "diverging": DIVERGING,
         "high": max(side.look.top for side in sides) or 1.0,
         "reach": max(head.reach for head in heads) or 1.0,
-        "liftHighs": lift_highs(heads, described, seen.counts),
+        "liftHighs": lift_highs(heads, head_descriptions, visible_counts.counts),
         "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
-        "texts": texts.described,
-        "heads": described,
-        "seen": seen.described,
+        "texts": texts.descriptions,
+        "heads": head_descriptions,
+        "seen": visible_counts.descriptions,
         "command": reproducing_command(numbers.about),
         "notes": list(report.notes),
         "thumbnailLargest": PRECISIONS[-1].largest,
@@ -130,55 +133,58 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     }
 
 
-def _about_start(report: ExactNumbers, seen: VisibleCounts) -> dict[str, Any]:
-    """Returns the state that the page opens with: the view, the selected query, and the colours."""
+def _about_start(report: ExactNumbers, visible_counts: VisibleCounts) -> dict[str, Any]:
+    """Returns the state in which the page opens: its view, the selected query, and the colours."""
     look = report.look
     return {
         "view": report.view,
         "query": report.query,
-        "steps": look.color_scale or ("lift" if _suits_lift(report, seen) else "sqrt"),
+        "steps": look.color_scale or ("lift" if _suits_lift(report, visible_counts) else "sqrt"),
         "limits": "head" if look.color_limits == "head" else "shared",
         "fixed": list(look.color_limits) if not isinstance(look.color_limits, str) else None,
     }
 
 
-def _suits_lift(report: ExactNumbers, seen: VisibleCounts) -> bool:
-    """True if one scale of weights hides most rows, because queries see very different numbers of keys."""
+def _suits_lift(report: ExactNumbers, visible_counts: VisibleCounts) -> bool:
+    """True if queries see so different numbers of keys that one scale of weights would hide most rows.
+
+    False for two recordings, and for colour limits of the user.
+    """
     if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
         return False
-    return seen.ratio > MAX_ROW_RATIO
+    return visible_counts.ratio > MAX_ROW_RATIO
 
 
-class _Texts:
-    """The texts of a page's axes; heads with equal tokens share one."""
+class _AxisTexts:
+    """The texts of a page's axes; heads with the same tokens share one text."""
 
     def __init__(self, plan: PagePlan) -> None:
         self.plan = plan
-        self.described: list[dict[str, Any]] = []
-        self.known: dict[tuple[Any, ...], int] = {}
+        self.descriptions: list[dict[str, Any]] = []
+        self.index_of_key: dict[tuple[Any, ...], int] = {}
 
     def number(self, tokens: Tokens, span: slice) -> int:
-        """Returns the index of the text that an axis over a span of tokens shows."""
+        """Returns the index of the text of a span of an axis; adds the text if it is new."""
         image = id(tokens.canvas) if isinstance(tokens.canvas, Image) else None
         key = (tokens.text, tokens.labels, span.start, span.stop, image)
-        if key not in self.known:
-            self.known[key] = len(self.described)
-            self.described.append(_about_text(tokens, span, self.plan))
-        return self.known[key]
+        if key not in self.index_of_key:
+            self.index_of_key[key] = len(self.descriptions)
+            self.descriptions.append(_about_text(tokens, span, self.plan))
+        return self.index_of_key[key]
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
-    """Returns the labels of an axis, the index of each cell's first token, and the white space before it in the text."""
+    """Returns the JSON values of an axis: the label of each cell, its first token, and the white space before it."""
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
-        about = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        return about | _about_medium(tokens, span)
+        description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
+        return description | _about_medium(tokens, span)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
 
 
 def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """What the page must know to draw the medium: nothing of a text, else its name as ``medium`` and its content."""
+    """Returns the JSON values with which the page draws the medium of an axis; none for a text."""
     match tokens.canvas:
         case Text():
             return {}
@@ -189,7 +195,7 @@ def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
 
 
 def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the image in grey as a data address, its size, and the rectangle of each token, or ``None``."""
+    """Returns an image in grey as a data address, its size, and the rectangle of each token, ``None`` for none."""
     import base64
     import io
 
@@ -200,19 +206,20 @@ def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
     with io.BytesIO() as file:
         Pillow.fromarray(image.grey).save(file, "JPEG", quality=IMAGE_QUALITY)
         source = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
-    placed = zip(tokens.places[span].tolist(), tokens.medium[span].tolist(), strict=True)
+    token_places = zip(tokens.places[span].tolist(), tokens.medium[span].tolist(), strict=True)
     return {
         "image": {"src": source, "width": image.width, "height": image.height},
-        "places": [place if medium >= 0 else None for place, medium in placed],
+        "places": [place if medium >= 0 else None for place, medium in token_places],
     }
 
 
 def _block_label(labels: tuple[str, ...]) -> str:
-    """Returns the tokens of a block if they are few, else its first and last token."""
+    """Returns the label of a block: its tokens if they are few, otherwise the first and the last."""
     return " ".join(labels) if len(labels) <= MAX_LABELLED_TOKENS else f"{labels[0]} … {labels[-1]}"
 
 
-def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: VisibleCounts) -> dict[str, Any]:
+def _about_head(cells: HeadCells, head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts) -> dict[str, Any]:
+    """Returns the JSON values of a head, without the numbers of its cells."""
     maps = cells.maps
     rows, columns = (len(axis_edges(span, texts.plan.block)) - 1 for span in (cells.queries, cells.keys))
     return {
@@ -232,19 +239,20 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _Texts, seen: Visible
         "reach": head.reach,
         "tops": [side.look.top for side in head.sides],
         "seen": [
-            seen.number(side, cells.head, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
+            visible_counts.number(side, cells.head, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
             for side in cells.sides.values()
         ],
     }
 
 
 def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ...]:
+    """Returns the numbers of rows and columns of a head's thumbnail."""
     factors = head.sides[0].factors
     return thumbnail_shape(rows, columns) if factors is None else factors.overview.visible.shape
 
 
-def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[str]:
-    """Returns remarks on pooled, masked and NaN cells."""
+def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
+    """Returns remarks on pooled, masked and NaN cells, as far as the page has any."""
     remarks = []
     if plan.block > 1:
         head = numbers.heads[0]
@@ -256,17 +264,17 @@ def _remarks(numbers: Numbers, plan: PagePlan, absent: bool, nan: bool) -> list[
         )
         if any(page_factors(maps) is None for maps in head.sides.values()):
             remarks.append(NO_SINGLE_CELLS)
-    if absent:
+    if has_masked:
         remarks.append(MASKED)
-    if nan:
+    if has_nan:
         remarks.append("Some weights are NaN (not a number); they have a colour of their own.")
     return remarks
 
 
-def _summary(summary: Summary) -> str:
-    """Returns the HTML of the report's table, folded."""
+def _table_html(summary: Summary) -> str:
+    """Returns the report's table as HTML that is folded until a reader opens it."""
     cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
-    head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _with_elements(cells))
+    head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _rows_with_tags(cells))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
         '<details class="summary"><summary>Each head in numbers</summary>'
@@ -274,6 +282,6 @@ def _summary(summary: Summary) -> str:
     )
 
 
-def _with_elements(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
-    """Returns each row with the HTML element of its cells; the first row is the header."""
+def _rows_with_tags(rows: list[list[str]]) -> list[tuple[str, list[str]]]:
+    """Returns each row with the HTML tag of its cells: ``th`` for the first row, which is the header, else ``td``."""
     return [("td" if number else "th", row) for number, row in enumerate(rows)]

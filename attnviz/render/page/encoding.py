@@ -30,7 +30,7 @@ class Precision:
     Attributes:
         dtype: the type of a stored weight: float32, uint16 or uint8.
         max_cells: the largest number of cells on a page with this precision.
-        bytes_per_cell: the most bytes of a cell in the page, with its score, deflated and encoded.
+        bytes_per_cell: the largest number of bytes of a cell in the page, with its score, deflated and encoded.
     """
 
     dtype: str
@@ -39,7 +39,7 @@ class Precision:
 
     @property
     def exact(self) -> bool:
-        """True if numbers are stored unchanged."""
+        """True if weights are stored unchanged, as float32."""
         return self.dtype == "float32"
 
     @property
@@ -49,7 +49,7 @@ class Precision:
 
     @property
     def sentence(self) -> str:
-        """The precision in one sentence."""
+        """A sentence on the precision, with the largest error of a stored weight."""
         if self.exact:
             return "Weights are stored exactly, as float32."
         bits = np.dtype(self.dtype).itemsize * 8
@@ -61,7 +61,7 @@ class Precision:
 
 
 def rounded_up(number: float) -> float:
-    """Returns the number rounded up to two significant digits."""
+    """Returns a number rounded up to two significant digits."""
     step = 10.0 ** (np.floor(np.log10(number)) - 1)
     return float(np.ceil(number / step) * step)
 
@@ -70,7 +70,7 @@ PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 
 
 
 def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision, high: float = 1.0) -> NDArray[Any]:
-    """Returns the weights as the page stores them, ``(queries, keys)``.
+    """Returns weights as the page stores them, ``(queries, keys)``: float32, or codes of the precision.
 
     Args:
         weights: ``(queries, keys)``.
@@ -84,43 +84,43 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
     if precision.exact:
         return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))
     roots = np.where(visible, weights, np.float32(0))
-    least, most = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN if any root is
-    nothing = np.isnan(roots) if np.isnan(most) else None
-    if nothing is not None:
-        roots[nothing] = 0
-        least, most = float(roots.min()), float(roots.max())
-    if least < 0 or most > 1 + 1e-3:
+    lowest, highest = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN if any root is
+    is_nan = np.isnan(roots) if np.isnan(highest) else None
+    if is_nan is not None:
+        roots[is_nan] = 0
+        lowest, highest = float(roots.min()), float(roots.max())
+    if lowest < 0 or highest > 1 + 1e-3:
         raise AttnvizError("weights outside 0 to 1 do not fit a page of this many cells; use fewer heads or tokens")
     np.sqrt(np.minimum(roots, np.float32(high), out=roots), out=roots)
     roots *= np.float32(precision.largest / np.sqrt(high))
     codes = np.rint(roots, out=roots).astype(precision.dtype)
-    if nothing is not None:
-        codes[nothing] = precision.largest + 2
+    if is_nan is not None:
+        codes[is_nan] = precision.largest + 2
     np.copyto(codes, precision.largest + 1, where=~visible)
     return np.asarray(codes)
 
 
 def without_nan(values: FloatArray) -> FloatArray:
-    """Returns the values with -1 for NaN; the same array if it has none."""
+    """Returns values with -1 in place of NaN; the same array if it has no NaN."""
     return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
 
 
 def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """Returns the bytes of the arrays, little-endian, deflated.
+    """Returns the bytes of arrays, little-endian and deflated.
 
-    Run lengths and Huffman codes are all that noise of few values gains from, so matches are not searched.
+    Weights look like noise of few values, which run lengths and Huffman codes compress as well as matches do.
     """
     deflate = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
-    parts = [deflate.compress(one.astype(one.dtype.newbyteorder("<"), copy=False).tobytes()) for one in arrays]
+    parts = [deflate.compress(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()) for array in arrays]
     return b"".join((*parts, deflate.flush()))
 
 
 def base85(content: bytes) -> bytes:
-    """Returns the bytes in characters, five per four bytes, as ``base64.b85encode`` writes them except for the comma."""
-    missing = -len(content) % 4
-    words = np.frombuffer(content + bytes(missing), dtype=">u4").astype(np.uint32)
-    places = np.empty((len(words), 5), dtype=np.uint8)
-    for place in range(4, -1, -1):
-        words, places[:, place] = np.divmod(words, np.uint32(85))
-    characters = DIGITS[places].tobytes()
-    return characters[: len(characters) - missing]
+    """Returns bytes as characters, five for each four, as ``base64.b85encode`` does except for the comma."""
+    padding = -len(content) % 4
+    words = np.frombuffer(content + bytes(padding), dtype=">u4").astype(np.uint32)
+    digits = np.empty((len(words), 5), dtype=np.uint8)
+    for index in range(4, -1, -1):
+        words, digits[:, index] = np.divmod(words, np.uint32(85))
+    characters = DIGITS[digits].tobytes()
+    return characters[: len(characters) - padding]

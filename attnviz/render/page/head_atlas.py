@@ -34,8 +34,8 @@ th { font-weight: normal; color: var(--dim) } td, th { padding: 2px 6px; text-al
 
 
 def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
-    """Writes the page; the same report gives the same bytes."""
-    style = STYLE + _shades(report.panels[0].scale.colormap if report.panels else "viridis")
+    """Writes the atlas as a page; the same report gives the same bytes."""
+    style = STYLE + _shade_classes(report.panels[0].scale.colormap if report.panels else "viridis")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     rows = {(row.layer, row.head): row for row in report.results.rows}
     metrics = {metric.name: metric for metric in report.results.applicable}
@@ -48,51 +48,53 @@ def write_atlas(report: HeadAtlas, file: IO[bytes]) -> None:
         f"<h1>{html.escape(report.title)}</h1><p>{html.escape(report.caption)}</p>",
         *(f'<p class="dim">{html.escape(remark)}</p>' for remark in report.remarks),
         '<div class="atlas">',
-        *(_figure(panel, metrics[panel.title], rows) for panel in report.panels),
+        *(_metric_table(panel, metrics[panel.title], rows) for panel in report.panels),
         "</div>",
-        _all_heads(report.results),
+        _heads_table(report.results),
         "</main></body></html>\n",
     )
     file.write("\n".join(lines).encode())
 
 
-def _shades(name: str) -> str:
-    """Returns CSS classes for the colours of a colormap, each with a legible ink."""
+def _shade_classes(name: str) -> str:
+    """Returns CSS classes for the colours of a colormap, each with a legible colour of text."""
     paper = colormap(name)[[round(shade * 255 / (SHADE_CLASSES - 1)) for shade in range(SHADE_CLASSES)]]
     pairs = enumerate(zip(paper.tolist(), ink_on(paper).tolist(), strict=True))
     return "".join(f".c{shade} {{ background: {_hex(back)}; color: {_hex(ink)} }}\n" for shade, (back, ink) in pairs)
 
 
 def _hex(rgb: list[int]) -> str:
+    """Returns a colour as ``#rrggbb``."""
     return f"#{bytes(rgb).hex()}"
 
 
-def _figure(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
-    """Returns the HTML table of one metric: a row per layer, a column per head; tooltips show the pattern."""
-    ends = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
-    said = f"{metric.meaning}; {metric.unit}, coloured from {ends}"
+def _metric_table(panel: Panel, metric: Measure, rows: dict[tuple[int, int], HeadRow]) -> str:
+    """Returns the HTML table of one metric, a row for each layer and a column for each head; tooltips have patterns."""
+    limits = " to ".join(panel.quantity.cell(end) for end in (panel.scale.low, panel.scale.high))
+    description = f"{metric.meaning}; {metric.unit}, coloured from {limits}"
     header = "".join(f"<th>{html.escape(label)}</th>" for label in panel.columns.labels)
     shades = panel.scale.fraction(panel.values) * (SHADE_CLASSES - 1)
     body = []
-    for place, layer in enumerate(panel.rows.labels):
+    for row_index, layer in enumerate(panel.rows.labels):
         cells = []
         for column, head in enumerate(panel.columns.labels):
-            value, shade = float(panel.values[place, column]), float(shades[place, column])
+            value, shade = float(panel.values[row_index, column]), float(shades[row_index, column])
             row = rows.get((int(layer.split()[0]), int(head)))
-            cells.append(_cell(panel, f"{layer.replace(' ', '.')}.{head}", value, shade, row))
+            cells.append(_cell_html(panel, f"{layer.replace(' ', '.')}.{head}", value, shade, row))
         body.append(f"<tr><th>{html.escape(layer)}</th>{''.join(cells)}</tr>")
     return (
-        f"<figure><h2>{html.escape(panel.title)}</h2><figcaption>{html.escape(said)}</figcaption>"
-        f"{_scroller(panel.title)}<table><tr><th>layer\\head</th>{header}</tr>{''.join(body)}</table></div></figure>"
+        f"<figure><h2>{html.escape(panel.title)}</h2><figcaption>{html.escape(description)}</figcaption>"
+        f"{_scrolling_tag(panel.title)}<table><tr><th>layer\\head</th>{header}</tr>{''.join(body)}</table></div></figure>"
     )
 
 
-def _scroller(name: str) -> str:
+def _scrolling_tag(name: str) -> str:
     """Returns the opening tag of an element that scrolls on its own, also by keyboard."""
     return f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(name)}">'
 
 
-def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
+def _cell_html(panel: Panel, name: str, value: float, shade: float, row: HeadRow | None) -> str:
+    """Returns the HTML of a cell: the number on its shade, with a tooltip; empty for NaN."""
     if math.isnan(value):
         return "<td></td>"
     number = panel.quantity.cell(value)
@@ -101,12 +103,12 @@ def _cell(panel: Panel, name: str, value: float, shade: float, row: HeadRow | No
     return f'<td class="c{round(shade)}" title="{title}">{number}</td>'
 
 
-def _all_heads(table: HeadFrame) -> str:
-    """Returns the HTML table of every metric of every head, in the order of the table."""
+def _heads_table(table: HeadFrame) -> str:
+    """Returns the HTML table of every metric of every head, in the order of the heads."""
     names = [metric.name for metric in table.applicable]
     header = "".join(f"<th>{html.escape(name)}</th>" for name in ("head", "pattern", *names))
     body = []
     for row, numbers in zip(table.rows, table.select(names).values.tolist(), strict=True):
         cells = (row.title, row.pattern, *("" if math.isnan(number) else f"{number:.3f}" for number in numbers))
         body.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    return f'{_scroller("All heads")}<table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'
+    return f'{_scrolling_tag("All heads")}<table class="heads"><tr>{header}</tr>{"".join(body)}</table></div>'

@@ -26,9 +26,9 @@ def opening(
     kind: str,
     remarks: Sequence[str],
     data: Mapping[str, Any],
-    more: str = "",
+    frame_html: str = "",
 ) -> bytes:
-    """Returns the page up to the numbers of its heads, so that it can be drawn while the browser still reads those.
+    """Returns the start of a page, up to the numbers of its heads: a browser can draw it before it has read these.
 
     Args:
         report: gives the title, the caption and the look.
@@ -36,7 +36,7 @@ def opening(
         kind: the words after the title that say what the page shows.
         remarks: the sentences below the caption.
         data: the JSON values that the script starts with.
-        more: further HTML for the frame.
+        frame_html: further HTML for the frame.
     """
     style, script = style_of(report.look, *STYLES[name]), bundle(f"{name}.js")
     fields = {
@@ -45,7 +45,7 @@ def opening(
         "kind": kind,
         "caption": html.escape(report.caption),
         "remarks": "".join(f"<li>{html.escape(remark)}</li>" for remark in remarks),
-        "more": more,
+        "more": frame_html,
         "scheme": report.look.theme or "light dark",
         "style": style,
         "data": script_json(data),
@@ -60,9 +60,9 @@ def policy_of(script: str, style: str) -> str:
     return POLICY.format(script=_digest(script), style=_digest(style))
 
 
-def style_of(look: Look, *more: str) -> str:
-    """Returns the common style sheet and those named, in the look's theme or, without one, in the system's."""
-    style = "\n".join(map(read_asset, ("page.css", *more)))
+def style_of(look: Look, *sheets: str) -> str:
+    """Returns the common style sheet and some others, in the look's theme; without one, in the system's."""
+    style = "\n".join(map(read_asset, ("page.css", *sheets)))
     if look.theme is None:
         return style
     condition = "all" if look.theme == "dark" else "not all"
@@ -70,7 +70,7 @@ def style_of(look: Look, *more: str) -> str:
 
 
 def write_data(file: IO[bytes], name: str, content: bytes) -> None:
-    """Writes an element of data that the browser does not run.
+    """Writes an element of data, which the browser does not run.
 
     Args:
         file: the open file to write to.
@@ -81,14 +81,15 @@ def write_data(file: IO[bytes], name: str, content: bytes) -> None:
 
 
 def text85(content: bytes) -> str:
-    """Returns the bytes encoded in base 85, as text."""
+    """Returns bytes as text in base 85."""
     return base85(content).decode("ascii")
 
 
 def script_json(value: Mapping[str, Any]) -> str:
-    """Returns the value as JSON in which no text can end a script element or start a comment."""
+    """Returns a value as JSON in which no text can end a script element or begin a comment."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _digest(content: str) -> str:
+    """Returns the hash of a script or style as a content security policy names it."""
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"

@@ -15,7 +15,7 @@ from attnviz.report.picture.numbers import HeadCells
 
 @dataclass(frozen=True, eq=False)
 class PackedContributions:
-    """The data with which a page of weights can also show contributions.
+    """The data with which a page of weights can show contributions as well.
 
     Attributes:
         content: one encoded float32 norm per key, head after head, then the codes of the thumbnails.
@@ -38,12 +38,12 @@ def pack_contributions(
     """
     if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
         return None
-    each = {id(head.maps): head.maps for head in heads}
-    moved = {name: contribution_maps(maps) for name, maps in each.items()}
-    unit = max(map(contribution_bound, moved.values())) or 1.0
-    scaled = {name: divided_contributions(maps, unit) for name, maps in moved.items()}
+    maps_by_id = {id(head.maps): head.maps for head in heads}
+    contributions = {name: contribution_maps(maps) for name, maps in maps_by_id.items()}
+    unit = max(map(contribution_bound, contributions.values())) or 1.0
+    scaled = {name: divided_contributions(maps, unit) for name, maps in contributions.items()}
     pairs = zip(heads, packed, strict=True)
-    looks = [_look(replace(head, sides={"": scaled[id(head.maps)]}), one) for head, one in pairs]
+    looks = [_first_look(replace(head, sides={"": scaled[id(head.maps)]}), packed_head) for head, packed_head in pairs]
     about = {
         "unit": unit,
         "high": max(look.top for look in looks) or 1.0,
@@ -56,18 +56,19 @@ def pack_contributions(
 
 
 def _lacks_norms(maps: LayerMaps) -> bool:
+    """True if contributions cannot be computed from the maps: they are not weights, or have no norms."""
     return maps.quantity != "weight" or maps.moved is None
 
 
 def _norms(head: HeadCells) -> FloatArray:
-    """Returns the norm that each key moves, ``(keys,)``."""
+    """Returns the norm that each key of a head moves, ``(keys,)``."""
     moved = head.maps.moved
     assert moved is not None
     return np.asarray(moved[head.maps.positions((head.head,))[0], head.keys])
 
 
-def _look(head: HeadCells, packed: PackedHead) -> FirstLook:
-    """Returns the first look at a head's contributions, with as many cells as that at its weights."""
+def _first_look(head: HeadCells, packed: PackedHead) -> FirstLook:
+    """Returns the data with which a page first shows a head's contributions, in as many cells as its weights."""
     maps, [side] = head.maps, packed.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape

@@ -43,36 +43,36 @@ class PackedFactors:
 
 
 class KeyPool:
-    """The keys of a page; query heads that share keys share one entry."""
+    """The keys of a page's heads; query heads that share keys share one entry."""
 
     def __init__(self) -> None:
-        self.places: dict[tuple[int, int, int, int], int] = {}
+        self.index_of_keys: dict[tuple[int, int, int, int], int] = {}
         self.packed: list[bytes] = []
         self.exponents: list[int] = []
         self.exact: list[bool] = []
 
-    def place(self, factors: Factors, place: int, head: HeadCells) -> int:
-        """Returns the index of a head's keys in the pool.
+    def index(self, factors: Factors, head_index: int, head: HeadCells) -> int:
+        """Returns the index of a head's keys in the pool; packs and adds them if they are new.
 
         Args:
             factors: the factors of the layer.
-            place: the index of the head in the factors.
+            head_index: the index of the head in the factors.
             head: the head, with its range of keys.
         """
-        key_head = factors.key_heads[place]
+        key_head = factors.key_heads[head_index]
         name = (id(factors), key_head, head.keys.start, head.keys.stop)
-        if name not in self.places:
+        if name not in self.index_of_keys:
             half, exponent, exact = halved(np.asarray(factors.keys[key_head, head.keys]))
-            self.places[name] = len(self.packed)
+            self.index_of_keys[name] = len(self.packed)
             self.packed.append(half_pieces(half))
             self.exponents.append(exponent)
             self.exact.append(exact)
-        return self.places[name]
+        return self.index_of_keys[name]
 
 
 def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
-    """Returns the approximate bytes of the heads' factors in a page; ``None`` if some cells do not follow from factors."""
-    total, seen = 0.0, set()
+    """Returns about how many bytes the heads' factors take in a page; ``None`` if some cells have no factors."""
+    total, counted_keys = 0.0, set()
     for head in heads:
         for maps in head.sides.values():
             factors = page_factors(maps)
@@ -81,13 +81,13 @@ def factored_bytes(heads: Iterable[HeadCells]) -> int | None:
             queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
             features = factors.queries.shape[-1]
             key = (id(factors), factors.key_heads[maps.heads.index(head.head)])
-            total += 2 * features * (queries + (0 if key in seen else keys)) + 8 * queries
-            seen.add(key)
+            total += 2 * features * (queries + (0 if key in counted_keys else keys)) + 8 * queries
+            counted_keys.add(key)
     return math.ceil(PAGE_BYTES_PER_BYTE * (1 + 2 * OVERVIEW_SHARE) * total)
 
 
 def page_factors(maps: LayerMaps) -> Factors | None:
-    """Returns the factors from which a page computes cells; ``None`` without them, or if mask or bias are given per cell."""
+    """Returns the factors from which a page computes cells; ``None`` without them, or if rules are given by cell."""
     factors = maps.cell_factors()
     if factors is None or factors.mask.explicit is not None or factors.bias.explicit is not None:
         return None
@@ -95,7 +95,7 @@ def page_factors(maps: LayerMaps) -> Factors | None:
 
 
 def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedFactors:
-    """Returns the packed factors of one head of one recording.
+    """Returns the factors of one head of one recording, packed; adds its keys to the pool.
 
     Args:
         maps: the maps of the head.
@@ -103,33 +103,33 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
         head: the head, with its ranges of queries and keys.
         keys: the pool that the head's keys are added to.
     """
-    [place] = maps.positions((head.head,))
-    half, exponent, exact = halved(np.asarray(factors.queries[place, head.queries]))
-    number = keys.place(factors, place, head)
+    [head_index] = maps.positions((head.head,))
+    half, exponent, is_exact = halved(np.asarray(factors.queries[head_index, head.queries]))
+    number = keys.index(factors, head_index, head)
     parts = {
-        "sums": np.asarray(factors.logsumexp[place, head.queries], dtype=np.float32),
-        "relative": _relative(factors.bias, place, head),
-        "byKey": None if factors.bias.by_key is None else factors.bias.by_key[place, head.keys],
+        "sums": np.asarray(factors.logsumexp[head_index, head.queries], dtype=np.float32),
+        "relative": _distance_bias(factors.bias, head_index, head),
+        "byKey": None if factors.bias.by_key is None else factors.bias.by_key[head_index, head.keys],
         "real": None if factors.mask.padding is None else factors.mask.padding[head.keys].astype(np.float32),
     }
-    given = {name: part for name, part in parts.items() if part is not None}
+    present = {name: part for name, part in parts.items() if part is not None}
     features = int(factors.queries.shape[-1])
     about = {
         "features": features,
         "unit": factors.scale * 2.0 ** (exponent + keys.exponents[number]),
-        "rounding": 0.0 if exact and keys.exact[number] else FLOAT16_ROUNDING,
+        "rounding": 0.0 if is_exact and keys.exact[number] else FLOAT16_ROUNDING,
         "softcap": factors.softcap,
-        "parts": {name: len(part) for name, part in given.items()},
+        "parts": {name: len(part) for name, part in present.items()},
         "mask": _about_mask(factors.mask, head),
         "keys": number,
     }
     side = overview_side(head, features)
     overview = maps.overview((head.head,), *side, head.queries, head.keys)
-    return PackedFactors(half_pieces(half, given.values()), number, about, overview)
+    return PackedFactors(half_pieces(half, present.values()), number, about, overview)
 
 
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns the numbers divided by a power of two to fit float16, the exponent of that power, and True if all are exact."""
+    """Returns numbers as float16, divided by a power of two; the exponent of that power; True if no number changed."""
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
     exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
@@ -138,14 +138,14 @@ def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
 
 
 def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
-    """Returns the height and width in pixels of a head's overview, whose bytes are a small part of its factors'."""
+    """Returns the height and width in pixels of a head's overview, whose bytes are few relative to its factors'."""
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
     side = min(MAX_OVERVIEW_SIDE, max(48, int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))))
     return min(side, queries), min(side, keys)
 
 
 def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, int, float] | None:
-    """Returns the row, column and value of the largest weight; ``None`` if no cell has one.
+    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN.
 
     Args:
         maps: the maps of the head.
@@ -157,30 +157,31 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
         return None
     pixel = np.unravel_index(int(largest.argmax()), largest.shape)
     rows, columns = (
-        _span_of_pixel(span, int(place), count)
-        for span, place, count in zip((head.queries, head.keys), pixel, largest.shape, strict=True)
+        _span_of_pixel(span, int(index), count)
+        for span, index, count in zip((head.queries, head.keys), pixel, largest.shape, strict=True)
     )
     window = cell_maps(maps).window((head.head,), rows, columns)
     cells = np.where(window.visible & ~np.isnan(window.weights[0]), window.weights[0], np.float32(-1))
     row, column = np.unravel_index(int(cells.argmax()), cells.shape)
-    place = (rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column))
-    return (*place, float(cells[row, column]))
+    index = (rows.start - head.queries.start + int(row), columns.start - head.keys.start + int(column))
+    return (*index, float(cells[row, column]))
 
 
-def _span_of_pixel(span: slice, place: int, count: int) -> slice:
+def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:
+    """Returns the tokens of a span that one of ``count`` pixels covers."""
     tokens = span.stop - span.start
-    return slice(span.start + place * tokens // count, span.start + (place + 1) * tokens // count)
+    return slice(span.start + pixel * tokens // count, span.start + (pixel + 1) * tokens // count)
 
 
-def _relative(bias: Bias, place: int, head: HeadCells) -> FloatArray | None:
-    """Returns the bias of each distance key − query within the page, starting at the last query with the first key."""
+def _distance_bias(bias: Bias, head_index: int, head: HeadCells) -> FloatArray | None:
+    """Returns the bias of each distance key − query in the page, from the last query with the first key, if any."""
     if bias.relative is None:
         return None
     first = bias.origin + head.keys.start - (head.queries.stop - 1)
-    return bias.relative[place, first : bias.origin + head.keys.stop - head.queries.start]
+    return bias.relative[head_index, first : bias.origin + head.keys.stop - head.queries.start]
 
 
 def _about_mask(mask: Mask, head: HeadCells) -> dict[str, Any]:
-    """Returns the rules of the mask, with the positions of the page's first query and key."""
+    """Returns the rules of the mask as JSON values, with the positions of the page's first query and first key."""
     rules = {name: getattr(mask, name) for name in ("causal", "window", "chunk", "prefix")}
     return rules | {"firstQuery": head.queries.start + mask.offset, "firstKey": head.keys.start}

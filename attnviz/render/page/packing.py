@@ -1,4 +1,4 @@
-"""Packs the numbers of chosen heads for a page: quantized, compressed, and within a budget of bytes."""
+"""Packs the numbers of the chosen heads for a page: quantized, compressed, and within a budget of bytes."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +60,7 @@ class PagePlan:
 
 @dataclass(frozen=True, eq=False)
 class PageCells:
-    """The numbers of one head of one recording for a page, before they are packed.
+    """The numbers of one head of one recording, before they are packed for a page.
 
     Attributes:
         weights: ``(queries, keys)``; means if pooled.
@@ -68,19 +68,19 @@ class PageCells:
             pooled, maxima ``(queries, keys)``.
         largest: ``(queries, keys)``, the weights; maxima if pooled.
         visible: ``(queries, keys)``.
-        seen: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
+        visible_keys: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
     """
 
     weights: FloatArray
     second: FloatArray
     largest: FloatArray
     visible: BoolArray
-    seen: Float64Array
+    visible_keys: Float64Array
 
 
 @dataclass(frozen=True, eq=False)
 class FirstLook:
-    """The data that a page shows of a head before it reads the head's numbers.
+    """The data with which a page shows a head before it has read the head's numbers.
 
     Attributes:
         thumbnail: the means, then the maxima, ``(height, width)`` each, as uint8 codes.
@@ -133,19 +133,26 @@ def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     A cell counts as one byte: six bits when deflated (see MIN_HIGH_TIMES_KEYS), and a quarter more when encoded.
     """
     heads = tuple(heads)
-    cells, factors = _all_cells(heads, 1), factored_bytes(heads)
+    cells, factors = _total_cells(heads, 1), factored_bytes(heads)
     if cells > PRECISIONS[0].max_cells and factors is not None and factors <= budget:
         return PagePlan(PRECISIONS[0], 1, factored=True)
     block = 1
-    while (cells := _all_cells(heads, block)) > budget or not all(_is_known(head, block) for head in heads):
+    while (cells := _total_cells(heads, block)) > budget or not all(_resolves_blocks(head, block) for head in heads):
         block += 1
     if block > 1:
         return PagePlan(PRECISIONS[-1], block)
-    return PagePlan(next(one for one in PRECISIONS if cells <= min(one.max_cells, budget // one.bytes_per_cell)), block)
+    return PagePlan(
+        next(
+            precision
+            for precision in PRECISIONS
+            if cells <= min(precision.max_cells, budget // precision.bytes_per_cell)
+        ),
+        block,
+    )
 
 
 def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
-    """Returns the packed heads in order, and the packed keys that they read."""
+    """Returns the packed heads, in order, and the packed keys from which the page computes factored heads."""
     keys = KeyPool()
     if plan.factored:
         return [pack_factored(head, keys) for head in heads], keys.packed
@@ -154,13 +161,16 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
 
 
 def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
-    """Returns one head packed as its factors."""
-    known = ((maps, page_factors(maps)) for maps in head.sides.values())
-    sides = tuple(_factored_side(maps, factors, head, keys) for maps, factors in known if factors is not None)
-    return PackedHead(sides, _factored_reach(head) if len(sides) > 1 else 0.0)
+    """Returns one head packed as factors."""
+    maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
+    sides = tuple(
+        _factored_side(maps, factors, head, keys) for maps, factors in maps_with_factors if factors is not None
+    )
+    return PackedHead(sides, _largest_factored_change(head) if len(sides) > 1 else 0.0)
 
 
 def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPool) -> PackedSide:
+    """Returns one head of one recording packed as factors, with its first look."""
     packed = pack_factors(maps, factors, head, keys)
     overview = packed.overview
     look = look_at_overview(maps, head, overview)
@@ -186,24 +196,27 @@ def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> Fi
         thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
-        top=_top(overview.maximum[0], overview.visible, _seen(maps, head, overview.visible.shape[0])),
+        top=_largest_telling_weight(
+            overview.maximum[0], overview.visible, _visible_key_counts(maps, head, overview.visible.shape[0])
+        ),
     )
 
 
-def _factored_reach(head: HeadCells) -> float:
-    """Returns the largest absolute change of a weight, searched in bands of queries to bound memory."""
+def _largest_factored_change(head: HeadCells) -> float:
+    """Returns the largest absolute change of a weight; reads bands of queries to bound memory."""
     spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
-        _reach([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()]) for span in spans
+        _largest_change([read_exact(maps, replace(head, queries=span), plan) for maps in head.sides.values()])
+        for span in spans
     )
 
 
 def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
-    """Returns one head packed as weights."""
-    read = read_exact if plan.block == 1 else read_pooled
-    sides = [read(maps, head, plan) for maps in head.sides.values()]
-    return PackedHead(tuple(pack_side(side, plan) for side in sides), _reach(sides) if len(sides) > 1 else 0.0)
+    """Returns one head packed as weights, or as weights of blocks."""
+    read_cells = read_exact if plan.block == 1 else read_pooled
+    sides = [read_cells(maps, head, plan) for maps in head.sides.values()]
+    return PackedHead(tuple(pack_side(side, plan) for side in sides), _largest_change(sides) if len(sides) > 1 else 0.0)
 
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
@@ -231,25 +244,25 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
         head: the head, with its ranges of queries and keys.
         plan: the size of the blocks.
     """
-    height, width = _shape(head, plan.block)
+    height, width = _blocks_shape(head, plan.block)
     overview = maps.overview((head.head,), height, width, head.queries, head.keys)
-    seen = _seen(maps, head, height)
-    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, seen)
+    visible_keys = _visible_key_counts(maps, head, height)
+    return PageCells(overview.mean[0], overview.maximum[0], overview.maximum[0], overview.visible, visible_keys)
 
 
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
     """Returns the packed cells of one head of one recording."""
-    pooled = plan.block > 1
+    is_pooled = plan.block > 1
     largest = np.where(cells.visible, cells.largest, np.float32(0))
-    least = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
-    high = max(float(without_nan(largest).max(initial=0)), least)
-    second = encode_weights(cells.second, cells.visible, plan.precision, high) if pooled else cells.second
-    shown = np.where(cells.visible, cells.weights, np.float32(-1))
+    lowest_high = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
+    high = max(float(without_nan(largest).max(initial=0)), lowest_high)
+    second = encode_weights(cells.second, cells.visible, plan.precision, high) if is_pooled else cells.second
+    shown_weights = np.where(cells.visible, cells.weights, np.float32(-1))
     return PackedSide(
         content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second),
-        look=look_at(cells, shown, high),
+        look=look_at(cells, shown_weights, high),
         high=high,
-        marks=(not cells.visible.all(), bool(np.isnan(shown.max()))),
+        marks=(not cells.visible.all(), bool(np.isnan(shown_weights.max()))),
     )
 
 
@@ -266,33 +279,33 @@ def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
         thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
         thumbnail_highs=highs,
         peak=_peak(shown),
-        top=_top(cells.largest, cells.visible, cells.seen),
+        top=_largest_telling_weight(cells.largest, cells.visible, cells.visible_keys),
     )
 
 
-def _seen(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
+def _visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64Array:
     """Returns the mean number of keys that the queries of each of ``rows`` blocks can see, ``(rows,)``."""
     first, stop = head.queries.start, head.queries.stop
     return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
-def _top(largest: FloatArray, visible: BoolArray, seen: Float64Array) -> float:
+def _largest_telling_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
     """Returns the largest weight of queries that see several keys; of all queries if none does."""
-    several = seen > 1
+    several = visible_keys > 1
     rows = slice(None) if not several.any() else slice(int(several.argmax()), None)
-    shown = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
-    telling = shown if several[rows].all() else shown[several[rows]]
-    return float(telling.max(initial=0)) if telling.size else 0.0
+    visible_weights = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
+    weights = visible_weights if several[rows].all() else visible_weights[several[rows]]
+    return float(weights.max(initial=0)) if weights.size else 0.0
 
 
 def axis_edges(span: slice, block: int) -> IntArray:
-    """Returns the first token of each cell of an axis, and the end of the last, ``(cells + 1,)``."""
+    """Returns the first token of each cell of an axis, and the end of the last cell, ``(cells + 1,)``."""
     count = span.stop - span.start
     return np.asarray(span.start + block_edges(count, -(-count // block)))
 
 
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
-    """Returns the difference score − ln(weight) of each row, ``(queries,)``; NaN if it differs between cells of the row.
+    """Returns score − ln(weight) of each row, ``(queries,)``; NaN for a row in which cells disagree on it.
 
     Args:
         scores: ``(queries, keys)``.
@@ -301,70 +314,77 @@ def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> 
     """
     rows = np.arange(len(weights))
     columns = np.unique(np.linspace(0, weights.shape[1] - 1, CHECKED_CELLS).astype(int))
-    best = without_nan(np.where(visible, weights, np.float32(0))).argmax(axis=-1)
+    largest = without_nan(np.where(visible, weights, np.float32(0))).argmax(axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lse = scores[rows, best].astype(np.float64) - np.log(weights[rows, best].astype(np.float64))
-        misses = np.abs(np.log(weights[:, columns]) + lse[:, None] - scores[:, columns])
-    wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(misses <= LOG_SUM_EXP_TOLERANCE)
-    seen = visible[rows, best] & np.isfinite(lse)
-    return np.where(seen & ~wrong.any(axis=-1), lse, np.nan).astype(np.float32)
+        lse = scores[rows, largest].astype(np.float64) - np.log(weights[rows, largest].astype(np.float64))
+        errors = np.abs(np.log(weights[:, columns]) + lse[:, None] - scores[:, columns])
+    is_wrong = visible[:, columns] & (weights[:, columns] > 1e-4) & ~(errors <= LOG_SUM_EXP_TOLERANCE)
+    is_known = visible[rows, largest] & np.isfinite(lse)
+    return np.where(is_known & ~is_wrong.any(axis=-1), lse, np.nan).astype(np.float32)
 
 
 def thumbnail_shape(height: int, width: int) -> tuple[int, int]:
-    """Returns the height and width of the thumbnail of a map, in cells."""
+    """Returns the numbers of rows and columns of the thumbnail of a map."""
     return min(height, THUMBNAIL_SIDE), min(width, THUMBNAIL_SIDE)
 
 
 def _thumbnail(cells: PageCells) -> Overview:
+    """Returns the cells of a head pooled to a thumbnail: means of weights, and maxima."""
     height, width = thumbnail_shape(*cells.visible.shape)
     means = pool_weights(cells.weights[None], cells.visible, height, width)
-    same = cells.largest is cells.weights
-    maxima = means if same else pool_weights(cells.largest[None], cells.visible, height, width)
+    stores_weights = cells.largest is cells.weights
+    maxima = means if stores_weights else pool_weights(cells.largest[None], cells.visible, height, width)
     return Overview(means.mean, maxima.maximum, means.visible)
 
 
 def _highs_of(overview: Overview, high: float) -> tuple[float, float]:
-    """Returns the weights that the largest codes of means and maxima stand for; pooled means are far smaller than maxima."""
+    """Returns the weights that the largest codes of means and of maxima stand for; means are much smaller."""
     largest = float(without_nan(overview.mean[0]).max(initial=0))
     return (largest if largest > 0 else high), high
 
 
 def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
-    """Returns the means, then the maxima of an overview, as codes."""
+    """Returns an overview as codes: first the means, then the maxima."""
     pictures = zip((overview.mean[0], overview.maximum[0]), highs, strict=True)
-    return b"".join(encode_weights(one, overview.visible, PRECISIONS[-1], high).tobytes() for one, high in pictures)
+    return b"".join(
+        encode_weights(picture, overview.visible, PRECISIONS[-1], high).tobytes() for picture, high in pictures
+    )
 
 
 def _peak(shown: FloatArray) -> tuple[int, int, float] | None:
-    safe = without_nan(shown)
-    row, column = divmod(int(safe.argmax()), safe.shape[1])
-    largest = float(safe[row, column])
+    """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN."""
+    numbers = without_nan(shown)
+    row, column = divmod(int(numbers.argmax()), numbers.shape[1])
+    largest = float(numbers[row, column])
     return (row, column, largest) if largest >= 0 else None
 
 
-def _reach(sides: list[PageCells]) -> float:
+def _largest_change(sides: list[PageCells]) -> float:
+    """Returns the largest absolute change of a weight between two recordings, 0 if none is finite."""
     before, after = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
     change = np.abs(after - before)
     return float(change[np.isfinite(change)].max(initial=0))
 
 
-def _all_cells(heads: Iterable[HeadCells], block: int) -> int:
-    return sum(_cells(head, block) for head in heads)
+def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
+    """Returns the number of stored cells of all heads in blocks of ``block`` tokens."""
+    return sum(_cell_count(head, block) for head in heads)
 
 
-def _is_known(head: HeadCells, block: int) -> bool:
-    """True if the maps resolve blocks of ``block`` tokens."""
-    rows, columns = _shape(head, block)
+def _resolves_blocks(head: HeadCells, block: int) -> bool:
+    """True if all maps of a head have a resolution of at least ``block`` tokens."""
+    rows, columns = _blocks_shape(head, block)
     finest = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
-    return all(rows <= most and columns <= widest for most, widest in finest)
+    return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in finest)
 
 
-def _shape(head: HeadCells, block: int) -> tuple[int, int]:
-    """Returns the number of blocks of ``block`` tokens, down and across."""
+def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:
+    """Returns the numbers of blocks of ``block`` tokens along the queries and along the keys."""
     rows, columns = (len(axis_edges(span, block)) - 1 for span in (head.queries, head.keys))
     return rows, columns
 
 
-def _cells(head: HeadCells, block: int) -> int:
-    rows, columns = _shape(head, block)
+def _cell_count(head: HeadCells, block: int) -> int:
+    """Returns the number of stored cells of a head; a pooled one has a mean and a maximum for each block."""
+    rows, columns = _blocks_shape(head, block)
     return rows * columns * len(head.sides) * (1 if block == 1 else 2)

@@ -1,4 +1,4 @@
-"""Joins the page's script modules into one script, each after those that it imports, without import and export."""
+"""Joins the page's script modules into one script, in the order of their imports, without import and export."""
 
 import re
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def read_asset(name: str) -> str:
 
 @cache
 def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
-    """Returns one script in strict mode, made of a module and all that it imports.
+    """Returns one script in strict mode, joined from a module and all modules that it imports.
 
     Args:
         entry: the file name of the module.
@@ -60,31 +60,35 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
         graphlib.CycleError: if modules import each other in a circle.
         ValueError: if an imported name is not exported or not used, or if two modules declare the same name.
     """
-    modules = _collected(entry, read, {})
+    modules = _with_imports(entry, read, {})
     order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())
-    _check(modules)
+    _check_names(modules)
     return '"use strict";\n' + "\n".join(f"// {name}\n{modules[name].code}" for name in order)
 
 
-def _collected(name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]) -> dict[str, ScriptModule]:
-    """Adds a module and all that it imports to ``modules``, and returns them."""
+def _with_imports(name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]) -> dict[str, ScriptModule]:
+    """Adds a module and all that it imports, directly or not, to ``modules``, and returns ``modules``."""
     if name not in modules:
         modules[name] = ScriptModule(name, read(name))
         for imported in modules[name].imports:
-            _collected(imported, read, modules)
+            _with_imports(imported, read, modules)
     return modules
 
 
-def _check(modules: dict[str, ScriptModule]) -> None:
-    """Raises ValueError if two modules declare one name (they share a scope), or an import has no export."""
+def _check_names(modules: dict[str, ScriptModule]) -> None:
+    """Raises ValueError if two modules declare the same name, which would clash, or an import has no export."""
     owners: dict[str, str] = {}
     for name, module in modules.items():
-        if found := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
-            raise ValueError(f"{name}: {found[0]}; only names in braces are imported, and only statements exported")
+        if statement_left := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
+            raise ValueError(
+                f"{name}: {statement_left[0]}; only names in braces are imported, and only statements exported"
+            )
         used = {*re.findall(r"\w+", module.code)}
         for file, names in module.imports.items():
-            if wrong := {one for one in names if not modules[file].statements.get(one) or one not in used}:
-                raise ValueError(f"{name} imports {', '.join(sorted(wrong))}, not exported by {file} or not used")
+            if bad_names := {
+                imported for imported in names if not modules[file].statements.get(imported) or imported not in used
+            }:
+                raise ValueError(f"{name} imports {', '.join(sorted(bad_names))}, not exported by {file} or not used")
         for statement in module.statements:
             if (owner := owners.setdefault(statement, name)) != name:
                 raise ValueError(f"{owner} and {name} both declare {statement}")

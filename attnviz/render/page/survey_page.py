@@ -1,4 +1,4 @@
-"""Writes a survey as one page: heads as points of two numbers, and a card of each with example texts."""
+"""Writes a survey as a page: heads as points of two metrics, and a card about each head with example texts."""
 
 import json
 import zlib
@@ -20,17 +20,21 @@ KEPT_BITS = 12  # of the 23 bits of a float32's fraction: three digits, enough f
 
 
 def write_survey_page(report: SurveyedHeads, file: IO[bytes]) -> None:
-    """Writes the page; the same report gives the same bytes."""
+    """Writes a survey as a page; the same report gives the same bytes."""
     frame = report.frame.select([measure.name for measure in report.frame.applicable])
-    file.write(opening(report, "survey", "heads of a survey", report.remarks, _about(report, frame)))
-    write_data(file, "numbers", _packed(_numbers(report, frame)))
-    write_data(file, "texts", base85(zlib.compress(_texts(report), 9)))
-    write_data(file, "weights", _packed(_codes(each) for of_head in _all_examples(report) for each in of_head))
+    file.write(opening(report, "survey", "heads of a survey", report.remarks, _about_page(report, frame)))
+    write_data(file, "numbers", _packed_arrays(_number_arrays(report, frame)))
+    write_data(file, "texts", base85(zlib.compress(_texts_json(report), 9)))
+    write_data(
+        file,
+        "weights",
+        _packed_arrays(_weight_codes(example) for head_examples in _all_examples(report) for example in head_examples),
+    )
     file.write(b"</body>\n</html>\n")
 
 
-def _about(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the page's JSON values without its long arrays: those of every page, then those of a survey."""
+def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
+    """Returns the JSON values of the page without its long arrays."""
     sequential = report.look.cmap or SEQUENTIAL
     return {
         "title": report.title,
@@ -59,7 +63,7 @@ def _about(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 
 
 def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
-    """Returns the JSON values of a survey's page besides the heads' numbers: axes, classes, bins and examples."""
+    """Returns the JSON values of a survey: axes, classes, bins and examples."""
     return {
         "classes": [name for name in report.classes if name in frame.names],
         "offsets": report.offsets,
@@ -67,42 +71,42 @@ def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
         "shownBy": report.shown_by,
         "axes": report.axes,
         "examples": [
-            [_about_example(each, frame.names.index(each.metric or name)) for each in of_head]
-            for name, of_head in zip(report.shown_by, _all_examples(report), strict=True)
+            [_about_example(example, frame.names.index(example.metric or name)) for example in head_examples]
+            for name, head_examples in zip(report.shown_by, _all_examples(report), strict=True)
         ],
     }
 
 
 def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
-    """Returns the examples of each head, followed by those of its other metrics."""
-    more = report.more_examples or ((),) * len(report.examples)
-    return [(*main, *others) for main, others in zip(report.examples, more, strict=True)]
+    """Returns the examples of each head: those of its own metric, then those of other metrics."""
+    other_examples = report.more_examples or ((),) * len(report.examples)
+    return [(*examples, *others) for examples, others in zip(report.examples, other_examples, strict=True)]
 
 
 def _about_example(example: HeadExample, metric: int) -> list[Any]:
-    """Returns an example as a list: reason, value, text, query or -1, rows of weights, and its metric's place."""
+    """Returns an example as a list: reason, value, text, query or -1, rows of weights, index of its metric."""
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
     return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric]
 
 
-def _numbers(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
-    """Yields the arrays of all heads besides their means, in the order in which the page reads them."""
+def _number_arrays(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
+    """Yields the numbers of all heads apart from means, as arrays in the order in which the page reads them."""
     for name in ("margins", "spreads", "counts"):
         yield getattr(frame, name).astype(np.float32)
-    for drawn in (frame.deciles, report.weights, report.scores, report.entropies):
-        yield _shortened(np.asarray(drawn, dtype=np.float32))
+    for numbers in (frame.deciles, report.weights, report.scores, report.entropies):
+        yield _rounded_fractions(np.asarray(numbers, dtype=np.float32))
 
 
-def _shortened(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns the numbers rounded to `KEPT_BITS` of fraction, so that they compress better; not-finite ones stay."""
+def _rounded_fractions(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns numbers with fractions of ``KEPT_BITS`` bits, which compress better; numbers that are not finite stay."""
     step = np.uint32(1 << (23 - KEPT_BITS))
     bits = np.ascontiguousarray(numbers).view(np.uint32)
     rounded = ((bits + step // np.uint32(2)) & ~(step - np.uint32(1))).view(np.float32)
     return np.asarray(np.where(np.isfinite(numbers), rounded, numbers))
 
 
-def _texts(report: SurveyedHeads) -> bytes:
+def _texts_json(report: SurveyedHeads) -> bytes:
     """Returns the texts of all examples as JSON."""
     texts = [
         {
@@ -117,15 +121,15 @@ def _texts(report: SurveyedHeads) -> bytes:
     return json.dumps(texts, separators=(",", ":")).encode()
 
 
-def _codes(example: HeadExample) -> NDArray[Any]:
-    """Returns the weights of an example as codes of one byte."""
+def _weight_codes(example: HeadExample) -> NDArray[Any]:
+    """Returns the weights of an example as codes of one byte; none if the example has no weights."""
     if example.weights is None:
         return np.zeros(0, dtype=np.uint8)
     return np.asarray(np.rint(LARGEST * np.sqrt(np.clip(example.weights, 0, 1))), dtype=np.uint8)
 
 
-def _packed(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """Returns the arrays end to end, little-endian, deflated and encoded in base 85."""
+def _packed_arrays(arrays: Iterable[NDArray[Any]]) -> bytes:
+    """Returns arrays joined end to end, little-endian, deflated and encoded in base 85."""
     deflate = zlib.compressobj(9)
-    parts = [deflate.compress(each.astype(each.dtype.newbyteorder("<"), copy=False).tobytes()) for each in arrays]
+    parts = [deflate.compress(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()) for array in arrays]
     return base85(b"".join((*parts, deflate.flush())))
