@@ -1,4 +1,4 @@
-"""Lays out panels in a grid: how many side by side, how large their cells are, and how tokens are labelled."""
+"""Lays out panels in a grid: the number of panels side by side, the size of cells, and the labels of tokens."""
 
 import math
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ class PanelGrid:
 
 
 def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
-    """The grid with the largest cells in which panels that belong side by side stay side by side.
+    """Returns the grid with the largest cells in which panels that belong side by side stay so.
 
     Args:
         picture: the panels, and the number of them that belong side by side.
@@ -101,7 +101,7 @@ def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
 
 
 def shows_rows(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
-    """True if a panel needs its own query labels: it is the first of its row, or its left neighbour has others.
+    """True if a panel needs query labels: it is the first of its row, or its left neighbour has other labels.
 
     Args:
         panels: all panels, row by row.
@@ -109,11 +109,11 @@ def shows_rows(panels: tuple[Panel, ...], number: int, across: int, labelling: L
         across: the number of panels side by side.
         labelling: the style of the labels.
     """
-    return number % across == 0 or not _are_alike(panels[number - 1].rows, panels[number].rows, labelling)
+    return number % across == 0 or not _have_same_labels(panels[number - 1].rows, panels[number].rows, labelling)
 
 
 def shows_columns(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
-    """True if a panel needs its own key labels: it is the last of its column, or the panel below has others.
+    """True if a panel needs key labels: it is the last of its column, or the panel below has other labels.
 
     Args:
         panels: all panels, row by row.
@@ -122,60 +122,63 @@ def shows_columns(panels: tuple[Panel, ...], number: int, across: int, labelling
         labelling: the style of the labels.
     """
     below = number + across
-    return below >= len(panels) or not _are_alike(panels[below].columns, panels[number].columns, labelling)
+    return below >= len(panels) or not _have_same_labels(panels[below].columns, panels[number].columns, labelling)
 
 
-def _are_alike(one: Axis, other: Axis, labelling: Labelling) -> bool:
-    """True if two axes have the same labels, or the same positions where these are shown instead of tokens."""
-    if labelling.counts(one) and labelling.counts(other) and not (one.marks or other.marks):
-        return one.edges == other.edges and len(one.labels) == len(other.labels)
-    return one.labels == other.labels
+def _have_same_labels(axis: Axis, other: Axis, labelling: Labelling) -> bool:
+    """True if two axes have the same labels, or the same positions if these are shown instead of tokens."""
+    if labelling.counts(axis) and labelling.counts(other) and not (axis.marks or other.marks):
+        return axis.edges == other.edges and len(axis.labels) == len(other.labels)
+    return axis.labels == other.labels
 
 
 def axis_depth(labels: float, scale: float) -> float:
-    """The inches beside a panel that its labels (``labels`` inches) and the name of the axis take together."""
+    """Returns the inches beside a panel for labels of ``labels`` inches and the name of the axis together."""
     return labels + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
 
 
 def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
-    """The grid with the largest labels that all fit; if none do, with as many labels as fit."""
+    """Returns the grid with the largest labels that all fit; if none do, one with as many labels as fit."""
     for labelling in _labellings(picture, area):
         grid = _grid_with(picture, area, across, labelling, ruler)
-        if _all_fit(picture, grid, ruler):
+        if _all_labels_fit(picture, grid, ruler):
             return grid
-    return _grid_with(picture, area, across, _with_positions(picture, grid, area, ruler), ruler)
+    return _grid_with(picture, area, across, _labelling_with_positions(picture, grid, area, ruler), ruler)
 
 
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
-    """The styles of labels to try, in order; landmarks, and labels in a journal, are never larger than titles."""
+    """Yields the styles of labels to try, in order; landmarks and labels in a journal are never larger than titles."""
     font_size = picture.look.font_size
-    small = picture.look.mark is not None or page_size(picture.look).column
+    no_larger_than_titles = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
     smallest = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
     if font_size is not None:
         yield from (Labelling(font_size, turned, limit) for turned in (False, True))
         return
     for turned in (False, True):
-        for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if small else 0 :]:
+        for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if no_larger_than_titles else 0 :]:
             if (turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= smallest:
                 yield Labelling(points * area.scale, turned, limit)
 
 
-def _all_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
-    axes = {id(axis): (axis, size) for axis, size in _sides(picture, grid)}
+def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
+    """True if the labels of every axis of all panels fit its cells."""
+    axes = {id(axis): (axis, size) for axis, size in _axes_with_cells(picture, grid)}
     return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
-def _with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
-    """The grid's labelling with positions instead of tokens on the axes where few tokens could be labelled."""
-    dense = [axis for axis, size in _sides(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)]
-    counted, least = {axis.name for axis in dense}, min((len(axis.labels) for axis in dense), default=0)
-    grow = len(counted) == 2 and picture.look.font_size is None and not page_size(picture.look).column
-    larger = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if grow else grid.labelling.points
-    return replace(grid.labelling, counted=frozenset(counted), least=least, points=larger)
+def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
+    """Returns the grid's labelling with positions on axes where only few tokens would have a label."""
+    dense = [
+        axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
+    ]
+    position_axes, least = {axis.name for axis in dense}, min((len(axis.labels) for axis in dense), default=0)
+    may_grow = len(position_axes) == 2 and picture.look.font_size is None and not page_size(picture.look).column
+    points = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if may_grow else grid.labelling.points
+    return replace(grid.labelling, counted=frozenset(position_axes), least=least, points=points)
 
 
-def _sides(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, float]]:
+def _axes_with_cells(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, float]]:
     """Yields the axes of all panels, each with the size of a cell along it."""
     for panel, factor in zip(picture.panels, grid.factors, strict=True):
         yield panel.rows, grid.cell[1] * factor
@@ -183,7 +186,7 @@ def _sides(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, float]]:
 
 
 def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
-    """The size of each panel's cells, in cells of the largest map.
+    """Returns the size of each panel's cells, relative to the cells of the largest map.
 
     All have one size, unless the maps differ so much that the small ones could not be read, as those of a batch of
     short and long texts: then all maps are equally large.
@@ -195,7 +198,7 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """The grid with ``across`` panels side by side, and cells as large as the area allows.
+    """Returns the grid with ``across`` panels side by side, and cells as large as the area allows.
 
     It leaves the depth of all labels beside the panels, or of those that are shown if not all are.
     """
@@ -211,15 +214,15 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
 
 
 def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
-    """The step from one labelled token to the next, by the axis' identity."""
-    sides = _sides(picture, grid)
+    """Returns the step from one labelled token to the next, by the axis' identity."""
+    sides = _axes_with_cells(picture, grid)
     return {id(axis): label_stride(axis, grid.labelling, size, ruler) for axis, size in sides}
 
 
 def _grid_of_depth(
     picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler, strides: dict[int, int]
 ) -> PanelGrid:
-    """The grid that leaves the depth of every label, or of every nth label of an axis with a stride of n."""
+    """Returns the grid that leaves the depth of every label, or of every nth label of an axis with a stride of n."""
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     across = min(across, len(panels))
     places = [divmod(number, across) for number in range(len(panels))]
@@ -249,16 +252,16 @@ def _grid_of_depth(
         title=_title_height(area.title_lines) * scale,
         factors=factors,
     )
-    return replace(grid, cell=_cell(picture, area, grid, ruler))
+    return replace(grid, cell=_cell_size(picture, area, grid, ruler))
 
 
 def _title_height(lines: int) -> float:
-    """The inches above a panel for its title, and the gap to the panel above."""
+    """Returns the inches above a panel for a title of so many lines, and the gap to the panel above."""
     return (PANEL_TITLE_POINTS * lines * LINE_HEIGHT / POINTS_PER_INCH + PANEL_GAP / 2) if lines else PANEL_GAP / 4
 
 
-def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
-    """The width and height of a cell in inches, rounded to whole pixels if it has at least two."""
+def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
+    """Returns the width and height of a cell in inches, in whole pixels if it has at least two."""
     ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
@@ -269,19 +272,19 @@ def _cell(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[
 
 
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:
-    """The width of a cell divided by its height: 1, unless it holds a number or the map is very long."""
+    """Returns the width of a cell divided by its height: 1, unless it contains a number or the map is very long."""
     if picture.numbers:
         return max(
             (longest_number(picture, ruler) + 0.8 / POINTS_PER_INCH) / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0
         )
     rows = max(len(panel.rows.labels) for panel in picture.panels)
     columns = max(len(panel.columns.labels) for panel in picture.panels)
-    strip = max(rows / columns, columns / rows, MAX_ASPECT_RATIO) / MAX_ASPECT_RATIO
-    return strip if rows > columns else 1 / strip
+    stretch = max(rows / columns, columns / rows, MAX_ASPECT_RATIO) / MAX_ASPECT_RATIO
+    return stretch if rows > columns else 1 / stretch
 
 
 def longest_number(picture: Picture, ruler: Ruler) -> float:
-    """The width of the longest number in a cell, in inches per point of its font size."""
+    """Returns the width of the longest number in a cell, in inches per point of its font size."""
     texts = {
         panel.cell(extreme)
         for panel in picture.panels
@@ -292,5 +295,6 @@ def longest_number(picture: Picture, ruler: Ruler) -> float:
 
 
 def _whole_pixels(inches: float, dpi: int) -> float:
+    """Returns a length rounded down to whole pixels; unchanged if it is less than two pixels."""
     pixels = inches * dpi
     return math.floor(pixels) / dpi if pixels >= 2 else inches

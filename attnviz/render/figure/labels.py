@@ -1,4 +1,4 @@
-"""Chooses the labels on an axis of a figure: all tokens if they fit, else every nth token or round positions."""
+"""Chooses the labels of an axis of a figure: all tokens if they fit, otherwise every nth token, or round positions."""
 
 import math
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ class Labels:
 
 
 def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
-    """The depth in inches of the labels beside a panel, perpendicular to the axis.
+    """Returns the depth in inches of the labels beside a panel, perpendicular to the axis.
 
     Args:
         axis: the axis with its labels.
@@ -71,11 +71,11 @@ def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1)
     """
     if axis.marks:
         return min(ruler.longest(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
-    return labelling.line if _flat(axis, labelling) else _widest(axis, labelling, ruler, stride)
+    return labelling.line if _is_flat(axis, labelling) else _label_width(axis, labelling, ruler, stride)
 
 
 def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """True if every cell can have its label.
+    """True if every cell has space for its label; landmarks and positions always fit.
 
     Args:
         axis: the axis with its labels.
@@ -89,21 +89,21 @@ def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
 
 
 def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
-    """The smallest distance in inches between two labels that do not touch.
+    """Returns the smallest distance in inches between two labels that do not touch.
 
     Args:
         axis: the axis with its labels.
         labelling: the style of the labels.
         ruler: measures the text.
     """
-    if not axis.marks and _flat(axis, labelling):
+    if not axis.marks and _is_flat(axis, labelling):
         gap = HEADS_GAP if axis.name == "heads" else TOKENS_GAP
-        return _widest(axis, labelling, ruler) + gap * labelling.points / POINTS_PER_INCH
+        return _label_width(axis, labelling, ruler) + gap * labelling.points / POINTS_PER_INCH
     return labelling.line
 
 
 def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> Labels:
-    """The labels that fit on an axis.
+    """Returns the labels that fit on an axis.
 
     Args:
         axis: the axis with its labels.
@@ -112,19 +112,19 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
         ruler: measures the text.
     """
     if axis.marks:
-        return _marks(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
+        return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
     turned = axis.name == "keys" and labelling.turned and not labelling.counts(axis)
-    every = label_stride(axis, labelling, cell, ruler)
+    stride = label_stride(axis, labelling, cell, ruler)
     if labelling.counts(axis):
-        return _positions(axis, label_distance(axis, labelling, ruler) / cell)
-    places = range(0, len(axis.labels), every)
-    texts = tuple(ruler.cut(axis.labels[place], labelling.points, labelling.limit) for place in places)
-    name = axis.name if every == 1 else f"{axis.name}, every {ORDINALS.get(every, f'{every}th')}"
-    return Labels(tuple(map(float, places)), texts, turned, name)
+        return _position_labels(axis, label_distance(axis, labelling, ruler) / cell)
+    cells = range(0, len(axis.labels), stride)
+    texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
+    name = axis.name if stride == 1 else f"{axis.name}, every {ORDINALS.get(stride, f'{stride}th')}"
+    return Labels(tuple(map(float, cells)), texts, turned, name)
 
 
 def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:
-    """The step from one labelled token to the next, so that labels do not touch.
+    """Returns the step from one labelled token to the next, so that labels do not touch.
 
     Args:
         axis: the axis with its labels.
@@ -136,7 +136,7 @@ def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) ->
 
 
 def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
-    """True if so few tokens could be labelled that positions tell more.
+    """True if so few tokens could have a label that positions say more.
 
     Args:
         axis: the axis with its labels.
@@ -147,37 +147,38 @@ def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Rule
     return not axis.marks and label_distance(axis, labelling, ruler) > MAX_LABEL_STRIDE * cell
 
 
-def _marks(axis: Axis, labelling: Labelling, apart: float, ruler: Ruler) -> Labels:
-    """The labels of landmarks, each at least ``apart`` cells after the one before."""
+def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
+    """Returns the labels of landmarks, each at least ``min_distance`` cells after the one before it."""
     shift = 0.5 if axis.pooled else 0.0
     places: list[float] = []
     texts: list[str] = []
     for token, label in axis.marks:
         place = float(np.interp(token, axis.edges, np.arange(len(axis.edges)))) - shift
-        if not places or place - places[-1] >= apart:
+        if not places or place - places[-1] >= min_distance:
             places.append(place)
             texts.append(ruler.cut(label, labelling.points, labelling.limit))
-    some = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
-    return Labels(tuple(places), tuple(texts), axis.name == "keys", f"{axis.name}{some}")
+    note = f", {len(texts)} of {len(axis.marks)} marks" if len(texts) < len(axis.marks) else ""
+    return Labels(tuple(places), tuple(texts), axis.name == "keys", f"{axis.name}{note}")
 
 
-def _positions(axis: Axis, cells: float) -> Labels:
-    """The labels of round positions, at least ``cells`` cells apart."""
+def _position_labels(axis: Axis, min_distance: float) -> Labels:
+    """Returns labels of round positions, at least ``min_distance`` cells apart."""
     first, last = axis.edges[0], axis.edges[-1]
-    tokens = cells * (last - first) / len(axis.labels)
+    tokens = min_distance * (last - first) / len(axis.labels)
     step = next(size * 10**power for power in range(12) for size in ROUND_STEPS if size * 10**power >= tokens)
-    shown = np.arange(-(-first // step) * step, last, step)
+    positions = np.arange(-(-first // step) * step, last, step)
     shift = 0.5 if axis.pooled else 0.0
-    places = np.interp(shown, axis.edges, np.arange(len(axis.edges))) - shift
-    return Labels(tuple(places.tolist()), tuple(map(str, shown.tolist())), False, f"{axis.name}, by position")
+    places = np.interp(positions, axis.edges, np.arange(len(axis.edges))) - shift
+    return Labels(tuple(places.tolist()), tuple(map(str, positions.tolist())), False, f"{axis.name}, by position")
 
 
-def _flat(axis: Axis, labelling: Labelling) -> bool:
-    """True if labels stand side by side along the axis; head numbers of an atlas always do."""
+def _is_flat(axis: Axis, labelling: Labelling) -> bool:
+    """True if labels are side by side along the axis; the head numbers of an atlas always are."""
     return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.turned))
 
 
-def _widest(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
+def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
+    """Returns the width in inches of the widest label of an axis, at most the labelling's limit."""
     if labelling.counts(axis):
         return ruler.width("0" * len(str(axis.edges[-1])), labelling.points)
     return min(ruler.longest(axis.labels[::stride], labelling.points), labelling.limit)

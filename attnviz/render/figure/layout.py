@@ -45,8 +45,8 @@ MIN_PANEL_TITLE_POINTS = 9.0
 MIN_AXIS_NAME_WIDTH = 0.75  # an axis may be shorter: its name then runs into the gaps beside it
 MAX_NUMBER_POINTS, WANTED_NUMBER_POINTS, MIN_NUMBER_POINTS = 14.0, 8.0, 5.0
 MAX_REMARKS_SHARE = 0.25  # of the page's height
-LARGER = f"use fewer tokens or heads, or a larger {option('size')}"
-NO_NUMBERS = f"The cells are too small for numbers; {LARGER}."
+LARGER_CELLS_ADVICE = f"use fewer tokens or heads, or a larger {option('size')}"
+NO_NUMBERS = f"The cells are too small for numbers; {LARGER_CELLS_ADVICE}."
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,9 @@ class Layout:
 
 
 def arrange(picture: Picture, ruler: Ruler) -> Layout:
-    """The layout on a page of the picture's size, or as large as it needs; numbers too small to read are left out.
+    """Returns the layout of maps on a page of the picture's size, or one as large as needed.
+
+    Numbers that would be too small to read are left out, with a remark.
 
     Raises:
         AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
@@ -108,7 +110,9 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
     layout = _legible_layout(picture, ruler)
     if picture.numbers and layout.numbers < MIN_NUMBER_POINTS * (1 if page_size(picture.look).column else layout.scale):
         if picture.look.bare:
-            raise AttnvizError(f"with {option('bare')} nothing can say that cells are too small for numbers; {LARGER}")
+            raise AttnvizError(
+                f"with {option('bare')} nothing can say that cells are too small for numbers; {LARGER_CELLS_ADVICE}"
+            )
         return _legible_layout(
             replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.worded(NO_NUMBERS))), ruler
         )
@@ -116,61 +120,73 @@ def arrange(picture: Picture, ruler: Ruler) -> Layout:
 
 
 def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
-    """The layout on the smallest page whose numbers, or maps, are large enough."""
+    """Returns the layout on the smallest page whose numbers, or maps, are large enough; else on the largest page."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _layout_of(picture, factor, ruler)
-        if layout.numbers >= WANTED_NUMBER_POINTS if picture.numbers else _smallest(layout) >= MIN_MAP_SIDE:
+        if layout.numbers >= WANTED_NUMBER_POINTS if picture.numbers else _smallest_map_side(layout) >= MIN_MAP_SIDE:
             break
     return layout
 
 
-def _smallest(layout: Layout) -> float:
-    """The longer side of the smallest map, in inches."""
+def _smallest_map_side(layout: Layout) -> float:
+    """Returns the longer side of the smallest map in inches."""
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
 def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
+    """Returns the layout on a page enlarged by ``factor``, if the content chooses its size."""
     page = page_size(picture.look, factor)
-    wide, high, scale, margin = page.width, page.height, page.scale, page.margin
+    page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
-    beside = 0.0 if page.column else max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
-    below = legend_height(bars, wide - 2 * margin, scale, ruler) if page.column else 0.0
-    head = head_block(picture, wide - 2 * margin, scale, ruler)
-    foot = foot_block(picture, wide - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * high)
-    around = 0.0 if page.column else 2 * margin + head.height + foot.height
-    titled = int(any(panel.title for panel in picture.panels))
-    area = Area(wide - 2 * margin - beside, high - around - below, scale, picture.look.dpi, page.fixed, titled)
+    bar_space = 0.0 if page.column else max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
+    legend_space = legend_height(bars, page_width - 2 * margin, scale, ruler) if page.column else 0.0
+    head = head_block(picture, page_width - 2 * margin, scale, ruler)
+    foot = foot_block(picture, page_width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * page_height)
+    space_around = 0.0 if page.column else 2 * margin + head.height + foot.height
+    title_lines = int(any(panel.title for panel in picture.panels))
+    area = Area(
+        page_width - 2 * margin - bar_space,
+        page_height - space_around - legend_space,
+        scale,
+        picture.look.dpi,
+        page.fixed,
+        title_lines,
+    )
     grid = fit_grid(picture, area, ruler)
     if _cuts_titles(picture, grid, scale, ruler):
         area = replace(area, title_lines=MAX_TITLE_LINES)
         grid = fit_grid(picture, area, ruler)
     if page.grows:
         title = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
-        wide = max(grid.width + beside, title, MIN_PAGE_WIDTH) + 2 * margin
+        page_width = max(grid.width + bar_space, title, MIN_PAGE_WIDTH) + 2 * margin
     if not page.fixed:
-        head = head_block(picture, wide - 2 * margin, scale, ruler)
-        foot = foot_block(picture, wide - 2 * margin, scale, ruler, high)
-        inner = grid.height + below if page.column else max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
-        high = inner + head.height + foot.height + 2 * margin
-    inner = high - 2 * margin - head.height - foot.height - below
-    left = margin + max(wide - 2 * margin - grid.width - beside, 0) / 2
-    top = high - margin - head.height - max(inner - grid.height, 0) / 2
+        head = head_block(picture, page_width - 2 * margin, scale, ruler)
+        foot = foot_block(picture, page_width - 2 * margin, scale, ruler, page_height)
+        content_height = (
+            grid.height + legend_space if page.column else max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
+        )
+        page_height = content_height + head.height + foot.height + 2 * margin
+    content_height = page_height - 2 * margin - head.height - foot.height - legend_space
+    left = margin + max(page_width - 2 * margin - grid.width - bar_space, 0) / 2
+    top = page_height - margin - head.height - max(content_height - grid.height, 0) / 2
     titles = _title_points(picture, grid, area.title_lines, scale, ruler)
     names = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, titles))
     bars = [replace(bar, points=names) for bar in bars]  # a legend is no larger than the names of the axes
-    places = tuple(_places(picture, grid, left, top, scale, (titles, area.title_lines), ruler))
+    places = tuple(_panel_places(picture, grid, left, top, scale, (titles, area.title_lines), ruler))
     return Layout(
-        width=wide,
-        height=high,
+        width=page_width,
+        height=page_height,
         scale=scale,
         places=places,
-        bars=bars_below(bars, Box(margin, top - grid.height - below, wide - 2 * margin, below), scale, ruler)
+        bars=bars_below(
+            bars, Box(margin, top - grid.height - legend_space, page_width - 2 * margin, legend_space), scale, ruler
+        )
         if page.column
         else bars_beside(
             bars, [place.box for place in places], left + grid.width + BAR_GAP * scale, margin + foot.height, scale
         ),
-        lines=(*head.at(margin, high - margin), *foot.at(margin, margin + foot.height)),
+        lines=(*head.at(margin, page_height - margin), *foot.at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
         numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
@@ -187,13 +203,13 @@ def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) 
 
 
 def _widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]]:
-    """The panels, each with its width in inches."""
+    """Returns the panels, each with its width in inches."""
     pairs = zip(picture.panels, grid.factors, strict=True)
     return [(panel, grid.cell[0] * factor * len(panel.columns.labels)) for panel, factor in pairs]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """The largest font size at which each title fits its panel in so many lines, at least the smallest legible size."""
+    """Returns the largest font size at which each title fits its panel in ``lines`` lines, but a legible one."""
     widths = [(panel.title, width) for panel, width in _widths(picture, grid)]
     if lines <= 1:
         shares = (width / max(ruler.width(title, 1.0), 1e-6) for title, width in widths)
@@ -205,23 +221,28 @@ def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, r
     return next(fitting, MIN_PANEL_TITLE_POINTS * scale)
 
 
-def _places(
+def _panel_places(
     picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: tuple[float, int], ruler: Ruler
 ) -> Iterator[Place]:
-    """Yields the places of the panels; ``titles`` is the font size of their titles, and the lines these may have."""
-    wide, high = grid.cell
-    pixel = picture.look.dpi
+    """Yields the places of the panels; ``titles`` is the font size of titles and the number of their lines."""
+    max_cell_width, max_cell_height = grid.cell
+    dpi = picture.look.dpi
     for number, panel in enumerate(picture.panels):
         row, column = divmod(number, grid.across)
-        x = left + sum(grid.gaps[: column + 1]) + sum(grid.lefts[: column + 1]) + wide * sum(grid.columns[:column])
-        y = top - grid.title * (row + 1) - high * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
-        cell_width, cell_height = (size * grid.factors[number] for size in (wide, high))
+        x = (
+            left
+            + sum(grid.gaps[: column + 1])
+            + sum(grid.lefts[: column + 1])
+            + max_cell_width * sum(grid.columns[:column])
+        )
+        y = top - grid.title * (row + 1) - max_cell_height * sum(grid.rows[:row]) - sum(grid.bottoms[:row])
+        cell_width, cell_height = (size * grid.factors[number] for size in (max_cell_width, max_cell_height))
         width, height = cell_width * len(panel.columns.labels), cell_height * len(panel.rows.labels)
-        box = Box(round(x * pixel) / pixel, round((y - height) * pixel) / pixel, width, height)
+        box = Box(round(x * dpi) / dpi, round((y - height) * dpi) / dpi, width, height)
         shown_rows = shows_rows(picture.panels, number, grid.across, grid.labelling)
         shown_columns = shows_columns(picture.panels, number, grid.across, grid.labelling)
-        rows = _labels_of(panel.rows, grid, cell_height, height, scale, ruler) if shown_rows else None
-        columns = _labels_of(panel.columns, grid, cell_width, width, scale, ruler) if shown_columns else None
+        rows = _axis_labels(panel.rows, grid, cell_height, height, scale, ruler) if shown_rows else None
+        columns = _axis_labels(panel.columns, grid, cell_width, width, scale, ruler) if shown_columns else None
         yield Place(
             panel=panel,
             box=box,
@@ -233,20 +254,20 @@ def _places(
 
 
 def _panel_title(title: str, points: float, lines: int, width: float, ruler: Ruler) -> str:
-    """The title; if it is too wide, without "head" at its start, then in several lines or cut after a word."""
+    """Returns a title that fits: whole, without "head", in several lines, or cut after a word, whichever is first."""
     texts = (title, title.removeprefix("head "))
-    if (whole := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
-        return whole
+    if (fitting_whole := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
+        return fitting_whole
     if lines > 1 and (wrapped := _wrapped_title(texts, points, lines, width, ruler)):
         return wrapped
     words = texts[1].split(" ")
-    starts = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in range(len(words) - 1, 1, -1))
-    fitting = (text for text in starts if ruler.width(text, points) <= width)
+    cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in range(len(words) - 1, 1, -1))
+    fitting = (text for text in cut_titles if ruler.width(text, points) <= width)
     return next(fitting, ruler.cut(texts[1], points, width))
 
 
 def _wrapped_title(texts: tuple[str, ...], points: float, lines: int, width: float, ruler: Ruler) -> str:
-    """The first of the texts that fits in so many lines, broken before its note if possible; "" if none fits."""
+    """Returns the first of some texts that fits in ``lines`` lines, broken before its note if possible; else ""."""
     for text in texts:
         for wrapped in (text.split(NOTE), ruler.wrap(text, points, width)):
             if len(wrapped) <= lines and ruler.longest(tuple(wrapped), points) <= width + 1e-6:
@@ -254,8 +275,8 @@ def _wrapped_title(texts: tuple[str, ...], points: float, lines: int, width: flo
     return ""
 
 
-def _labels_of(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """The labels of an axis; if its name is longer than the axis, the note in the name is left out."""
+def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
+    """Returns the labels of an axis; a note in the axis's name is left out if the name is longer than the axis."""
     labels = label_axis(axis, grid.labelling, cell, ruler)
     points = AXIS_NAME_POINTS * scale
     if ruler.width(labels.name, points) <= length:
@@ -264,10 +285,11 @@ def _labels_of(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: f
 
 
 def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
-    wide, high = grid.cell
-    widest = longest_number(picture, ruler)
+    """Returns the largest font size at which every number fits its cell."""
+    cell_width, cell_height = grid.cell
+    number_width = longest_number(picture, ruler)
     return min(
         MAX_NUMBER_POINTS * scale,
-        high * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,
-        wide / (widest + 0.6 / POINTS_PER_INCH),
+        cell_height * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,
+        cell_width / (number_width + 0.6 / POINTS_PER_INCH),
     )

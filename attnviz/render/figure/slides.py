@@ -1,4 +1,4 @@
-"""Writes a report as slides: a title slide, then pictures of one or a few heads with captions and remarks.
+"""Writes a report as slides: a title slide, then slides with pictures of one or a few heads, captions and remarks.
 
 Each picture is an SVG whose letters are shapes, sharp at any size without a font, with a PNG of 300 dots per inch for
 programs that cannot show SVG.
@@ -45,10 +45,10 @@ TEXT_POINTS = (24, 20, 18, 16)
 REMARK_POINTS = (14, 12)
 MAX_REMARKS_HEIGHT = 0.6
 TABLE_POINTS, TABLE_ROW_HEIGHT = 16, 0.42  # points, inches
-SUMMARY = "How much each head changed"
+TABLE_TITLE = "How much each head changed"
 CHARACTER_WIDTH = 0.62  # width of a narrow character, in font sizes
 SLIDE_DPI = 300  # default pixels per inch
-PICTURE_REDUCTION = 2.0  # pictures are drawn on a page this much smaller and then enlarged, to keep letters legible
+PICTURE_REDUCTION = 2.0  # pictures are drawn so much smaller and then enlarged, so that letters are legible
 MIN_FONT_POINTS = 3.0  # smallest font size that a figure accepts
 MAX_SLIDES = 200
 MAX_TEXT_CHARACTERS = 240  # characters of the text on the title slide
@@ -74,7 +74,7 @@ class SlideBox:
 
 
 def write(report: Report, suffix: str, file: IO[bytes]) -> None:
-    """Writes the report as a deck; the same report gives the same bytes.
+    """Writes a report as slides; the same report gives the same bytes.
 
     Args:
         report: the report to write.
@@ -86,10 +86,12 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     """
     if isinstance(report, HeadList | HeadCards | ExactNumbers | SurveyedHeads):
         raise AttnvizError(f"this report has no maps for slides of {suffix}; use attnviz show or compare")
-    parts = [chapter.report for chapter in report.story] or _parts(report)
+    parts = [chapter.report for chapter in report.story] or _slide_reports(report)
     if len(parts) > MAX_SLIDES:
-        chooses, shares = option("heads", "3.2,4.5"), option("per_slide", 16)
-        raise AttnvizError(f"{len(parts)} slides are too many; choose heads as {chooses}, or share slides by {shares}")
+        heads_option, per_slide_option = option("heads", "3.2,4.5"), option("per_slide", 16)
+        raise AttnvizError(
+            f"{len(parts)} slides are too many; choose heads as {heads_option}, or share slides by {per_slide_option}"
+        )
     deck = _new_deck(report)
     _add_title_slide(deck, report)
     for number, part in enumerate(parts):
@@ -97,18 +99,19 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         _add_picture_slide(deck, part, foot, report.story[number].text if report.story else "")
     if report.summary is not None:
         _add_table_slide(deck, report, report.summary)
-    whole = io.BytesIO()
-    deck.save(whole)
-    _write_undated(whole, file)
+    buffer = io.BytesIO()
+    deck.save(buffer)
+    _write_undated(buffer, file)
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of one map: as many as its picture has pixels for."""
+    """Returns the largest number of rows or columns of a map: as many as its picture has pixels for."""
     picture = replace(look, frame=slide_size(look), dpi=_dpi(look))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 
 
 def _dpi(look: Look) -> int:
+    """Returns the pixels per inch of pictures: ``SLIDE_DPI``, unless the user chose another number."""
     return SLIDE_DPI if look.dpi == Look.dpi else look.dpi
 
 
@@ -126,8 +129,8 @@ def slide_size(look: Look) -> tuple[float, float]:
     return size
 
 
-def _parts(report: DrawnReport) -> list[DrawnReport]:
-    """Returns the report of each slide; panels that belong side by side stay together, and thumbnails stay whole."""
+def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
+    """Returns the report of each slide; panels that belong side by side share a slide, and thumbnails are not split."""
     if isinstance(report, Thumbnails):
         return [report]
     count = report.look.per_slide * (report.across or 1)
@@ -136,6 +139,7 @@ def _parts(report: DrawnReport) -> list[DrawnReport]:
 
 
 def _new_deck(report: DrawnReport) -> "Presentation":
+    """Returns a deck without slides, with the properties of the report; raises AttnvizError without python-pptx."""
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
@@ -165,16 +169,16 @@ def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
 
 
 def _origin_lines(report: DrawnReport) -> list[str]:
-    """Returns the text, unless the title is the whole text, and the model."""
+    """Returns lines with the text, unless it is the title, and with the model; none if they are unknown."""
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
     cut = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
-    shown = [f"“{cut}”"] if text and text != report.title else []
-    return [*shown, f"Model: {origin['model']}"] if origin else []
+    text_lines = [f"“{cut}”"] if text and text != report.title else []
+    return [*text_lines, f"Model: {origin['model']}"] if origin else []
 
 
 def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str, ...], note: str) -> None:
-    """Adds a slide with a picture and the remarks under it; its caption is the alternative text and in the notes.
+    """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes.
 
     A note becomes the heading if it fits on one line, else it stands under the picture.
     """
@@ -182,20 +186,20 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
 
     width, height = slide_size(part.look)
     inner = width - 2 * MARGIN
-    short = _is_heading(note, inner)
-    heading = note if short else _heading(part)
+    note_is_heading = _fits_heading(note, inner)
+    heading = note if note_is_heading else _heading(part)
     slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
-    foot = _whole_remarks(((_heading(part) + ".") if short else note, *foot) if note else foot, inner)
+    foot = _fitting_remarks(((_heading(part) + ".") if note_is_heading else note, *foot) if note else foot, inner)
     remarks = _fitted_text(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
     foot_height = len(remarks.lines) * remarks.line + MARGIN / 4 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
-    picture = slide.shapes.add_picture(_picture(part, size, ".png"), *box)
-    _add_vector(slide, picture, _picture(part, size, ".svg").getvalue())
+    picture = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
+    _add_vector(slide, picture, _picture_file(part, size, ".svg").getvalue())
     caption = part_caption(part)
     picture.name = printable_line(part_title(part))
-    described: Any = picture._element.nvPicPr
-    described.cNvPr.set("descr", printable_line(caption))
+    properties: Any = picture._element.nvPicPr
+    properties.cNvPr.set("descr", printable_line(caption))
     if remarks.lines:
         _add_text(
             slide, part, [" ".join(foot)], SlideBox(MARGIN, height - foot_height, inner, foot_height), REMARK_POINTS
@@ -203,8 +207,8 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
 
-def _is_heading(note: str, width: float) -> bool:
-    """True if a note fits on one line of the smallest heading."""
+def _fits_heading(note: str, width: float) -> bool:
+    """True if a note fits one line in the smallest size of headings; False for an empty note."""
     return 0 < len(note) <= int(width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
 
 
@@ -214,12 +218,12 @@ def _heading(part: DrawnReport) -> str:
     return part_title(part) if others else title[:1].upper() + title[1:]
 
 
-def _whole_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
-    """Returns the remarks without the longest ones if not all fit; the title slide and the notes have them all."""
+def _fitting_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
+    """Returns remarks without the longest ones, until they fit; the title slide and the notes have all of them."""
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
-    most = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
-    while len(foot) > 1 and len(wrap(" ".join(foot), columns)) > most:
+    max_lines = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
+    while len(foot) > 1 and len(wrap(" ".join(foot), columns)) > max_lines:
         longest = max(foot, key=len)
         foot = tuple(remark for remark in foot if remark is not longest)
     return foot
@@ -230,31 +234,32 @@ def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary
     from pptx.util import Inches
 
     width, height = slide_size(report.look)
-    slide = _add_slide(deck, report, SUMMARY, SlideBox(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
-    most = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2
-    rows = [summary.header, *summary.rows[:most]]
+    slide = _add_slide(deck, report, TABLE_TITLE, SlideBox(MARGIN, 0.15, width - 2 * MARGIN, TITLE_BAND - 0.15))
+    max_rows = int((height - TITLE_BAND - 2 * MARGIN) / TABLE_ROW_HEIGHT) - 2
+    rows = [summary.header, *summary.rows[:max_rows]]
     shape = slide.shapes.add_table(
         len(rows),
         len(summary.header),
         *map(Inches, (MARGIN, TITLE_BAND + MARGIN / 2, width - 2 * MARGIN, TABLE_ROW_HEIGHT * len(rows))),
     )
-    _leave_plain(shape)
+    _remove_table_colors(shape)
     for row, texts in enumerate(rows):
         for column, text in enumerate(texts):
-            _fill_cell(shape.table.cell(row, column), text, _color(report, "ink" if row else "faint"))
-    if len(summary.rows) > most:
-        left_out = [f"{len(summary.rows) - most} more heads are left out; -o change.csv writes them all."]
-        _add_text(slide, report, left_out, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK_POINTS)
+            _write_cell(shape.table.cell(row, column), text, _color(report, "ink" if row else "faint"))
+    if len(summary.rows) > max_rows:
+        remark = [f"{len(summary.rows) - max_rows} more heads are left out; -o change.csv writes them all."]
+        _add_text(slide, report, remark, SlideBox(MARGIN, height - MARGIN, width - 2 * MARGIN, MARGIN), REMARK_POINTS)
     _add_notes(slide, ["\n".join("  ".join(texts) for texts in (summary.header, *summary.rows))])
 
 
-def _leave_plain(shape: Any) -> None:
+def _remove_table_colors(shape: Any) -> None:
     """Removes the default colours of a table, so that its cells show the background of the slide."""
     shape.table.first_row = shape.table.horz_banding = False
     shape._element.graphic.graphicData.tbl.tblPr.find(f"{{{DRAWING}}}tableStyleId").text = PLAIN_TABLE
 
 
-def _fill_cell(cell: Any, text: str, color: "RGBColor") -> None:
+def _write_cell(cell: Any, text: str, color: "RGBColor") -> None:
+    """Writes a text into a cell of a table."""
     from pptx.util import Pt
 
     cell.text = printable_line(text)
@@ -263,7 +268,7 @@ def _fill_cell(cell: Any, text: str, color: "RGBColor") -> None:
 
 
 def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
-    """Adds an SVG to a picture, which programs show instead if they know this extension of Office 2016."""
+    """Adds an SVG to a picture; programs that know this extension of Office 2016 show it instead of the PNG."""
     from pptx.opc.package import Part
     from pptx.opc.packuri import PackURI
     from pptx.oxml import parse_xml
@@ -276,39 +281,46 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
     blip.append(parse_xml(f'<a:extLst xmlns:a="{DRAWING}"><a:ext uri="{SVG_EXTENSION}">{vector}</a:ext></a:extLst>'))
 
 
-def _picture(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """Returns the panels as an image without words, which stand on the slide as text."""
+def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
+    """Returns the panels as an image file without words, since these are text on the slide."""
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
     dpi = _dpi(part.look)
-    smaller = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
-    font = None if part.look.font_size is None else max(part.look.font_size / smaller, MIN_FONT_POINTS)
-    look = replace(part.look, frame=(size[0] / smaller, size[1] / smaller), dpi=round(dpi * smaller), font_size=font)
-    alone: Picture = replace(picture_of(part), title="", source="", remarks=(), panels=panels, look=look, summary=None)
+    reduction = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
+    font = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)
+    look = replace(
+        part.look, frame=(size[0] / reduction, size[1] / reduction), dpi=round(dpi * reduction), font_size=font
+    )
+    without_words: Picture = replace(
+        picture_of(part), title="", source="", remarks=(), panels=panels, look=look, summary=None
+    )
     file = io.BytesIO()
-    write_picture(part, alone, suffix, file, letters="path")
+    write_picture(part, without_words, suffix, file, letters="path")
     return file
 
 
 def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: SlideBox) -> "Slide":
-    """Adds a slide in the theme's colour; its heading is the slide's title for outlines and screen readers."""
+    """Adds a slide in the theme's colours with a heading, which outlines and screen readers use, and returns it."""
     slide: Slide = deck.slides.add_slide(deck.slide_layouts[TITLE_ONLY])
     slide.background.fill.solid()
     slide.background.fill.fore_color.rgb = _color(report, "paper")
     title: Any = slide.shapes.title
-    _fill(title, report, [heading], box, HEADING_POINTS, "ink")
+    _write_lines(title, report, [heading], box, HEADING_POINTS, "ink")
     title.text_frame.paragraphs[0].font.bold = True
     return slide
 
 
 def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...]) -> None:
+    """Adds a box with lines of text to a slide."""
     from pptx.util import Emu
 
-    nowhere = Emu(0)
-    _fill(slide.shapes.add_textbox(nowhere, nowhere, nowhere, nowhere), report, lines, box, sizes, "faint")
+    zero = Emu(0)
+    _write_lines(slide.shapes.add_textbox(zero, zero, zero, zero), report, lines, box, sizes, "faint")
 
 
-def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str) -> None:
-    """Writes lines of text into a shape, places it, and takes the largest font size at which they fit."""
+def _write_lines(
+    shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str
+) -> None:
+    """Writes lines into a shape, in the largest of some font sizes at which they fit, and moves the shape to a box."""
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
 
@@ -326,7 +338,7 @@ def _fill(shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, size
 
 @dataclass(frozen=True)
 class FittedText:
-    """Text at the font size at which it fits a box.
+    """A text in the largest font size at which it fits a box.
 
     Attributes:
         paragraphs: the text, cut if it fits at no size.
@@ -342,11 +354,12 @@ class FittedText:
 
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
+    """Returns a text in the largest of some font sizes at which it fits; cut in the smallest if it fits in none."""
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line = points * LINE_HEIGHT / POINTS_PER_INCH
         columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
-        lines = [one for part in paragraphs for one in wrap(part, columns)]
+        lines = [line_text for part in paragraphs for line_text in wrap(part, columns)]
         if len(lines) * line <= height:
             return FittedText(tuple(paragraphs), tuple(lines), points, line)
     lines = lines[: max(int(height / line), 1)]
@@ -355,20 +368,21 @@ def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...])
 
 
 def _add_notes(slide: "Slide", lines: list[str]) -> None:
+    """Writes the notes of a slide."""
     notes: Any = slide.notes_slide.notes_text_frame
     notes.text = "\n".join(map(printable_line, lines))
 
 
 def _color(report: DrawnReport, name: str) -> "RGBColor":
-    """Returns a colour of the report's theme."""
+    """Returns a colour of the report's theme by its name."""
     from pptx.dml.color import RGBColor
 
     return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]
 
 
-def _write_undated(whole: IO[bytes], file: IO[bytes]) -> None:
-    """Copies a deck without the time of writing that its parts carry."""
-    with zipfile.ZipFile(whole) as dated, zipfile.ZipFile(file, "w") as undated:
+def _write_undated(dated_file: IO[bytes], file: IO[bytes]) -> None:
+    """Copies a deck to a file without the times at which its parts were written."""
+    with zipfile.ZipFile(dated_file) as dated, zipfile.ZipFile(file, "w") as undated:
         for name in dated.namelist():
             compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
             undated.writestr(undated_member(name, compression), dated.read(name))

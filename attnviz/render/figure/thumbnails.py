@@ -1,4 +1,4 @@
-"""Draws many heads as one picture of numbered thumbnails, layers down and heads across, without matplotlib."""
+"""Draws many heads as one picture of thumbnails with titles, layers down and heads across, without matplotlib."""
 
 import io
 import math
@@ -120,7 +120,7 @@ class SheetPlan:
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
-    """Returns the thumbnails as a palette PNG."""
+    """Returns the picture of thumbnails as the bytes of a PNG with a palette."""
     sheet = arrange_sheet(readable(picture, choose_fonts(shown_texts(picture, labels=False))))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
@@ -138,7 +138,7 @@ def draw_thumbnails(picture: Picture) -> bytes:
 
 
 def palette(picture: Picture) -> ByteArray:
-    """Returns the palette of a sheet, ``(256, 3)``."""
+    """Returns the colours of a sheet, ``(256, 3)``."""
     theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
     chosen = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
@@ -151,7 +151,7 @@ def palette(picture: Picture) -> ByteArray:
 
 
 def arrange_sheet(picture: Picture) -> Sheet:
-    """Returns the sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
+    """Returns a sheet with thumbnails and their titles, the heading, the remarks and the colour bar.
 
     Raises:
         AttnvizError: if the thumbnails do not fit on a page of the look's size.
@@ -162,60 +162,60 @@ def arrange_sheet(picture: Picture) -> Sheet:
         plan = _sheet_plan(picture)
     plan = _centred(plan, page_size(picture.look))
     pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
-    return Sheet(pixels, tuple(_marks(picture, plan, pixels)))
+    return Sheet(pixels, tuple(_draw_sheet(picture, plan, pixels)))
 
 
 def _without_values(picture: Picture) -> Picture:
-    """Returns the picture with only the heads' names over its thumbnails, and a remark that these are too small for more."""
+    """Returns a picture with only names of heads over thumbnails, and a remark that these are too small for values."""
     panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
     return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.worded(WITHOUT_VALUES)))
 
 
-def _pixels(page: PageSize, dpi: int) -> tuple[int, int]:
-    """Returns the width and height of the page in pixels; the largest allowed if the content chooses them."""
+def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
+    """Returns the width and height of the page in pixels; the largest ones if the content chooses them."""
     return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
 def _sheet_plan(picture: Picture) -> SheetPlan:
-    """Returns the plan with thumbnails as large as the area between title and remarks allows, from its upper left corner."""
+    """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left."""
     page = page_size(picture.look)
-    width, height = _pixels(page, picture.look.dpi)
+    width, height = _page_pixels(page, picture.look.dpi)
     unit = (
         min(width / 2000, height / 1500) if page.fixed else page.scale * picture.look.dpi / 200 if page.column else 1.0
     )
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.column else 0
     right = margin + (0 if page.column else round(LEGEND_PIXELS * unit))
-    below = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
-    top = margin + round((TITLE_PIXELS * 1.6 + below) * unit) if picture.title or below else margin
-    foot = _foot(foot_text, width, margin, unit)
+    source_height = SMALL_TEXT_PIXELS * 1.35 if picture.source else 0.0
+    top = margin + round((TITLE_PIXELS * 1.6 + source_height) * unit) if picture.title or source_height else margin
+    foot_height = _foot_height(foot_text, width, margin, unit)
     groups = [list(panels) for _, panels in groupby(picture.panels, key=lambda panel: panel.group)]
 
     def plan_from(left: int) -> SheetPlan:
-        area = (height if page.grows else height - top - foot - legend, width - left - right)
-        banded = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
-        frame = _frame(banded, area, unit, fixed=not page.grows)
-        frame = _clear_frame(banded, area, frame) if picture.filled else frame
-        return SheetPlan(banded, frame, foot_text, (left, top), right, area, (width, height), legend)
+        area = (height if page.grows else height - top - foot_height - legend, width - left - right)
+        rows_of_panels = _rows_in_order(picture.panels, area) if picture.filled else _rows_in_bands(groups, area)
+        frame = _thumbnail_frame(rows_of_panels, area, unit, fixed=not page.grows)
+        frame = _frame_for_titles(rows_of_panels, area, frame) if picture.filled else frame
+        return SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
 
     advice = picture.look.worded(UNNUMBERED)
     if picture.filled:
         plan = plan_from(margin)
         return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows, columns=False)
-    if all(map(_numbers_say_layer, groups)) and (plan := plan_from(margin)).frame.number:
+    if all(map(_titles_begin_with_layer, groups)) and (plan := plan_from(margin)).frame.number:
         return plan
-    widest = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
-    plan = plan_from(margin + round(widest + 20 * unit))
+    name_width = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
+    plan = plan_from(margin + round(name_width + 20 * unit))
     return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows)
 
 
-def _numbers_say_layer(panels: list[Panel]) -> bool:
-    """True if the name of a row is just the layer with which its heads' titles, such as 3.11, begin."""
+def _titles_begin_with_layer(panels: list[Panel]) -> bool:
+    """True if the name of a row only repeats the layer that begins its heads' titles, such as 3.11."""
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
 def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
-    """Returns the plan with a line for head numbers over the columns, or with a remark that heads have no numbers.
+    """Returns a plan with head numbers over the columns, or with a remark that heads have no numbers.
 
     Args:
         plan: a plan whose thumbnails are too small for titles.
@@ -226,37 +226,39 @@ def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True)
     unit, width = plan.frame.unit, plan.page[0]
     foot_text = plan.foot_text if columns and _column_numbers(plan.groups) else f"{plan.foot_text} {advice}"
     header = round(1.35 * max(SMALL_TEXT_PIXELS * unit, NUMBER_PIXELS[0]))
-    foot, before = (_foot(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text))
-    area = (plan.area[0] - header - foot + before, plan.area[1])
-    frame = replace(_frame(plan.groups, area, unit, fixed), number=0)
+    foot_height, old_foot_height = (
+        _foot_height(text, width, plan.margin, unit) for text in (foot_text, plan.foot_text)
+    )
+    area = (plan.area[0] - header - foot_height + old_foot_height, plan.area[1])
+    frame = replace(_thumbnail_frame(plan.groups, area, unit, fixed), number=0)
     return replace(plan, frame=frame, foot_text=foot_text, corner=(plan.corner[0], plan.corner[1] + header), area=area)
 
 
 def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """Returns the plan in the middle of its page, or on a page that it fills."""
+    """Returns a plan in the middle of a page of the user's size, or on a page that it fills."""
     left, top = plan.corner
-    wide, high = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
+    total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.fixed:
-        corner = (left + max(plan.area[1] - wide, 0) // 2, top + max(plan.area[0] - high, 0) // 2)
+        corner = (left + max(plan.area[1] - total_width, 0) // 2, top + max(plan.area[0] - total_height, 0) // 2)
         return replace(plan, corner=corner)
-    width = plan.page[0] if page.column else max(left + wide + plan.right, 1100)
-    foot = _foot(plan.foot_text, width, plan.margin, plan.frame.unit) + plan.legend
+    width = plan.page[0] if page.column else max(left + total_width + plan.right, 1100)
+    foot_height = _foot_height(plan.foot_text, width, plan.margin, plan.frame.unit) + plan.legend
     bar = 0 if plan.legend else round(400 * plan.frame.unit)
-    return replace(plan, page=(width, top + max(high, bar) + foot))
+    return replace(plan, page=(width, top + max(total_height, bar) + foot_height))
 
 
-def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
-    """Yields the texts of the sheet, and draws the thumbnails and the colour bar into the pixels."""
+def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
+    """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet."""
     frame, (left, top), margin = plan.frame, plan.corner, plan.margin
-    yield from _place(pixels, plan.groups, frame, left, top, named=not picture.filled)
+    yield from _draw_all(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.number and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
     below, beside = top + frame.step[0] * frame.rows, left + frame.step[1] * frame.columns + round(20 * frame.unit)
     if plan.legend:
         yield from _flat_bar(pixels, picture.panels[0], left, below, beside - left, frame.unit)
     else:
-        yield from _bar(pixels, picture.panels[0], beside, top, below - top, frame.unit)
-    yield from _title(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
+        yield from _draw_bar(pixels, picture.panels[0], beside, top, below - top, frame.unit)
+    yield from _title_marks(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
     if picture.source:
         [source, *_] = wrap_text(picture.source, plan.page[0] - 2 * margin, size)
@@ -267,7 +269,7 @@ def _marks(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mar
         yield Mark(margin, y, line, size, faint=True)
 
 
-def _foot(foot_text: str, width: int, margin: int, unit: float) -> int:
+def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
     """Returns the height in pixels of the remarks at the foot of the page, with its margin."""
     return margin + round(
         len(wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
@@ -275,77 +277,91 @@ def _foot(foot_text: str, width: int, margin: int, unit: float) -> int:
 
 
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns the rows, cut into bands if that makes thumbnails of long rows at least twice as large."""
+    """Returns the rows, broken into bands if this makes thumbnails of long rows at least twice as large."""
     columns = max(map(len, groups))
-    places = [
+    sides = [
         min(area[0] / (len(groups) * bands), area[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
         for bands in range(1, columns + 1)
     ]
-    bands = 1 + places.index(max(places)) if max(places) >= 2 * places[0] else 1
+    bands = 1 + sides.index(max(sides)) if max(sides) >= 2 * sides[0] else 1
     across = math.ceil(columns / bands)
     return [panels[start : start + across] for panels in groups for start in range(0, len(panels), across)]
 
 
 def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns the panels in rows, in their order, with the fewest rows that make thumbnails as large as possible."""
-    titled = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
+    """Returns the panels in rows, in their order, with the number of rows that makes thumbnails largest."""
+    height_with_title = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
-        min(area[0] / rows / titled, area[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
+        min(area[0] / rows / height_with_title, area[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
         for rows in range(1, len(panels) + 1)
     ]
     across = math.ceil(len(panels) / (1 + sides.index(max(sides))))
     return [list(panels[start : start + across]) for start in range(0, len(panels), across)]
 
 
-def _frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
-    """Returns the geometry with thumbnails as large as the area allows, and with cells of whole pixels if possible."""
+def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
+    """Returns the geometry with thumbnails as large as the area allows, in cells of whole pixels if possible.
+
+    Raises AttnvizError if the thumbnails do not fit a page of the user's size.
+    """
     rows, columns = len(groups), max(map(len, groups))
     cells = [panel.values.shape for panels in groups for panel in panels]
-    high, wide = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
+    max_rows, max_columns = max(shape[0] for shape in cells), max(shape[1] for shape in cells)
     gap = max(3, round(GAP_PIXELS * unit))
-    place = min(area[0] / rows, area[1] / columns) - gap
-    if fixed and place < MIN_THUMBNAIL_PIXELS:
+    space = min(area[0] / rows, area[1] / columns) - gap
+    if fixed and space < MIN_THUMBNAIL_PIXELS:
         fewer = f"{option('layers')} and {option('heads')}"
         raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer}")
-    longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
-    number = int(min(place * NUMBER_SHARE, place / longest, NUMBER_PIXELS[1] * max(unit, 0.7)))
+    title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    number = int(min(space * NUMBER_SHARE, space / title_width, NUMBER_PIXELS[1] * max(unit, 0.7)))
     number = number if number >= NUMBER_PIXELS[0] else 0
-    free = (
+    free_space = (
         max(area[0] / rows - gap - number * 1.35, MIN_THUMBNAIL_PIXELS),
         max(area[1] / columns - gap, MIN_THUMBNAIL_PIXELS),
     )
     if not fixed:
-        free = (min(free[0], max(MAX_THUMBNAIL_PIXELS, high)), min(free[1], max(MAX_THUMBNAIL_PIXELS, wide)))
-    cell = min(free[0] / high, free[1] / wide)
+        free_space = (
+            min(free_space[0], max(MAX_THUMBNAIL_PIXELS, max_rows)),
+            min(free_space[1], max(MAX_THUMBNAIL_PIXELS, max_columns)),
+        )
+    cell = min(free_space[0] / max_rows, free_space[1] / max_columns)
     cell = float(int(cell)) if int(cell) >= MIN_WHOLE_SHARE * cell else cell
-    tall = min(max(high, wide / 4) * cell, free[0]) / high, min(max(wide, high / 4) * cell, free[1]) / wide
-    return Frame(rows, columns, tall, (int(high * tall[0]), int(wide * tall[1])), gap, number, unit)
+    cell_size = (
+        min(max(max_rows, max_columns / 4) * cell, free_space[0]) / max_rows,
+        min(max(max_columns, max_rows / 4) * cell, free_space[1]) / max_columns,
+    )
+    return Frame(
+        rows, columns, cell_size, (int(max_rows * cell_size[0]), int(max_columns * cell_size[1])), gap, number, unit
+    )
 
 
-def _clear_frame(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
-    """Returns the geometry with places widened to their titles, or titles shrunk to their places, so that none touch."""
-    longest = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
-    free = area[1] // frame.columns - frame.gap
+def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
+    """Returns a geometry in which titles do not touch: wider spaces, smaller titles, or none."""
+    title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
+    free_width = area[1] // frame.columns - frame.gap
     smallest = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
-    number = max(min(frame.number, int(free / longest)), smallest)
-    if number * longest > free or number < NUMBER_PIXELS[0]:
+    number = max(min(frame.number, int(free_width / title_width)), smallest)
+    if number * title_width > free_width or number < NUMBER_PIXELS[0]:
         return replace(frame, number=0)
-    high = min(frame.side[0], area[0] // frame.rows - frame.gap - round(number * 1.35))
-    shrunk = high / frame.side[0]
-    cell = (frame.cell[0] * shrunk, frame.cell[1] * shrunk)
+    height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(number * 1.35))
+    factor = height / frame.side[0]
+    cell = (frame.cell[0] * factor, frame.cell[1] * factor)
     return replace(
-        frame, cell=cell, side=(high, max(int(frame.side[1] * shrunk), math.ceil(number * longest))), number=number
+        frame,
+        cell=cell,
+        side=(height, max(int(frame.side[1] * factor), math.ceil(number * title_width))),
+        number=number,
     )
 
 
 def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """Yields head numbers over the columns, as many as do not touch, for thumbnails that are too small for titles."""
+    """Yields head numbers over the columns, as many as do not touch, since thumbnails are too small for titles."""
     numbers = _column_numbers(groups)
     size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
-    every = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
+    stride = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
     if numbers:
         yield Mark(left - 20 * frame.unit, top - 0.3 * size, "head", size, faint=True, anchor="rs")
-    for column, number in list(enumerate(numbers))[::every]:
+    for column, number in list(enumerate(numbers))[::stride]:
         x = left + column * frame.step[1] + frame.side[1] / 2
         yield Mark(x, top - 0.3 * size, number, size, faint=True, anchor="ms")
 
@@ -354,17 +370,17 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
     """Returns the head number of each column; empty if heads in a column have different numbers."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
     numbers = [set(filter(None, column)) for column in columns]
-    return [number for [number] in numbers] if all(len(one) == 1 for one in numbers) else []
+    return [number for [number] in numbers] if all(len(distinct) == 1 for distinct in numbers) else []
 
 
-def _place(
+def _draw_all(
     pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
 ) -> Iterator[Mark]:
-    """Draws every thumbnail into the pixels, and yields its title and, at the left of a row, the name of the row."""
+    """Draws every thumbnail into the pixels, and yields its title and, at the left of each row, the name of the row."""
     strip = round(frame.number * 1.35)
     for row, panels in enumerate(groups):
         y = top + row * frame.step[0] + strip
-        if named and not (frame.number and _numbers_say_layer(panels)):
+        if named and not (frame.number and _titles_begin_with_layer(panels)):
             size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
             yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
         for column, panel in enumerate(panels):
@@ -376,40 +392,43 @@ def _place(
 
 
 def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
-    """Returns the thumbnail of a panel, as indices of colours in the palette."""
+    """Returns the thumbnail of a panel as indices of colours in the palette; masked cells are hatched."""
     fraction = panel.scale.fraction(panel.levels)
-    absent = np.isnan(fraction)
-    known = np.where(absent, 0, fraction) if absent.any() else fraction
-    colors: ByteArray = np.rint(known * (COLOR_LEVELS - 1)).astype(np.uint8)
-    colors[absent] = NAN_INDEX
-    rows, columns = (_stretched(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
+    is_nan = np.isnan(fraction)
+    without_nan = np.where(is_nan, 0, fraction) if is_nan.any() else fraction
+    colors: ByteArray = np.rint(without_nan * (COLOR_LEVELS - 1)).astype(np.uint8)
+    colors[is_nan] = NAN_INDEX
+    rows, columns = (_cell_of_pixel(count, cell) for count, cell in zip(colors.shape, frame.cell, strict=True))
     colors = colors[rows][:, columns]
     if panel.visible.all():
         return np.asarray(colors)
     visible = panel.visible[rows][:, columns]
-    across, down = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
-    hatched = np.where((across + down) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
-    shown: ByteArray = np.where(visible, colors, hatched)
-    return shown
+    x, y = np.arange(colors.shape[1]), np.arange(colors.shape[0])[:, None]
+    hatched = np.where((x + y) % STRIPE_PIXELS == 0, np.uint8(HATCH_INDEX), np.uint8(ABSENT_INDEX))
+    with_hatching: ByteArray = np.where(visible, colors, hatched)
+    return with_hatching
 
 
-def _stretched(count: int, cell: float) -> NDArray[np.intp]:
-    """Returns the index of the cell, out of ``count``, that each pixel shows."""
+def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
+    """Returns the index of the cell, of ``count`` cells, that each pixel shows."""
     pixels = max(int(count * cell), 1)
     return (np.arange(pixels) * count // pixels).astype(np.intp)
 
 
-def _bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
+def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
+    """Draws the colour bar into the pixels, and yields the words of its name and its ticks."""
     size = round(TEXT_PIXELS * unit)
     words = wrap_text(panel.level.name, LEGEND_PIXELS * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
-    upper = round(top + (len(words) + 1.1) * size * 1.2)
-    high = min(round(700 * unit), max(top + height - upper, round(200 * unit)))
-    levels = np.linspace(COLOR_LEVELS - 1, 0, high).round().astype(np.uint8)
-    pixels[upper : upper + high, x : x + round(BAR_PIXELS * unit)] = levels[: pixels.shape[0] - upper, None]
+    top_of_bar = round(top + (len(words) + 1.1) * size * 1.2)
+    bar_height = min(round(700 * unit), max(top + height - top_of_bar, round(200 * unit)))
+    levels = np.linspace(COLOR_LEVELS - 1, 0, bar_height).round().astype(np.uint8)
+    pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels[
+        : pixels.shape[0] - top_of_bar, None
+    ]
     for tick, text in panel.level.ticks(panel.scale):
-        y = upper + (1 - float(panel.scale.fraction(tick))) * (high - 1)
+        y = top_of_bar + (1 - float(panel.scale.fraction(tick))) * (bar_height - 1)
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
 
@@ -426,7 +445,8 @@ def _flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, 
         yield Mark(x, y, text, size, anchor="ls" if x == left else "ms")
 
 
-def _title(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
+def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
+    """Yields the title, in a smaller size or cut if it is wider than ``limit`` pixels."""
     size = round(TITLE_PIXELS * unit)
     while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > limit:
         size -= 2

@@ -57,9 +57,9 @@ def _count(maps: LayerMaps, head: HeadCells) -> int | None:
     factors = maps.score_factors()
     if factors is None:
         return None
-    features = int(factors.queries.shape[-1])
+    features: int = factors.queries.shape[-1]
     tokens = head.queries.stop - head.queries.start + head.keys.stop - head.keys.start
-    return features * tokens
+    return int(features * tokens)
 
 
 def _shortened_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
