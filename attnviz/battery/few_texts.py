@@ -10,12 +10,12 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import NORMAL_95
 
 SHARE = 0.95
-HALVINGS = 60  # of the angle in which the quantile lies; more change nothing in float64
-MANY = 200  # degrees of freedom from which on the two differ by less than 1 %
+HALVINGS = 60  # of the interval of the angle; more change nothing in float64
+MANY_TEXTS = 200  # for more texts the two distributions differ by less than 1 %
 
 
 def with_few_texts(frame: HeadFrame) -> HeadFrame:
-    """Returns the frame with margins widened by Student's t: of three texts they more than double."""
+    """Returns the frame with margins widened by Student's t; for three texts they more than double."""
     assert frame.margins is not None
     assert frame.counts is not None
     factors = np.vectorize(_factor, otypes=[np.float64])(frame.counts)
@@ -24,8 +24,8 @@ def with_few_texts(frame: HeadFrame) -> HeadFrame:
 
 @cache
 def _factor(count: int) -> float:
-    """Returns how many times as wide the interval of so many texts is as the normal distribution says."""
-    return students_t(count - 1) / NORMAL_95 if 1 < count <= MANY else 1.0
+    """Returns the width of the interval for this many texts, relative to that of the normal distribution."""
+    return students_t(count - 1) / NORMAL_95 if 1 < count <= MANY_TEXTS else 1.0
 
 
 def students_t(freedom: int) -> float:
@@ -42,12 +42,12 @@ def students_t(freedom: int) -> float:
 
 
 def _share_within(angle: float, freedom: int) -> float:
-    """Returns how much of the distribution lies within ``tan(angle) * sqrt(freedom)`` of 0."""
+    """Returns the share of the distribution within ``tan(angle) * sqrt(freedom)`` of 0."""
     sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
+    is_odd = freedom % 2
+    term = cosine if is_odd else 1.0
     total = 0.0 if freedom == 1 else term
-    for step in range(3 if odd else 2, freedom - 1, 2):
+    for step in range(3 if is_odd else 2, freedom - 1, 2):
         term *= cosine**2 * (step - 1) / step
         total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total

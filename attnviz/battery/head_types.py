@@ -12,12 +12,12 @@ from attnviz.base.progress import track
 from attnviz.battery.few_texts import with_few_texts
 from attnviz.battery.needle import RetrievalScores, retrieval_scores
 from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
-from attnviz.battery.random_tokens import detected, random_probes, segment_of
+from attnviz.battery.random_tokens import detect_head_scores, random_probes, segment_length
 from attnviz.battery.templates import delimiter_probes, template_probes
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
 from attnviz.metrics.measure import Measure, known_number
 
-DETECTED_TEXTS = 4
+DETECT_HEAD_TEXTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,24 +33,29 @@ class HeadType(Measure):
     source: str
 
 
-def _type(name: str, score: str, control: str, source: str) -> HeadType:
+def _share_type(name: str, score: str, control: str, source: str) -> HeadType:
+    """Returns a type of heads whose score is a share of weight."""
     return HeadType(name=name, header=name, unit="share", meaning=score, control=control, source=source)
 
 
 UNIFORM = "uniform attention"
 SHUFFLED = "the repeat in another order"
 TYPES = {
-    each.name: each
-    for each in (
-        _type("previous", "on the token before, in random tokens", "on the one before that", "Voita et al. 2019"),
-        _type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
-        _type("induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"),
-        _type("successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"),
-        _type("delimiter", "on punctuation, in paragraphs of a story", UNIFORM, "Clark et al. 2019"),
-        _type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),
-        _type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
-        _type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
-        _type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
+    head_type.name: head_type
+    for head_type in (
+        _share_type("previous", "on the token before, in random tokens", "on the one before that", "Voita et al. 2019"),
+        _share_type("duplicate", "on the earlier copy, in repeated random tokens", SHUFFLED, "Wang et al. 2023"),
+        _share_type(
+            "induction", "on the token after the earlier copy, in the same texts", SHUFFLED, "Olsson et al. 2022"
+        ),
+        _share_type(
+            "successor", "on the item before in a known order", "the items shuffled", "after Gould et al. 2024"
+        ),
+        _share_type("delimiter", "on punctuation, in paragraphs of a story", UNIFORM, "Clark et al. 2019"),
+        _share_type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),
+        _share_type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
+        _share_type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
+        _share_type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
     )
 }
 Scores = Mapping[HeadName, Float64Array]  # by head, one score per text
@@ -81,7 +86,7 @@ class HeadTypes:
     @cached_property
     def types(self) -> tuple[HeadType, ...]:
         """The types that were tested."""
-        return tuple(each for name, each in TYPES.items() if name in self.tested)
+        return tuple(head_type for name, head_type in TYPES.items() if name in self.tested)
 
     @cached_property
     def scores(self) -> HeadFrame:
@@ -100,12 +105,17 @@ class HeadTypes:
 
     def _frame(self, number: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
         """Returns the means over texts of a number that is computed from scores and controls."""
-        pairs = [self.tested[each.name] for each in self.types]
-        found = [{head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs]
-        return with_few_texts(frame_of_samples(self.types, found))
+        pairs = [self.tested[head_type.name] for head_type in self.types]
+        numbers_by_type = [
+            {head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs
+        ]
+        return with_few_texts(frame_of_samples(self.types, numbers_by_type))
 
     def is_clear(self, name: str) -> BoolArray:
-        """True for each head whose score is surely above its control, ``(heads,)``; of one text none is."""
+        """Returns True for each head whose score exceeds its control by more than the margin, ``(heads,)``.
+
+        With one text there is no margin, and no head is clear.
+        """
         return self.excess.column(name) > self.excess.column(name, "margins")
 
     def as_rows(self) -> list[list[Any]]:
@@ -126,8 +136,13 @@ class HeadTypes:
             "model": self.model,
             "remarks": list(self.remarks),
             "types": [
-                {"type": each.name, "score": each.meaning, "control": each.control, "source": each.source}
-                for each in self.types
+                {
+                    "type": head_type.name,
+                    "score": head_type.meaning,
+                    "control": head_type.control,
+                    "source": head_type.source,
+                }
+                for head_type in self.types
             ],
             "left_out": dict(self.skipped),
             "heads": [row | {name: known_number(row[name]) for name in numbers} for row in self._rows()],
@@ -138,6 +153,7 @@ class HeadTypes:
         }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yields a row per type and head, by the names of the columns."""
         for name in self.scores.names:
             columns = {
                 "score": self.scores.column(name),
@@ -162,40 +178,40 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
-    found, skipped = dict[str, tuple[Scores, Scores]](), dict[str, str]()
+    tested, skipped = dict[str, tuple[Scores, Scores]](), dict[str, str]()
     tests = random_probes(model, seed)
-    texts = [probe.ids for probe in tests["induction"][0][:DETECTED_TEXTS]]
+    texts = [probe.ids for probe in tests["induction"][0][:DETECT_HEAD_TEXTS]]
     if model.read is None:
         skipped |= dict.fromkeys(TEMPLATES, "the model knows no language")
     else:
         templates = template_probes(model, seed)
-        skipped |= {name: WITHOUT[name] for name in TEMPLATES if name not in templates and name in WITHOUT}
+        skipped |= {name: SKIP_REASONS[name] for name in TEMPLATES if name not in templates and name in SKIP_REASONS}
         tests |= templates
     for name, (probes, controls) in track(list(tests.items()), "testing heads"):
-        found[name] = scores_by_text(model, probes, controls)
+        tested[name] = scores_by_text(model, probes, controls)
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
-            found[name] = model.scores(probes)  # the control is what uniform attention gives
+            tested[name] = model.scores(probes)  # the control is what uniform attention gives
     needles, remarks = retrieval_scores(model, seed), list[str]()
     if needles is None or not needles.haystacks:
         skipped["retrieval"] = (
             "the model predicts no next token" if needles is None else "the model reads no text long enough"
         )
     else:
-        found["retrieval"] = needles.scores, needles.controls
+        tested["retrieval"] = needles.scores, needles.controls
         remarks.append(_needle_remark(needles))
     return HeadTypes(
         model=model.name,
-        tested=found,
+        tested=tested,
         skipped=skipped,
-        detected={name: detected(model, name, texts) for name in ("previous", "duplicate", "induction")},
+        detected={name: detect_head_scores(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
-        remarks=(f"Random texts repeat {segment_of(model)} different tokens once.", *remarks),
+        remarks=(f"Random texts repeat {segment_length(model)} different tokens once.", *remarks),
         predicted=()
         if needles is None
         else tuple(
-            (each.length, each.depth, float(share))
-            for each, share in zip(needles.haystacks, needles.written, strict=True)
+            (haystack.length, haystack.depth, float(share))
+            for haystack, share in zip(needles.haystacks, needles.predicted_share, strict=True)
         ),
     )
 
@@ -205,31 +221,32 @@ def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequen
 
     Args:
         model: the model.
-        probes: the texts, one a control; a text that has several controls stands there as often.
+        probes: a text for each control; a text with several controls occurs several times.
         controls: the controls.
     """
-    places = {probe: place for place, probe in enumerate(dict.fromkeys(probes))}
-    texts = np.array([places[probe] for probe in probes])
-    scores, held_against = model.scores(list(places))[0], model.scores(controls)[0]
+    text_numbers = {probe: number for number, probe in enumerate(dict.fromkeys(probes))}
+    texts = np.array([text_numbers[probe] for probe in probes])
+    scores, control_scores = model.scores(list(text_numbers))[0], model.scores(controls)[0]
     means = {
-        head: np.array([numbers[texts == place].mean() for place in places.values()])
-        for head, numbers in held_against.items()
+        head: np.array([numbers[texts == number].mean() for number in text_numbers.values()])
+        for head, numbers in control_scores.items()
     }
     return scores, means
 
 
 TEMPLATES = ("successor", "delimiter", "first token", "name mover", "S-inhibition")
-_STORY = "the model is not causal, or cannot tell the names apart"
-WITHOUT = {
+_NO_STORY = "the model is not causal, or cannot tell the names apart"
+SKIP_REASONS = {
     "successor": "the model cannot tell the items apart",
-    "name mover": _STORY,
-    "S-inhibition": _STORY,
+    "name mover": _NO_STORY,
+    "S-inhibition": _NO_STORY,
 }
 
 
-def _needle_remark(found: RetrievalScores) -> str:
-    lengths = sorted({each.length for each in found.haystacks})
+def _needle_remark(needles: RetrievalScores) -> str:
+    """Returns a remark on the haystacks, and on the share of their answers that the model itself predicts."""
+    lengths = sorted({haystack.length for haystack in needles.haystacks})
     return (
-        f"Needles: {len(found.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
-        f"that the model itself predicts count, here {found.written.mean():.0%}."
+        f"Needles: {len(needles.haystacks)} texts of {lengths[0]} to {lengths[-1]} tokens; only tokens of the answer "
+        f"that the model itself predicts count, here {needles.predicted_share.mean():.0%}."
     )

@@ -13,8 +13,8 @@ from attnviz.text.samples import read_sample
 from attnviz.text.tokens import Tokens
 
 LENGTHS, DEPTHS = (64, 128, 256, 512), 5  # tokens of a haystack, and depths of the needle in it
-FIRST_TOLD = 4  # tokens of a random needle that its second occurrence gives before the answer begins
-RANDOM_NEEDLE = 16
+QUESTION_TOKENS = 4  # first tokens of a random needle, which are repeated as the question
+RANDOM_NEEDLE = 16  # tokens of a random needle
 NEEDLE = " The secret of the old lighthouse is a green lantern under seven grey stones."
 QUESTION = " What is the secret? The secret of the old lighthouse is"
 ANSWER = " a green lantern under seven grey stones."
@@ -46,69 +46,79 @@ class RetrievalScores:
     Attributes:
         scores: by head, the share of the answer's tokens that it retrieves from the needle, one per haystack.
         controls: by head, the share of the answer's tokens for which it attends to another token of the needle.
-        written: the share of the answer's tokens that the model itself predicts, one per haystack.
+        predicted_share: the share of the answer's tokens that the model itself predicts, one per haystack.
         haystacks: the haystacks.
     """
 
     scores: dict[HeadName, Float64Array]
     controls: dict[HeadName, Float64Array]
-    written: Float64Array
+    predicted_share: Float64Array
     haystacks: list[Haystack]
 
 
 def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
-    """Returns how much of the needles each head retrieves; ``None`` if the model predicts no next token.
+    """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
     token in the needle. The model reads the true answer before each token (teacher forcing).
     """
-    hay = haystacks(model, seed)
+    texts = haystacks(model, seed)
     scores: dict[HeadName, Float64Array] = {}
     controls: dict[HeadName, Float64Array] = {}
-    written = np.zeros(len(hay))
-    for number, each in enumerate(hay):
-        most: dict[HeadName, IntArray] = {}
+    predicted_share = np.zeros(len(texts))
+    for number, haystack in enumerate(texts):
+        top_keys: dict[HeadName, IntArray] = {}
 
         def receive(
             site: CallSite,
             heads: tuple[int, ...],
             call: AttentionCall,
-            each: Haystack = each,
-            most: dict[HeadName, IntArray] = most,
+            haystack: Haystack = haystack,
+            top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
-            weights = call.weights(heads, slice(int(each.answer[0]) - 1, int(each.answer[-1])))
+            weights = call.weights(heads, slice(int(haystack.answer[0]) - 1, int(haystack.answer[-1])))
             keys = weights[0].argmax(-1).cpu().numpy()
-            most.update({(site.layer, head): keys[place] for place, head in enumerate(heads)})
+            top_keys.update({(site.layer, head): keys[index] for index, head in enumerate(heads)})
 
-        output = model.run([each.ids], receive)
+        output = model.run([haystack.ids], receive)
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-        if logits is None or logits.shape[1] != len(each.ids):
+        if logits is None or logits.shape[1] != len(haystack.ids):
             return None
-        best = logits[0, each.answer - 1].float().argmax(-1).cpu().numpy()
-        target = each.ids[each.answer]
-        writes = best == target
-        written[number] = writes.mean()
-        for head, keys in most.items():
-            inside = (keys >= each.needle[0]) & (keys < each.needle[1])
-            same = each.ids[keys] == target
-            for found, counted in ((scores, inside & same & writes), (controls, inside & ~same)):
-                found.setdefault(head, np.zeros(len(hay)))[number] = counted.mean()
-    return RetrievalScores(dict(sorted(scores.items())), controls, written, hay)
+        predicted_ids = logits[0, haystack.answer - 1].float().argmax(-1).cpu().numpy()
+        target = haystack.ids[haystack.answer]
+        is_predicted = predicted_ids == target
+        predicted_share[number] = is_predicted.mean()
+        for head, keys in top_keys.items():
+            in_needle = (keys >= haystack.needle[0]) & (keys < haystack.needle[1])
+            is_target = haystack.ids[keys] == target
+            for table, counted in ((scores, in_needle & is_target & is_predicted), (controls, in_needle & ~is_target)):
+                table.setdefault(head, np.zeros(len(texts)))[number] = counted.mean()
+    return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share, texts)
 
 
 def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
-    """Returns texts of several lengths and depths that the model can read, of words or of random tokens."""
-    fitting = []
+    """Returns haystacks of several lengths and depths that the model can read.
+
+    They are of words if the model knows a language, else of random tokens.
+    """
+    readable = []
     for length in LENGTHS:
         for depth in np.linspace(0, 1, DEPTHS).tolist():
-            one = _of_words(model, length, depth) if model.read else _of_random(model, length, depth, seed)
-            if one is not None and (model.limit is None or len(one.ids) <= model.limit):
-                fitting.append(one)
-    return fitting
+            haystack = (
+                _haystack_of_words(model, length, depth)
+                if model.read
+                else _haystack_of_random_tokens(model, length, depth, seed)
+            )
+            if haystack is not None and (model.limit is None or len(haystack.ids) <= model.limit):
+                readable.append(haystack)
+    return readable
 
 
-def _of_random(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
-    """Returns random tokens and a needle that occurs again at the end, where its first tokens are the question."""
+def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
+    """Returns random tokens with a needle that is repeated at the end, where its first tokens are the question.
+
+    ``None`` if the vocabulary has no tokens besides the needle.
+    """
     random = np.random.default_rng([seed, length, round(100 * depth)])
     words = random.permutation(model.words)
     needle, others = words[:RANDOM_NEEDLE], words[RANDOM_NEEDLE:]
@@ -118,12 +128,15 @@ def _of_random(model: ProbedModel, length: int, depth: float, seed: int) -> Hays
     place = round(depth * len(hay))
     ids = model.framed(np.concatenate([hay[:place], needle, hay[place:], needle]))
     start = len(model.before) + place
-    answer = np.arange(len(model.before) + length + FIRST_TOLD, len(model.before) + length + RANDOM_NEEDLE)
+    answer = np.arange(len(model.before) + length + QUESTION_TOKENS, len(model.before) + length + RANDOM_NEEDLE)
     return Haystack(ids, (start, start + RANDOM_NEEDLE), answer, length, depth)
 
 
-def _of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
-    """Returns the start of a sample text with a sentence as its needle, then a question and its answer."""
+def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
+    """Returns the start of a sample text with a sentence as its needle, then a question and its answer.
+
+    ``None`` if the answer has other tokens in the needle than at the end.
+    """
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
     free = length - len(model.read(NEEDLE))
@@ -143,7 +156,7 @@ def _of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
 
 
 def _span(tokens: Tokens, start: int, characters: int) -> IntArray:
-    """Returns the tokens of a part of the text."""
+    """Returns the indices of the tokens of a part of the text, which begins with a space."""
     starts, stops = tokens.offsets.T
     # a token that is only the space at the start of the part belongs to the text before it
     return np.flatnonzero((stops > start + 1) & (starts < start + characters) & ~tokens.special)

@@ -83,14 +83,14 @@ class ProbedModel:
             AttnvizError: if the model has cross-attention, or its attention does not see a text as a whole.
         """
 
-        def hand_on(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+        def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
             if site.kind == "cross" or first:
                 raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
             if call.shape[0] != len(ids):
                 raise AttnvizError("the battery takes models that attend over all texts of a batch at once")
             receive(site, heads, call)
 
-        block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), receive=hand_on))
+        block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), receive=receive_whole_text))
         numbers = torch.from_numpy(np.stack(ids)).to(self.device)
         with block, torch.inference_mode():
             output = self.module(**self.inputs_of(numbers))
@@ -99,8 +99,8 @@ class ProbedModel:
 
     def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
         """Returns the scores of each head, one per probe, and those of uniform attention over the visible keys."""
-        found, uniform = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
-        for places in _alike([probe.ids for probe in probes]):
+        scores_by_head, uniform_by_head = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
+        for places in _batches_of_one_length([probe.ids for probe in probes]):
             cells = torch.from_numpy(np.stack([probes[place].cells for place in places])).to(self.device)
 
             def receive(
@@ -112,24 +112,24 @@ class ProbedModel:
             ) -> None:
                 maps = call.maps(heads)
                 visible = maps.visible.to(self.device).float()
-                even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-                for by_head, weights in ((found, maps.weights.float()), (uniform, even)):
-                    scores = _mean_on(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
+                uniform_weights = visible / visible.sum(-1, keepdim=True).clamp(min=1)
+                for table, weights in ((scores_by_head, maps.weights.float()), (uniform_by_head, uniform_weights)):
+                    scores = _mean_weight(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
                     for column, head in enumerate(heads):
-                        by_head.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
+                        table.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
 
             self.run([probes[place].ids for place in places], receive)
-        return dict(sorted(found.items())), dict(sorted(uniform.items()))
+        return dict(sorted(scores_by_head.items())), dict(sorted(uniform_by_head.items()))
 
 
-def _mean_on(weights: Tensor, cells: Tensor) -> Tensor:
+def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
     """Returns the mean weight on the cells of each map, over the queries that have any such cell."""
     rows = cells.any(-1)
     return ((weights * cells).sum(-1) * rows).sum(-1) / rows.sum(-1)
 
 
-def _alike(texts: Sequence[IntArray]) -> Iterator[list[int]]:
-    """Yields batches of texts of one length, as their places in the list."""
+def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:
+    """Yields batches of texts of one length, as indices in the list."""
     by_length: dict[int, list[int]] = {}
     for place, ids in enumerate(texts):
         by_length.setdefault(len(ids), []).append(place)

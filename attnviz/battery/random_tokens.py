@@ -17,57 +17,66 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
-    segment = segment_of(model)
-    random, named = np.random.default_rng(seed), dict[str, Pairs]()
+    segment = segment_length(model)
+    random, probes = np.random.default_rng(seed), dict[str, Pairs]()
     for name in ("previous", "duplicate", "induction"):
-        named[name] = [], []
+        probes[name] = [], []
     for _ in range(SEQUENCES):
         words = random.choice(model.words, segment, replace=False)
         repeated = model.framed(np.concatenate([words, words]))
         shuffled = model.framed(np.concatenate([words, random.permutation(words)]))
         cells = {
-            "previous": (_before(model, segment, 1), repeated, _before(model, segment, 2)),
-            "duplicate": (_earlier(model, segment, 0), shuffled, _earlier(model, segment, 0)),
-            "induction": (_earlier(model, segment, 1), shuffled, _earlier(model, segment, 1)),
+            "previous": (_cells_before(model, segment, 1), repeated, _cells_before(model, segment, 2)),
+            "duplicate": (
+                _cells_at_earlier_copy(model, segment, 0),
+                shuffled,
+                _cells_at_earlier_copy(model, segment, 0),
+            ),
+            "induction": (
+                _cells_at_earlier_copy(model, segment, 1),
+                shuffled,
+                _cells_at_earlier_copy(model, segment, 1),
+            ),
         }
         for name, (counted, control_ids, control) in cells.items():
-            named[name][0].append(Probe(repeated, counted))
-            named[name][1].append(Probe(control_ids, control))
-    return named
+            probes[name][0].append(Probe(repeated, counted))
+            probes[name][1].append(Probe(control_ids, control))
+    return probes
 
 
-def segment_of(model: ProbedModel) -> int:
+def segment_length(model: ProbedModel) -> int:
     """Returns the number of random tokens in a segment, which occurs twice in a text.
 
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
-    longest = (10**9 if model.limit is None else model.limit) - len(model.before) - len(model.after)
-    segment = min(SEGMENT, longest // 2, len(model.words))
+    max_tokens = (10**9 if model.limit is None else model.limit) - len(model.before) - len(model.after)
+    segment = min(SEGMENT, max_tokens // 2, len(model.words))
     if segment < MIN_SEGMENT:
         raise AttnvizError(
             f"the battery needs a vocabulary of {MIN_SEGMENT} tokens and a text of {2 * MIN_SEGMENT}; {model.name} has "
-            f"{len(model.words)} and reads {longest}"
+            f"{len(model.words)} and reads {max_tokens}"
         )
     return segment
 
 
-def _empty(model: ProbedModel, segment: int) -> BoolArray:
+def _no_cells(model: ProbedModel, segment: int) -> BoolArray:
+    """Returns False for each cell of a text of two segments, ``(tokens, tokens)``."""
     count = len(model.before) + 2 * segment + len(model.after)
     return np.zeros((count, count), dtype=bool)
 
 
-def _before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
+def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
     """Returns the cells from each query to the key ``steps`` before it, from the third random token on."""
-    cells, start = _empty(model, segment), len(model.before)
+    cells, start = _no_cells(model, segment), len(model.before)
     for query in range(start + 2, start + 2 * segment):
         cells[query, query - steps] = True
     return cells
 
 
-def _earlier(model: ProbedModel, segment: int, steps: int) -> BoolArray:
+def _cells_at_earlier_copy(model: ProbedModel, segment: int, steps: int) -> BoolArray:
     """Returns the cells from each query of the second segment to the key ``steps`` after its place in the first."""
-    cells, start = _empty(model, segment), len(model.before)
+    cells, start = _no_cells(model, segment), len(model.before)
     for query in range(start + segment, start + 2 * segment):
         cells[query, query - segment + steps] = True
     return cells
@@ -87,13 +96,13 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
     copies = np.asarray(np.tril(copies))
     if name == "duplicate":
         return copies
-    after = np.zeros_like(copies)
-    after[:, 1:] = copies[:, :-1]
-    return np.asarray(np.tril(after))
+    next_cells = np.zeros_like(copies)
+    next_cells[:, 1:] = copies[:, :-1]
+    return np.asarray(np.tril(next_cells))
 
 
-def detected(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:
-    """Returns what ``detect_head`` of TransformerLens scores: the share of all weight on the cells that it counts.
+def detect_head_scores(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadName, Float64Array]:
+    """Returns the scores of ``detect_head`` of TransformerLens: the share of all weight on the cells that it counts.
 
     Args:
         model: the model.
@@ -104,7 +113,7 @@ def detected(model: ProbedModel, name: str, texts: list[IntArray]) -> dict[HeadN
         By head, one score per text.
     """
     probes = [Probe(ids, detection_cells(name, ids)) for ids in texts]
-    found, _ = model.scores(probes)
+    mean_scores, _ = model.scores(probes)
     # scores are means over queries with a counted cell; detect_head divides by all queries
     shares = np.array([probe.cells.any(axis=-1).mean() for probe in probes])
-    return {head: scores * shares for head, scores in found.items()}
+    return {head: scores * shares for head, scores in mean_scores.items()}

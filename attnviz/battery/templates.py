@@ -22,56 +22,57 @@ ORDERS = (
     "1 2 3 4 5 6 7 8 9 10",
 )
 SHUFFLES = 4  # of each order
-STARTED = ("life", "pronoun", "garden-path")  # samples of this package
+FIRST_TOKEN_SAMPLES = ("life", "pronoun", "garden-path")  # samples of this package
 STORY_SAMPLE = "long"  # whose paragraphs have marks that later tokens can see
 DELIMITERS = ".,;:!?"
 
 
 def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
     """Returns the probes of each type with their controls; leaves out types whose words the model cannot tell apart."""
-    found = {"successor": _successors(model, np.random.default_rng(seed))}
+    probes = {"successor": _successor_probes(model, np.random.default_rng(seed))}
     if not _looks_ahead(model):
-        found |= _indirect_objects(model)
-    return {name: pairs for name, pairs in found.items() if pairs[0]}
+        probes |= _story_probes(model)
+    return {name: pairs for name, pairs in probes.items() if pairs[0]}
 
 
 def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
     """Returns paragraphs with the cells of their delimiters, and samples with those of their first token."""
     _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
     looks_ahead = _looks_ahead(model)
-    delimiters = [_on_delimiters(_read(model, text), looks_ahead) for text in paragraphs]
-    starts = [_on_first(_read(model, read_sample(name))) for name in STARTED]
-    return {"delimiter": [each for each in delimiters if each.cells.any()], "first token": starts}
+    delimiters = [_delimiter_probe(_read(model, text), looks_ahead) for text in paragraphs]
+    starts = [_first_token_probe(_read(model, read_sample(name))) for name in FIRST_TOKEN_SAMPLES]
+    return {"delimiter": [probe for probe in delimiters if probe.cells.any()], "first token": starts}
 
 
-def _on_delimiters(tokens: Tokens, looks_ahead: bool) -> Probe:
+def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
     """Returns the cells from each token to the delimiters that it may see."""
     count = len(tokens)
     marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
-    keys = np.array([bool(mark) and all(one in DELIMITERS for one in mark) for mark in marks])
+    keys = np.array([bool(mark) and all(character in DELIMITERS for character in mark) for mark in marks])
     visible: BoolArray = np.ones((count, count), dtype=bool)
-    return Probe(tokens.ids, keys & (visible if looks_ahead else np.tril(visible, -1)) & _queries(tokens))
+    return Probe(tokens.ids, keys & (visible if looks_ahead else np.tril(visible, -1)) & _counted_queries(tokens))
 
 
-def _on_first(tokens: Tokens) -> Probe:
+def _first_token_probe(tokens: Tokens) -> Probe:
     """Returns the cells from each token to the first one."""
-    return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _queries(tokens))
+    return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _counted_queries(tokens))
 
 
-def _queries(tokens: Tokens) -> BoolArray:
-    """Returns the tokens whose rows count, ``(tokens, 1)``: no special ones, and not the first."""
-    found: BoolArray = ~tokens.special[:, None] & (np.arange(len(tokens)) > 0)[:, None]
-    return found
+def _counted_queries(tokens: Tokens) -> BoolArray:
+    """Returns True for tokens whose rows count, ``(tokens, 1)``: all except special tokens and the first."""
+    is_counted: BoolArray = ~tokens.special[:, None] & (np.arange(len(tokens)) > 0)[:, None]
+    return is_counted
 
 
 def _read(model: ProbedModel, text: str) -> Tokens:
+    """Returns the tokens of a text, cut to the most that the model reads."""
     assert model.read is not None
     tokens = model.read(text)
     return tokens if model.limit is None or len(tokens) <= model.limit else tokens.shortened(model.limit)
 
 
 def _looks_ahead(model: ProbedModel) -> bool:
-    """True if queries see later keys, as in a model that is not causal."""
+    """True if a query sees any later key, so that the model is not causal."""
     probe = Probe(
         model.framed(model.words[:4]), np.triu(np.ones((4 + len(model.before) + len(model.after),) * 2, bool), 1)
     )
@@ -79,56 +80,56 @@ def _looks_ahead(model: ProbedModel) -> bool:
     return any(bool(score[0] > 0) for score in uniform.values())
 
 
-def _successors(model: ProbedModel, random: np.random.Generator) -> Pairs:
+def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
     """Returns lists of items in a known order, separated by commas; the controls have the items shuffled."""
     texts, controls = list[Probe](), list[Probe]()
     for order in ORDERS:
         items = order.split()
-        ordered = _of_items(model, items, items)
+        ordered = _list_probe(model, items, items)
         for _ in range(SHUFFLES):
-            control = _of_items(model, items, [items[place] for place in random.permutation(len(items))])
+            control = _list_probe(model, items, [items[place] for place in random.permutation(len(items))])
             if ordered is not None and control is not None:
                 texts.append(ordered)
                 controls.append(control)
     return texts, controls
 
 
-def _of_items(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
+def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
     """Returns a list of items and the cells from each item's last token to its predecessor in the order.
 
     A predecessor counts only if it occurs earlier in the list. ``None`` if the model cannot tell the items apart.
     """
     tokens = _read(model, ", ".join(items))
     spans = _spans(tokens, items)
-    if not _apart(tokens, spans):
+    if not _are_distinct(tokens, spans):
         return None
     cells = np.zeros((len(tokens),) * 2, dtype=bool)
-    for item, before in zip(order[1:], order, strict=False):
-        here, there = spans[items.index(item)], spans[items.index(before)]
-        if there.max() < here.max():
-            cells[here.max(), there] = True
+    for item, predecessor in zip(order[1:], order, strict=False):
+        item_span, predecessor_span = spans[items.index(item)], spans[items.index(predecessor)]
+        if predecessor_span.max() < item_span.max():
+            cells[item_span.max(), predecessor_span] = True
     return Probe(tokens.ids, cells) if cells.any() else None
 
 
-def _indirect_objects(model: ProbedModel) -> dict[str, Pairs]:
+def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
     """Returns the story of Wang et al. with the cells from its last token to the indirect object or the second subject.
 
     The controls are the cells to the first subject, and a story with a third name in place of the second subject.
     """
     movers: Pairs = ([], [])
     inhibitors: Pairs = ([], [])
-    for number, (one, other, third) in enumerate(permutations(NAMES, 3)):
+    for number, (first_name, second_name, third_name) in enumerate(permutations(NAMES, 3)):
         place, thing = PLACES[number % len(PLACES)]
-        words = {"first": one, "second": other, "place": place, "thing": thing}
-        story = _story(model, [one, other, other], STORY.format(**words, third=other))
-        distinct = _story(model, [one, other, third], STORY.format(**words, third=third))
-        if story is None or distinct is None or number % 4:  # a quarter of all orders of names is enough
+        words = {"first": first_name, "second": second_name, "place": place, "thing": thing}
+        story = _story(model, [first_name, second_name, second_name], STORY.format(**words, third=second_name))
+        control_story = _story(model, [first_name, second_name, third_name], STORY.format(**words, third=third_name))
+        if story is None or control_story is None or number % 4:  # a quarter of all orders of names is enough
             continue
-        tokens, (object_, subject, second) = story
-        movers[0].append(_from_last(tokens, object_))
-        movers[1].append(_from_last(tokens, subject))
-        inhibitors[0].append(_from_last(tokens, second))
-        inhibitors[1].append(_from_last(distinct[0], distinct[1][2]))
+        tokens, (indirect_object, subject, second_subject) = story
+        movers[0].append(_last_token_probe(tokens, indirect_object))
+        movers[1].append(_last_token_probe(tokens, subject))
+        inhibitors[0].append(_last_token_probe(tokens, second_subject))
+        inhibitors[1].append(_last_token_probe(control_story[0], control_story[1][2]))
     return {"name mover": movers, "S-inhibition": inhibitors}
 
 
@@ -136,7 +137,7 @@ def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens,
     """Returns the tokens of a story and the places of its names; ``None`` if the model cannot tell the names apart."""
     tokens = _read(model, text)
     spans = _spans(tokens, names)
-    return (tokens, spans) if _apart(tokens, spans[:2]) else None
+    return (tokens, spans) if _are_distinct(tokens, spans[:2]) else None
 
 
 def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
@@ -150,14 +151,14 @@ def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
     return spans
 
 
-def _apart(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
-    """True if no two words have the same tokens, as unknown words would, and none has no token."""
+def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
+    """True if every word has tokens, and no two words have the same, as unknown words would."""
     words = [tuple(tokens.ids[span].tolist()) for span in spans]
     return all(words) and len(set(words)) == len(words)
 
 
-def _from_last(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """Returns the cells from the last token that is not special to some keys."""
+def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
+    """Returns the cells from the last token that is not special to the given keys."""
     cells: BoolArray = np.zeros((len(tokens),) * 2, dtype=bool)
     cells[np.flatnonzero(~tokens.special)[-1], keys] = True
     return Probe(tokens.ids, cells)

@@ -14,7 +14,7 @@ from attnviz.effects.effect_table import Effect, Effects
 from attnviz.effects.head_sets import chosen_sets
 from attnviz.effects.head_sites import clean_run
 from attnviz.effects.measures import MeasuredRun, default_metric, find_measure, ids_of
-from attnviz.effects.module_calls import restored_afterwards
+from attnviz.effects.module_calls import restore_afterwards
 from attnviz.effects.text_run import TextRun
 from attnviz.metrics.head_frame import HeadSet
 from attnviz.text.selection import AttentionPart, Selection
@@ -46,10 +46,10 @@ def ablate(
         metric: ``loss`` or ``kl`` (nats), ``accuracy``, ``cosine``, ``distance``, ``logit:7`` for token 7, or a
             function from the model's output to a number. ``None`` chooses the loss for language models, else the
             cosine.
-        heads: the heads to ablate one by one, as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
-        sets: sets of heads to ablate together, as ``["0.1+2.3"]``, or whole layers, as ``["2"]``. Single heads are
-            then ablated only if ``heads`` names them.
-        pairs: True to ablate every pair of the heads, too.
+        heads: the heads to ablate one by one, such as ``["0.1", "2.3"]`` or a ``Selection``; ``None`` for all.
+        sets: sets of heads to ablate together, such as ``["0.1+2.3"]``, or whole layers, such as ``["2"]``. Single
+            heads are then ablated only if ``heads`` names them.
+        pairs: True to ablate also every pair of the heads.
         top: the number of heads to ablate greedily: first the head whose ablation changes the metric most, then the
             one that changes it most with the first ablated, and so on. With several texts the mean change decides.
         by: the replacement of a head's output: ``zero``, ``mean`` (over the positions of the text), or other inputs
@@ -76,12 +76,12 @@ def ablate(
         raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
     selected = heads if heads is None or isinstance(heads, Selection) else list(heads)
     ablation = Ablation(model, metric, selected, None if sets is None else list(sets), pairs, by, attention, positions)
-    with restored_afterwards(model):
-        results = [ablation.result(each) for each in texts] if top is None else _greedy_results(ablation, texts, top)
+    with restore_afterwards(model):
+        results = [ablation.result(text) for text in texts] if top is None else _greedy_results(ablation, texts, top)
     return Effects(
         rows=tuple(
-            Effect(each, np.array([result.values[row] - result.baseline for result in results]))
-            for row, each in enumerate(results[0].sets)
+            Effect(heads_of_row, np.array([result.values[row] - result.baseline for result in results]))
+            for row, heads_of_row in enumerate(results[0].sets)
         ),
         metric=results[0].metric,
         by=by if isinstance(by, str) else "another text",
@@ -126,28 +126,30 @@ class Ablation:
     def run(self, inputs: Any) -> tuple[TextRun, str]:
         """Runs the model on a text with all heads, and returns that run with the name of the metric."""
         args, kwargs = arguments_of(inputs)
-        clean = clean_run(self.model, args, kwargs, self.attention)
-        metric = default_metric(clean.output, ids_of(args, kwargs)) if self.metric is None else self.metric
-        by_name = self.by in ("zero", "mean")
-        by = self.by if by_name else clean_run(self.model, *arguments_of(self.by), self.attention)
-        run = TextRun(self.model, args, kwargs, clean, _measure(metric), self.positions, by)
+        intact_run = clean_run(self.model, args, kwargs, self.attention)
+        metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric
+        is_named = self.by in ("zero", "mean")
+        replacement = self.by if is_named else clean_run(self.model, *arguments_of(self.by), self.attention)
+        run = TextRun(self.model, args, kwargs, intact_run, _measure(metric), self.positions, replacement)
         return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
-    def chosen(self, run: TextRun) -> list[HeadSet]:
+    def head_sets(self, run: TextRun) -> list[HeadSet]:
         """Returns the sets of heads to ablate."""
         return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
 
     def result(self, inputs: Any) -> TextResult:
         """Returns the results of ablation on a text."""
         run, metric = self.run(inputs)
-        return _result(run, metric, self.chosen(run))
+        return _result(run, metric, self.head_sets(run))
 
 
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
+    """Returns the results of ablating these sets on one text, given its run with all heads."""
     return TextResult(sets, run.values(sets), run.baseline, metric)
 
 
 def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
+    """Returns the function that measures a run: that of the named metric, or the user's function of the output."""
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
@@ -156,29 +158,30 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
 
     With several texts, each step runs every text anew, since the outputs of modules are cached for one text only.
     """
-    first = ablation.run(texts[0])
-    candidates = ablation.chosen(first[0])
+    first_run = ablation.run(texts[0])
+    candidates = ablation.head_sets(first_run[0])
     if not 1 <= top <= len(candidates):
         raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
-    growing, values = list[HeadSet](), list[list[float]]()
+    removed_sets, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
-        before = growing[-1] if growing else ()
-        trials = [tuple(sorted({*before, *heads})) for heads in candidates if not set(heads) <= set(before)]
-        if not trials:  # sets may share heads, so that fewer steps remove all
+        removed = removed_sets[-1] if removed_sets else ()
+        trials = [tuple(sorted({*removed, *heads})) for heads in candidates if not set(heads) <= set(removed)]
+        if not trials:  # sets may share heads, so that fewer steps remove every head
             raise AttnvizError(
-                f"{option('top', top)} is out of range: {len(growing)} of these sets hold every head; "
-                f"give {len(growing)}"
+                f"{option('top', top)} is out of range: {len(removed_sets)} of these sets hold every head; "
+                f"give {len(removed_sets)}"
             )
-        runs = [first] if len(texts) == 1 else map(ablation.run, texts)
+        runs = [first_run] if len(texts) == 1 else map(ablation.run, texts)
         results = [_result(run, metric, trials) for run, metric in runs]
-        best = max(range(len(trials)), key=lambda at: abs(_mean_change(results, at)))
-        growing.append(trials[best])
+        best = max(range(len(trials)), key=lambda index: abs(_mean_change(results, index)))
+        removed_sets.append(trials[best])
         values.append([result.values[best] for result in results])
     return [
-        replace(result, sets=growing, values=[each[text] for each in values]) for text, result in enumerate(results)
+        replace(result, sets=removed_sets, values=[step_values[text] for step_values in values])
+        for text, result in enumerate(results)
     ]
 
 
-def _mean_change(results: list[TextResult], at: int) -> float:
+def _mean_change(results: list[TextResult], index: int) -> float:
     """Returns the change of the metric without the set at an index, as a mean over texts."""
-    return fmean(result.values[at] - result.baseline for result in results)
+    return fmean(result.values[index] - result.baseline for result in results)

@@ -1,4 +1,4 @@
-"""Compares two tables of effects: each set of heads with its effect before and after, and the margin of the change."""
+"""Compares two tables of effects: for each set of heads its effect before and after, and the margin of the change."""
 
 from typing import Any
 
@@ -25,19 +25,20 @@ def effect_changes(before: Effects, after: Effects) -> HeadChanges:
         raise AttnvizError(
             f"the effects, of {names} among others, have no heads in common; use effects of the same heads"
         )
-    changes.sort(key=lambda each: -abs(each.difference))
-    about = {"format": FORMAT, "version": VERSION, "metric": before.metric}
-    about |= {"before": _about(before), "after": _about(after)}
-    return HeadChanges(tuple(changes), _remarks(before, after, len(changes)), about, of_sets=True)
+    changes.sort(key=lambda change: -abs(change.difference))
+    origins = {"format": FORMAT, "version": VERSION, "metric": before.metric}
+    origins |= {"before": _origin(before), "after": _origin(after)}
+    return HeadChanges(tuple(changes), _remarks(before, after, len(changes)), origins, of_sets=True)
 
 
-def _about(effects: Effects) -> dict[str, Any]:
+def _origin(effects: Effects) -> dict[str, Any]:
+    """Returns the model, the texts and the baseline of a table, as JSON values."""
     names = ("model", "title", "texts", "by", "baseline")
     return {name: getattr(effects, name) for name in names}
 
 
 def _remarks(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
-    """Returns remarks: the origin of both tables, and differences between them that may confound the comparison."""
+    """Returns remarks: the origin of both tables, and differences between them that may cause changes."""
     remarks = [f"Before: {_description(before)}. After: {_description(after)}."]
     if before.by != after.by:
         remarks.append(f"Heads are replaced by {before.by} before and by {after.by} after, which may cause changes.")
@@ -52,8 +53,10 @@ def _remarks(before: Effects, after: Effects, common: int) -> tuple[str, ...]:
 
 
 def _description(effects: Effects) -> str:
+    """Returns a phrase with the model, the texts and the baseline of a table."""
     return f"{effects.model} on {_texts(effects)}, {effects.metric} {effects.baseline:.4f} with all heads"
 
 
 def _texts(effects: Effects) -> str:
+    """Returns the number of texts, or the quoted title of the only one."""
     return f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))

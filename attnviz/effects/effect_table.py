@@ -22,8 +22,8 @@ MAX_BYTES = 10**8  # of a file of effects
 MAX_TEXTS = 10**9
 HEAD = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")  # layer.head
 OUTPUTS = {
-    each.name: each
-    for each in (
+    measure.name: measure
+    for measure in (
         Measure("loss", "loss", "nats", "cross-entropy of the next token"),
         Measure("kl", "kl", "nats", "Kullback-Leibler divergence of the prediction"),
         Measure("accuracy", "accuracy", "share", "next tokens predicted correctly"),
@@ -73,8 +73,8 @@ class Effects:
         texts: the number of texts.
         model: the name or path of the model.
         title: the title of the text or texts.
-        pairs: True if every pair of heads was ablated, too.
-        greedy: True if each row adds one head to the row before: the one whose ablation then changes most.
+        pairs: True if every pair of heads was ablated as well.
+        greedy: True if each row adds to the previous row the head whose ablation then changes the metric most.
         remarks: sentences about the effects for the reader.
     """
 
@@ -95,7 +95,7 @@ class Effects:
         return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
 
     def __getitem__(self, name: str) -> Effect:
-        """Returns the effect of the heads with this name, as ``0.1`` or ``0.1+1.0``."""
+        """Returns the effect of the heads with this name, such as ``0.1`` or ``0.1+1.0``."""
         return next(row for row in self.rows if row.name == name)
 
     @cached_property
@@ -181,10 +181,14 @@ class Effects:
 
 
 def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
-    """Returns the rows of a file, each with one number a text; raises ValueError for none, or a set twice."""
+    """Returns the rows of a file.
+
+    Raises:
+        ValueError: if there are none, a set of heads occurs twice, or a row has not one number per text.
+    """
     rows = tuple(
-        Effect(tuple(map(_head, _list(each["heads"]))), np.array(list(map(_number, _list(each["texts"])))))
-        for each in _list(values)
+        Effect(tuple(map(_head, _list(row["heads"]))), np.array(list(map(_number, _list(row["texts"])))))
+        for row in _list(values)
     )
     sets = {frozenset(row.heads) for row in rows}
     if not rows or len(sets) < len(rows) or any(not row.heads or len(row.values) != texts for row in rows):
@@ -193,34 +197,36 @@ def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
 
 
 def _list(value: Any) -> list[Any]:
+    """Returns a list; raises ValueError for anything else."""
     if type(value) is not list:
         raise ValueError
     return value
 
 
 def _count(value: Any) -> int:
-    """Returns a whole number from 1; raises ValueError for anything else."""
+    """Returns a whole number from 1 to `MAX_TEXTS`; raises ValueError for anything else."""
     if type(value) is not int or not 1 <= value <= MAX_TEXTS:
         raise ValueError
     return value
 
 
 def _number(value: Any) -> float:
-    """Returns a number that is known; raises ValueError for NaN, infinity and anything else."""
+    """Returns a finite number as float; raises ValueError for anything else."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError
     return float(value)
 
 
 def _line(value: Any) -> str:
-    """Returns a text that a terminal shows and does not obey."""
+    """Returns a text with control characters escaped; raises ValueError for anything else."""
     if type(value) is not str:
         raise ValueError
     return printable(value)
 
 
 def _head(name: Any) -> tuple[int, int]:
-    found = HEAD.fullmatch(name)
-    if found is None:
+    """Returns layer and head of a name such as ``0.1``; raises ValueError for another name."""
+    match = HEAD.fullmatch(name)
+    if match is None:
         raise ValueError
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

@@ -13,64 +13,70 @@ MAX_PAIRS = 2000
 
 
 def chosen_sets(
-    known: list[HeadName], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
+    model_heads: list[HeadName], heads: Iterable[str] | Selection | None, sets: Iterable[str] | None, pairs: bool
 ) -> list[HeadSet]:
     """Returns the sets of heads to ablate: single heads, then named sets, then pairs, without duplicates.
 
     Args:
-        known: all heads of the model.
+        model_heads: all heads of the model.
         heads: the heads to ablate one by one; ``None`` for all, or for none if ``sets`` are named.
-        sets: the names of more sets, as ``0.1+2.3``, or ``2`` for layer 2.
+        sets: the names of more sets, such as ``0.1+2.3``, or ``2`` for layer 2.
         pairs: True to add every pair of the single heads.
 
     Raises:
         AttnvizError: for an unknown head, or more than `MAX_PAIRS` pairs.
     """
-    single = _single(known, heads)
-    named = [_set(name, known) for name in sets or ()]
-    singles: list[HeadSet] = [(head,) for head in single] if heads is not None or not named else []
-    pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single, 2)] if pairs else []
+    single_heads = _selected_heads(model_heads, heads)
+    named_sets = [_set(name, model_heads) for name in sets or ()]
+    single_sets: list[HeadSet] = [(head,) for head in single_heads] if heads is not None or not named_sets else []
+    pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single_heads, 2)] if pairs else []
     if len(pair_sets) > MAX_PAIRS:
         raise AttnvizError(
-            f"{len(single)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer heads "
-            f"with {option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
+            f"{len(single_heads)} heads make {len(pair_sets)} pairs, and at most {MAX_PAIRS} are run; choose fewer "
+            f"heads with {option('heads', '0.1,2.3')} or {option('layers', '0-1')}"
         )
-    return list(dict.fromkeys((*singles, *named, *pair_sets)))
+    return list(dict.fromkeys((*single_sets, *named_sets, *pair_sets)))
 
 
-def _single(known: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
+def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
     """Returns the heads that the user selected; all if nothing was selected."""
     if heads is None:
-        return known
+        return model_heads
     if not isinstance(heads, Selection):
-        return [_head(name, known) for name in heads]
-    layers = sorted({layer for layer, _ in known})
+        return [_head(name, model_heads) for name in heads]
+    layers = sorted({layer for layer, _ in model_heads})
     refuse_missing(heads.chosen_layers, layers, "layer")
     for layer in heads.chosen_layers or layers:
-        refuse_missing(heads.heads_of(layer), [head for own, head in known if own == layer], f"head in layer {layer}:")
+        refuse_missing(
+            heads.heads_of(layer),
+            [head for head_layer, head in model_heads if head_layer == layer],
+            f"head in layer {layer}:",
+        )
     return [
         (layer, head)
-        for layer, head in known
+        for layer, head in model_heads
         if layer in (heads.chosen_layers or layers) and head in (heads.heads_of(layer) or (head,))
     ]
 
 
-def _head(name: str, known: Sequence[HeadName]) -> HeadName:
-    written = HEAD.fullmatch(name.strip())
-    found = None if written is None else (int(written[1]), int(written[2]))
-    if found is None or found not in known:
-        layers = number_ranges({layer for layer, _ in known})
-        counts = number_ranges({head for _, head in known})
+def _head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
+    """Returns layer and head of a name such as ``0.1``; raises AttnvizError if the model has no such head."""
+    match = HEAD.fullmatch(name.strip())
+    head_name = None if match is None else (int(match[1]), int(match[2]))
+    if head_name is None or head_name not in model_heads:
+        layers = number_ranges({layer for layer, _ in model_heads})
+        counts = number_ranges({head for _, head in model_heads})
         raise AttnvizError(
-            f"no head {name!r}; layers {layers} have heads {counts}; choose one as {known[-1][0]}.{known[-1][1]}"
+            f"no head {name!r}; layers {layers} have heads {counts}; "
+            f"choose one as {model_heads[-1][0]}.{model_heads[-1][1]}"
         )
-    return found
+    return head_name
 
 
-def _set(name: str, known: Sequence[HeadName]) -> HeadSet:
-    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, as ``2``, stands for all its heads."""
+def _set(name: str, model_heads: Sequence[HeadName]) -> HeadSet:
+    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, such as ``2``, stands for all its heads."""
     heads: list[HeadName] = []
     for part in name.split("+"):
-        of_layer = [head for head in known if part.strip() == str(head[0])]
-        heads += of_layer or [_head(part, known)]
+        layer_heads = [head for head in model_heads if part.strip() == str(head[0])]
+        heads += layer_heads or [_head(part, model_heads)]
     return tuple(sorted(set(heads)))

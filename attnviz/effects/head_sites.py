@@ -1,4 +1,4 @@
-"""Finds, in one run of a model, the products in which the outputs of heads enter their output projection."""
+"""Finds the matrix products that project the outputs of heads, in one run of a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,15 +95,16 @@ class SiteFinder(Capture):
         assert self.moved is not None
         self.observer.search = self.moved.search
         self.sites: dict[Key, HeadSite] = {}
-        self.unprojected: list[CallSite] = []
+        self.sites_without_projection: list[CallSite] = []
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
+        """Counts the heads of an attention call, and asks for the product that projects its output."""
         if call is None or call.output is None:
-            self.unprojected.append(site)
+            self.sites_without_projection.append(site)
             return
         first = self._first_head(site)
         self.head_counts[site] = first + call.shape[1]
-        self.unprojected.append(site)
+        self.sites_without_projection.append(site)
 
         assert self.moved is not None
         self.moved.search.expect(call.output, partial(self._found, site, first, call))
@@ -112,12 +113,12 @@ class SiteFinder(Capture):
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
         """Stores the site where the heads of an attention call enter their projection."""
-        if site in self.unprojected:
-            self.unprojected.remove(site)
-        columns = {(site.layer, first + head): each for head, each in enumerate(projection.columns)}
-        known = self.sites.get(self.counting.key)
-        if known is not None:
-            known.columns.update(columns)
+        if site in self.sites_without_projection:
+            self.sites_without_projection.remove(site)
+        columns = {(site.layer, first + head): indices for head, indices in enumerate(projection.columns)}
+        known_site = self.sites.get(self.counting.key)
+        if known_site is not None:
+            known_site.columns.update(columns)
             return
         self.sites[self.counting.key] = HeadSite(
             key=self.counting.key,
@@ -139,7 +140,7 @@ def clean_run(
         model: any torch module with attention.
         args: its positional arguments.
         kwargs: its keyword arguments.
-        attention: the part of an encoder-decoder whose heads are sought; ``None`` for a model with one kind.
+        attention: the part of an encoder-decoder whose heads are found; ``None`` for a model with one part.
 
     Raises:
         AttnvizError: if the model has no attention, the projection of a head is not found, or heads of several kinds
@@ -147,12 +148,12 @@ def clean_run(
     """
     refuse_opaque(model)
     finder = SiteFinder(model, attention)
-    output = observed(finder, args, kwargs)
+    output = run_observed(finder, args, kwargs)
     _refuse_unknown(finder)
     return CleanRun(output, list(finder.sites.values()))
 
 
-def observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def run_observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Runs the model while ``finder`` observes its calls, and returns the output.
 
     Args:
@@ -179,14 +180,16 @@ def observed(finder: SiteFinder, args: tuple[Any, ...], kwargs: Mapping[str, Any
 
 
 def _refuse_unknown(finder: SiteFinder) -> None:
+    """Raises AttnvizError if heads are ambiguous, a projection was not found, or the model has no attention."""
     name = type(finder.model).__name__
-    if attention_parts := sorted(finder.parts) if finder.options.attention is None and len(finder.parts) > 1 else []:
+    if finder.options.attention is None and len(finder.parts) > 1:
+        attention_parts = sorted(finder.parts)
         raise AttnvizError(
             f"{name} has {or_list(attention_parts)} attention, whose heads have the same numbers; "
             f"choose one kind, as {option('attention', attention_parts[0])}"
         )
-    if finder.unprojected:
-        site = finder.unprojected[0]
+    if finder.sites_without_projection:
+        site = finder.sites_without_projection[0]
         raise AttnvizError(
             f"heads of layer {site.layer} ({site.module or 'the model itself'}) cannot be removed: no linear map "
             "takes the output of its attention unchanged"

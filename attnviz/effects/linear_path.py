@@ -20,18 +20,18 @@ from attnviz.capture.assembly.output_projection import bias_of, operand_places
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.hooks.torch_functions import TorchCall
 
-SHAPED_ALIKE = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
-FRESH = ("new_",)  # prefix of functions whose results hold no numbers of their arguments
+RESHAPING = frozenset("to type_as expand_as view_as reshape_as".split())  # only the first argument gives numbers
+ALLOCATION_PREFIXES = ("new_",)  # of functions whose results hold no numbers of their arguments
 Pullback = Callable[[Tensor], Tensor]
-UNCHANGED = frozenset(
+COPYING = frozenset(
     "view reshape contiguous clone to float double half bfloat16 type type_as dropout dropout_ detach alias unsqueeze "
     "squeeze flatten expand expand_as transpose permute cpu cuda view_as swapaxes native_dropout __get__".split()
 )
-ADDED = {"add": 1, "add_": 1, "__add__": 1, "__radd__": 1, "__iadd__": 1, "sub": -1, "sub_": -1, "__sub__": -1}
-MULTIPLIED = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split())
-DIVIDED = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
+ADDITION_SIGNS = {"add": 1, "add_": 1, "__add__": 1, "__radd__": 1, "__iadd__": 1, "sub": -1, "sub_": -1, "__sub__": -1}
+MULTIPLICATIONS = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split())
+DIVISIONS = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
 MEANS = frozenset(["mean"])
-PICKED = frozenset(["__getitem__", "select", "narrow", "index_select"])
+INDEXING = frozenset(["__getitem__", "select", "narrow", "index_select"])
 
 
 @dataclass(eq=False)
@@ -41,12 +41,12 @@ class PathValue:
     Attributes:
         serial: its number in the order in which values were computed.
         row: ``(features,)``, in float32 or float64; empty if the tensor has no row for the token.
-        rows: the number of tokens that the tensor has: 1 if its row is the same at all; 0 if it has no row.
+        rows: the number of tokens of the tensor; 1 if all tokens have the same row, 0 if it has no row for the token.
         reads: True if it depends on the model's inputs.
         place: the path of the module that computed it.
         origin: the name of the parameter or buffer; "" for computed tensors.
-        sources: the values that it is a linear function of, each with the function that maps a gradient at this value
-            to one at the source; ``None`` if it is not linear in its inputs.
+        sources: the values of which it is a linear function, each with the function that maps a gradient at this
+            value to the gradient at the source; ``None`` if it is not linear in its inputs.
         frozen: True if a factor that depends on the text was frozen to make it linear.
         capped: the input of the hyperbolic tangent that computed it; ``None`` for other functions.
     """
@@ -101,17 +101,19 @@ class LinearPath:
         self._store(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
 
     def follow(self, call: TorchCall) -> None:
-        """Records the result of a torch function that has returned."""
+        """Records the result of a torch function that has returned, with its sources if it is linear in its inputs."""
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
             return
-        inputs = [each for each in _flat((call.args, tuple(call.kwargs.values()))) if isinstance(each, Tensor)]
-        if self._is_known(result) and not any(result is each for each in inputs):
+        inputs = [
+            argument for argument in _flat((call.args, tuple(call.kwargs.values()))) if isinstance(argument, Tensor)
+        ]
+        if self._is_known(result) and not any(result is tensor for tensor in inputs):
             return  # the functions inside this one have recorded the result
-        values = [self.value(each) for each in inputs]
-        row = self._picked_row(call, result) if call.name in PICKED else self._row(result)
-        reads = any(value.reads for value in (values[:1] if call.name in SHAPED_ALIKE else values))
-        if call.name.startswith(FRESH) or call.name.endswith("_like"):
+        values = [self.value(tensor) for tensor in inputs]
+        row = self._picked_row(call, result) if call.name in INDEXING else self._row(result)
+        reads = any(value.reads for value in (values[:1] if call.name in RESHAPING else values))
+        if call.name.startswith(ALLOCATION_PREFIXES) or call.name.endswith("_like"):
             reads = False
         if row is None or not result.is_floating_point():
             self._store(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
@@ -121,7 +123,7 @@ class LinearPath:
         self._store(result, value)
 
     def value(self, tensor: Tensor) -> PathValue:
-        """Returns the value of a tensor; records it as one without inputs if it is unknown, such as a parameter."""
+        """Returns the value of a tensor; an unknown one, such as a parameter, is recorded without inputs."""
         if self._is_known(tensor):
             return self.values_by_id[id(tensor)][1]
         row, name = self._row(tensor), self.names.get(id(tensor), "")
@@ -138,28 +140,30 @@ class LinearPath:
         """
         leaves: list[PathLeaf] = []
         frozen: dict[str, None] = {}
-        gradients, waiting = {end.serial: (end, gradient)}, [-end.serial]
+        gradients, queue = {end.serial: (end, gradient)}, [-end.serial]
         # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
-        while waiting:
-            value, gradient = gradients.pop(-heapq.heappop(waiting))
+        while queue:
+            value, gradient = gradients.pop(-heapq.heappop(queue))
             if value.frozen:
                 frozen[value.place] = None
             if value.sources is None:
                 leaves.append(PathLeaf(value, gradient))
                 continue
             for source, pullback in value.sources:
-                pulled = _fitted(pullback(gradient), source.row)
+                source_gradient = _in_shape_of(pullback(gradient), source.row)
                 if source.serial in gradients:
-                    gradients[source.serial] = source, gradients[source.serial][1] + pulled
+                    gradients[source.serial] = source, gradients[source.serial][1] + source_gradient
                 else:
-                    gradients[source.serial] = source, pulled
-                    heapq.heappush(waiting, -source.serial)
+                    gradients[source.serial] = source, source_gradient
+                    heapq.heappush(queue, -source.serial)
         return leaves, [*frozen]
 
     def _is_known(self, tensor: Tensor) -> bool:
+        """True if this tensor, and not an earlier one with its ``id``, has been recorded."""
         return id(tensor) in self.values_by_id and self.values_by_id[id(tensor)][0]() is tensor
 
     def _store(self, tensor: Tensor, value: PathValue) -> None:
+        """Records the value of a tensor."""
         self.values_by_id[id(tensor)] = ref(tensor), value
 
     def _row(self, tensor: Tensor) -> tuple[Tensor, int] | None:
@@ -169,15 +173,18 @@ class LinearPath:
         """
         if not tensor.is_floating_point() or tensor.device.type == "meta":
             return None
-        wide = tensor.shape[-1] if tensor.dim() else 1
+        width = tensor.shape[-1] if tensor.dim() else 1
         rows = prod(tensor.shape[:-1])
-        if rows not in (1, self.tokens) or not wide:
+        if rows not in (1, self.tokens) or not width:
             return None
-        at = 0 if rows == 1 else self.position
-        return _exact(tensor.detach().reshape(rows, wide)[at]).clone(), rows
+        index = 0 if rows == 1 else self.position
+        return _at_least_float32(tensor.detach().reshape(rows, width)[index]).clone(), rows
 
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row at the token, and 1, if an indexing function picked this token among others."""
+        """Returns the row at the token, and 1, if an indexing function picked this token; ``None`` if it did not.
+
+        Indexing of other axes than tokens returns the row as for any function.
+        """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
             return None
@@ -185,43 +192,46 @@ class LinearPath:
             return self._row(result)
         # The same function applied to the indices of tokens shows which tokens it picks.
         numbers = torch.arange(self.tokens, device=source.device).reshape(*source.shape[:-1], 1).expand(source.shape)
-        picked = call.func(numbers, *call.args[1:], **call.kwargs)
-        if picked.shape[-1:] != source.shape[-1:]:
+        picked_numbers = call.func(numbers, *call.args[1:], **call.kwargs)
+        if picked_numbers.shape[-1:] != source.shape[-1:]:
             return None
-        matches = (picked[..., 0].flatten() == self.position).nonzero().flatten()
+        matches = (picked_numbers[..., 0].flatten() == self.position).nonzero().flatten()
         if not len(matches):
             return None
         rows = result.detach().reshape(-1, result.shape[-1])
-        return _exact(rows[matches[0]]).clone(), 1
+        return _at_least_float32(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
-        """Sets the sources of a value from the function that computed it."""
+        """Sets the sources of a value if the function that computed it is linear in its inputs."""
         name, args, kwargs = call.name, call.args, call.kwargs
-        tensors = [each for each in args if isinstance(each, Tensor)]
+        tensors = [argument for argument in args if isinstance(argument, Tensor)]
         first = self.value(tensors[0]) if tensors else None
         if name in PRODUCTS:
-            value.sources = self._projected(name, args, kwargs, value)
+            value.sources = self._product_sources(name, args, kwargs, value)
         elif first is None or not first.rows:
             return
-        elif name in UNCHANGED or name in PICKED:
-            if len(first.row) == len(value.row) and torch.equal(_exact(first.row), value.row.to(first.row)):
-                value.sources = [(first, _same)]
-        elif name in ADDED:
-            value.sources = self._added(args, kwargs, ADDED[name])
-        elif name in MULTIPLIED or name in DIVIDED:
-            self._scaled(value, args, name in DIVIDED)
+        elif name in COPYING or name in INDEXING:
+            if len(first.row) == len(value.row) and torch.equal(_at_least_float32(first.row), value.row.to(first.row)):
+                value.sources = [(first, _unchanged_gradient)]
+        elif name in ADDITION_SIGNS:
+            value.sources = self._sum_sources(args, kwargs, ADDITION_SIGNS[name])
+        elif name in MULTIPLICATIONS or name in DIVISIONS:
+            self._link_scaling(value, args, name in DIVISIONS)
         elif name in MEANS and len(value.row) == 1 and len(first.row) > 1 and value.rows == first.rows:
-            wide = len(first.row)
-            value.sources = [(first, lambda gradient: gradient.expand(wide) / wide)]
+            width = len(first.row)
+            value.sources = [(first, lambda gradient: gradient.expand(width) / width)]
         elif name in ("layer_norm", "rms_norm", "native_layer_norm"):
-            self._normed(value, name, args, kwargs, first)
+            self._link_norm(value, name, args, kwargs, first)
         elif name == "tanh":
             value.capped = first
 
-    def _projected(
+    def _product_sources(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one."""
+        """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one.
+
+        ``None`` if no operand is constant, or the product is not one over the features of tokens.
+        """
         for place in operand_places(name, args, kwargs):
             if self.value(place.product.right).reads or not self.value(place.operand).reads:
                 continue
@@ -231,31 +241,36 @@ class LinearPath:
             operand = self.value(place.operand)
             if len(operand.row) != len(weight):  # the operand has an axis of heads; as a matrix it has the full row
                 operand.row, operand.rows = (
-                    _exact(matrix[0 if len(matrix) == 1 else self.position]).clone(),
+                    _at_least_float32(matrix[0 if len(matrix) == 1 else self.position]).clone(),
                     len(matrix),
                 )
                 operand.sources = None
-            sources: list[tuple[PathValue, Pullback]] = [(operand, partial(_multiplied, weight))]
+            sources: list[tuple[PathValue, Pullback]] = [(operand, partial(_weighted_gradient, weight))]
             bias = bias_of(name, args, kwargs)
-            return sources if bias is None else [*sources, (self.value(bias), _same)]
+            return sources if bias is None else [*sources, (self.value(bias), _unchanged_gradient)]
         return None
 
-    def _added(self, args: Sequence[Any], kwargs: dict[str, Any], sign: int) -> list[tuple[PathValue, Pullback]] | None:
+    def _sum_sources(
+        self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
+    ) -> list[tuple[PathValue, Pullback]] | None:
+        """Returns the sources of a sum or difference; ``None`` if one of its terms has no row at the token."""
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
         sources: list[tuple[PathValue, Pullback]] = []
-        for each, factor in zip(args[:2], factors, strict=True):
-            value = self.value(each) if isinstance(each, Tensor) else self._number(each)
+        for argument, factor in zip(args[:2], factors, strict=True):
+            value = self.value(argument) if isinstance(argument, Tensor) else self._number(argument)
             if value is None or not value.rows:
                 return None
-            sources.append((value, partial(_times, torch.tensor(factor))))
+            sources.append((value, partial(_scaled_gradient, torch.tensor(factor))))
         return sources
 
-    def _scaled(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
-        """Sets the source of a product or quotient.
+    def _link_scaling(self, value: PathValue, args: Sequence[Any], divides: bool) -> None:
+        """Sets the source of an element-wise product or quotient, if it has one that is linear.
 
         The factor either does not depend on the text, or is one number per token, which is then frozen.
         """
-        sides = [self.value(each) if isinstance(each, Tensor) else self._number(each) for each in args[:2]]
+        sides = [
+            self.value(argument) if isinstance(argument, Tensor) else self._number(argument) for argument in args[:2]
+        ]
         if len(sides) < 2 or any(side is None or not side.rows for side in sides):
             return
         left, right = sides
@@ -263,14 +278,14 @@ class LinearPath:
         assert right is not None
         pairs = [(left, right)] if divides else [(left, right), (right, left)]
         for variable, factor in pairs:
-            freezes = factor.reads and len(factor.row) == 1 < len(variable.row)
-            if factor.reads and not freezes:
+            is_frozen = factor.reads and len(factor.row) == 1 < len(variable.row)
+            if factor.reads and not is_frozen:
                 continue
-            by = 1 / factor.row if divides else factor.row
-            value.sources, value.frozen = [(variable, partial(_times, by))], freezes
+            multiplier = 1 / factor.row if divides else factor.row
+            value.sources, value.frozen = [(variable, partial(_scaled_gradient, multiplier))], is_frozen
             return
 
-    def _normed(
+    def _link_norm(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first: PathValue
     ) -> None:
         """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear."""
@@ -285,7 +300,7 @@ class LinearPath:
         eps = eps if eps is not None else torch.finfo(arguments["input"].dtype).eps if name == "rms_norm" else 1e-5
         scale = float((centred.square().mean() + eps).rsqrt())
         weight = arguments.get("weight")
-        factor = None if weight is None else _exact(weight.detach())
+        factor = None if weight is None else _at_least_float32(weight.detach())
 
         def pullback(gradient: Tensor) -> Tensor:
             scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
@@ -293,7 +308,7 @@ class LinearPath:
 
         value.frozen = True
         bias = arguments.get("bias")
-        value.sources = [(first, pullback), *([] if bias is None else [(self.value(bias), _same)])]
+        value.sources = [(first, pullback), *([] if bias is None else [(self.value(bias), _unchanged_gradient)])]
 
     def _number(self, number: Any) -> PathValue | None:
         """Returns the value of a Python number; ``None`` for anything else."""
@@ -302,30 +317,33 @@ class LinearPath:
         return PathValue(next(self.serials), torch.tensor([float(number)]), 1, False, self.place())
 
 
-def _same(gradient: Tensor) -> Tensor:
+def _unchanged_gradient(gradient: Tensor) -> Tensor:
+    """Returns the gradient itself: the pullback of a copy, or of a term of a sum."""
     return gradient
 
 
-def _times(factor: Tensor, gradient: Tensor) -> Tensor:
+def _scaled_gradient(factor: Tensor, gradient: Tensor) -> Tensor:
+    """Returns the gradient times a factor: the pullback of a multiplication."""
     return gradient * factor.to(gradient)
 
 
-def _exact(tensor: Tensor) -> Tensor:
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    """Returns a tensor as float32; unchanged if it is float32 or float64."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _multiplied(weight: Tensor, gradient: Tensor) -> Tensor:
+def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
     """Returns weights ``(columns, features)`` times a gradient ``(features,)``; faster if most of it is zero."""
-    some = gradient.nonzero().flatten()
-    if len(some) * 2 < len(gradient):
-        weight, gradient = weight[:, some], gradient[some]
-    return _exact(weight) @ gradient.to(_exact(weight[:1, :1]))
+    nonzero = gradient.nonzero().flatten()
+    if len(nonzero) * 2 < len(gradient):
+        weight, gradient = weight[:, nonzero], gradient[nonzero]
+    return _at_least_float32(weight) @ gradient.to(_at_least_float32(weight[:1, :1]))
 
 
-def _fitted(gradient: Tensor, row: Tensor) -> Tensor:
+def _in_shape_of(gradient: Tensor, row: Tensor) -> Tensor:
     """Returns the gradient in the shape and on the device of ``row``, summed if one number was broadcast."""
-    fitted = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
-    return fitted.to(row.device)
+    reduced = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
+    return reduced.to(row.device)
 
 
 def _flat(values: Any) -> Iterator[Any]:

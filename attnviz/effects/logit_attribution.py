@@ -21,15 +21,15 @@ from attnviz.capture.flow.functions import tensors_in
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import TorchCall
 from attnviz.capture.run_model import arguments_of
-from attnviz.effects.head_sites import SiteFinder, SiteObserver, observed
+from attnviz.effects.head_sites import SiteFinder, SiteObserver, run_observed
 from attnviz.effects.linear_path import LinearPath, PathLeaf, PathValue
 from attnviz.effects.logit_parts import LogitPart, LogitParts, PartKind
 from attnviz.effects.measures import ids_of, logits_in
-from attnviz.effects.module_calls import restored_afterwards
+from attnviz.effects.module_calls import restore_afterwards
 
 TOLERANCE = 1e-2  # relative to the logit, or to 1 if that is larger; a larger difference is refused
 LAYER = re.compile(r"(?:^|\.)(\d+)(?:\.([^.]+))?")
-MIXERS = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
+MIXER_NAMES = re.compile(r"att|mixer|mamba|ssm|conv|rnn|recurrent", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -51,11 +51,11 @@ class HeadsOnPath:
     values: Tensor
 
     def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
-        """Yields what each head adds to the logit, in total and for each key."""
+        """Yields for each head what it adds to the logit, in total and for each key."""
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
-        for at, columns in enumerate(self.columns):
-            keys = self.weights[at].double() * (self.values[at].double() @ gradient[columns])
-            head = self.first + at
+        for index, columns in enumerate(self.columns):
+            keys = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
+            head = self.first + index
             yield LogitPart(
                 name=f"{self.site.layer}.{head}",
                 kind="head",
@@ -67,7 +67,7 @@ class HeadsOnPath:
 
 
 class _PathObserver(SiteObserver):
-    """A site observer that records the linear path, too."""
+    """A site observer that also records the linear path."""
 
     path: LinearPath
 
@@ -84,7 +84,7 @@ class _PathFinder(SiteFinder):
     observer_kind = _PathObserver
 
     def start_path(self, path: LinearPath) -> None:
-        """Starts to record a run."""
+        """Sets the path that records the next run."""
         assert isinstance(self.counting, _PathObserver)
         self.path = self.counting.path = path
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
@@ -94,20 +94,21 @@ class _PathFinder(SiteFinder):
     ) -> None:
         if call.values is None or call.shape[2] != self.path.tokens:
             return
-        count = call.shape[1]
+        head_count = call.shape[1]
         row = slice(self.path.position, self.path.position + 1)
         heads = HeadsOnPath(
             site,
             first,
             projection.columns,
-            call.value_weights(range(count), row)[0, :, 0],
-            pick_heads(call.values, range(count), count)[0],
+            call.value_weights(range(head_count), row)[0, :, 0],
+            pick_heads(call.values, range(head_count), head_count)[0],
         )
-        entered = self.path.value(place.operand)
-        entered.sources = None
-        known = self.heads.setdefault(entered, [])
-        if not any(each.site == site and each.first == first for each in known):  # one value may enter several products
-            known.append(heads)
+        path_value = self.path.value(place.operand)
+        path_value.sources = None
+        known_heads = self.heads.setdefault(path_value, [])
+        is_known = any(other.site == site and other.first == first for other in known_heads)
+        if not is_known:  # one value may enter several products
+            known_heads.append(heads)
 
 
 def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
@@ -141,16 +142,18 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
     args, kwargs = arguments_of(inputs)
     refuse_opaque(model)
     name = type(model).__name__
-    count = _token_count(args, kwargs)
-    if not -count <= position < count:
-        raise AttnvizError(f"no token {position} of {count}; choose {-count} to {count - 1}")
-    with restored_afterwards(model):
+    token_count = _token_count(args, kwargs)
+    if not -token_count <= position < token_count:
+        raise AttnvizError(f"no token {position} of {token_count}; choose {-token_count} to {token_count - 1}")
+    with restore_afterwards(model):
         finder = _PathFinder(model, None)
-        path = LinearPath(count, position % count, _parameter_names(model), partial(_running_module, finder))
+        path = LinearPath(
+            token_count, position % token_count, _parameter_names(model), partial(_running_module, finder)
+        )
         finder.start_path(path)
-        for each in tensors_in((args, tuple(kwargs.values()))):
-            path.reads(each)
-        output = observed(finder, args, kwargs)
+        for tensor in tensors_in((args, tuple(kwargs.values()))):
+            path.reads(tensor)
+        output = run_observed(finder, args, kwargs)
         logits = logits_in(output)
         if logits is None:
             raise AttnvizError(
@@ -162,18 +165,29 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
 
 
 def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> LogitParts:
-    leaves, frozen = _of_token(finder.path, end, token)
+    """Returns the parts of a token's logit; before the soft cap if the model has one.
+
+    Args:
+        finder: the finder after the run.
+        end: the logits at the position.
+        token: the id of the token.
+        name: the name of the model.
+
+    Raises:
+        AttnvizError: if the logit is not a sum of what heads and other parts add.
+    """
+    leaves, frozen = _leaves_of_logit(finder.path, end, token)
     uncapped = leaves[0].value.capped if len(leaves) == 1 and len(leaves[0].value.row) == len(end.row) else None
     if uncapped is not None:
         end = _before_division(uncapped)
-        leaves, frozen = _of_token(finder.path, end, token)
-    if not any(each.value in finder.heads for each in leaves):
-        largest = max(leaves, key=lambda each: abs(each.amount), default=None)
+        leaves, frozen = _leaves_of_logit(finder.path, end, token)
+    if not any(leaf.value in finder.heads for leaf in leaves):
+        largest = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
         place = largest.value.place if largest is not None and largest.value.rows else ""
-        between = f" ({place} stands between)" if place else ""
+        obstacle = f" ({place} stands between)" if place else ""
         raise AttnvizError(
             f"the logits of {name} are not a sum of its heads' outputs, with a norm and an unembedding after it"
-            f"{between}; use attnviz ablate, which measures any model"
+            f"{obstacle}; use attnviz ablate, which measures any model"
         )
     parts = _parts(finder, leaves)
     logit, total = float(end.row[token]), sum(part.adds for part in parts)
@@ -195,15 +209,15 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
     )
 
 
-def _of_token(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
-    """Returns the values that the logit of a token is a sum of, and the modules whose factors are frozen."""
+def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
+    """Returns the values whose terms sum to the logit of a token, and the modules whose factors are frozen."""
     gradient = torch.zeros_like(end.row)
     gradient[token : token + 1] = 1
     return path.leaves(end, gradient)
 
 
 def _before_division(value: PathValue) -> PathValue:
-    """Returns the logits before the division that precedes the hyperbolic tangent of a soft cap."""
+    """Returns the logits before a soft cap: the input of the division that precedes its hyperbolic tangent."""
     while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
         value = value.sources[0][0]
     return value
@@ -211,17 +225,18 @@ def _before_division(value: PathValue) -> PathValue:
 
 def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
     """Returns the parts of the logit in the order of the model, summing those with the same name and kind."""
-    several = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
+    has_several_kinds = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
     parts: dict[tuple[str, PartKind], LogitPart] = {}
     unmerged: list[LogitPart] = []
-    for leaf in sorted(leaves, key=lambda each: each.value.serial):
+    for leaf in sorted(leaves, key=lambda leaf: leaf.value.serial):
         heads = finder.heads.get(leaf.value)
         if heads is None:
             unmerged.append(_named_part(leaf, finder))
             continue
-        for each in heads:
+        for call_heads in heads:
             unmerged += [
-                replace(part, name=f"{each.site.part} {part.name}") if several else part for part in each.parts(leaf)
+                replace(part, name=f"{call_heads.site.part} {part.name}") if has_several_kinds else part
+                for part in call_heads.parts(leaf)
             ]
     for part in unmerged:
         earlier = parts.get((part.name, part.kind))
@@ -243,23 +258,23 @@ def _order(part: LogitPart) -> tuple[int, int, int]:
 
 
 def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
-    """Returns the part of a value that holds no heads, named after its parameter or module."""
+    """Returns the part of a value that is no output of heads, named after its parameter or module."""
     value = leaf.value
     path = value.origin or value.place
-    found = LAYER.search(path)
-    layer = None if found is None else _layer_number(path, finder)
-    last = path.rpartition(".")[2] or "model"
+    match = LAYER.search(path)
+    layer = None if match is None else _layer_number(path, finder)
+    last_name = path.rpartition(".")[2] or "model"
     is_bias = not value.reads and value.rows == 1
     if is_bias:
-        outside = ".".join(path.split(".")[-2:]) if value.origin else last
-        return LogitPart(outside if layer is None else f"{layer}.bias", "bias", leaf.amount, layer)
-    if layer is None or found is None:
+        bias_name = ".".join(path.split(".")[-2:]) if value.origin else last_name
+        return LogitPart(bias_name if layer is None else f"{layer}.bias", "bias", leaf.amount, layer)
+    if layer is None or match is None:
         module = finder.modules.modules.get(path)
         if isinstance(module, nn.Embedding) or not value.reads:
-            return LogitPart(last if isinstance(module, nn.Embedding) else "positions", "embedding", leaf.amount)
-        return LogitPart(path or last, "other", leaf.amount)
-    component = found[2] or ""
-    if MIXERS.search(component):
+            return LogitPart(last_name if isinstance(module, nn.Embedding) else "positions", "embedding", leaf.amount)
+        return LogitPart(path or last_name, "other", leaf.amount)
+    component = match[2] or ""
+    if MIXER_NAMES.search(component):
         return LogitPart(f"{layer}.{component}", "other", leaf.amount, layer)
     return LogitPart(f"{layer}.mlp", "mlp", leaf.amount, layer)
 
@@ -272,20 +287,21 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
         block = "" if caller is None else finder.modules.block_of(site.module, type(caller)).path
         if block and (path == block or path.startswith(f"{block}.")):
             return site.layer
-    found = LAYER.search(path)
-    assert found is not None
-    return int(found[1])
+    match = LAYER.search(path)
+    assert match is not None
+    return int(match[1])
 
 
 def _running_module(finder: _PathFinder) -> str:
-    """Returns the path of the running module."""
+    """Returns the path of the running module; empty for the model itself."""
     key = finder.module_calls.frames[-1].key
     return finder.modules.names.get(key[1], "") if key else ""
 
 
 def _parameter_names(model: nn.Module) -> dict[int, str]:
-    named = (*model.named_parameters(), *model.named_buffers())
-    return {id(each): name for name, each in named}
+    """Returns the names of parameters and buffers, by ``id``."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return {id(tensor): name for name, tensor in tensors}
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:

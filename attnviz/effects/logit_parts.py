@@ -17,7 +17,7 @@ class LogitPart:
     Attributes:
         name: ``2.8`` for a head, ``2.mlp``, ``2.bias``, or the name of an embedding.
         kind: the kind of the part.
-        adds: the term of the part in the sum of the logit.
+        adds: the number that the part adds to the logit.
         layer: the number of its layer; ``None`` outside of layers.
         head: the number of a head in its layer; ``None`` for other parts.
         keys: ``(keys,)``, what a head adds for each key, which sums to ``adds``; ``None`` if unknown.
@@ -66,7 +66,7 @@ class LogitParts:
     remarks: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> LogitPart:
-        """Returns the part with this name, as ``2.8`` or ``2.mlp``."""
+        """Returns the part with this name, such as ``2.8`` or ``2.mlp``."""
         return next(part for part in self.parts if part.name == name)
 
     @property
@@ -107,7 +107,7 @@ class LogitParts:
                     "adds": part.adds,
                     "layer": part.layer,
                     "head": part.head,
-                    "keys": None if part.keys is None else [float(each) for each in np.asarray(part.keys)],
+                    "keys": None if part.keys is None else [float(term) for term in np.asarray(part.keys)],
                 }
                 for part in self.parts
             ],
@@ -115,13 +115,14 @@ class LogitParts:
 
     def as_rows(self) -> list[list[str]]:
         """Returns a header and a row of text per part, with what each key of a head adds in further columns."""
-        wide = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
+        key_count = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
         return [
-            ["part", "kind", "adds", *(f"key {key}" for key in range(wide))],
-            *(_row(each, wide) for each in self.parts),
+            ["part", "kind", "adds", *(f"key {key}" for key in range(key_count))],
+            *(_row(part, key_count) for part in self.parts),
         ]
 
 
-def _row(part: LogitPart, wide: int) -> list[str]:
-    keys = [] if part.keys is None else [repr(float(each)) for each in part.keys]
-    return [part.name, part.kind, repr(part.adds), *keys, *[""] * (wide - len(keys))]
+def _row(part: LogitPart, key_count: int) -> list[str]:
+    """Returns the row of a part as text, padded to ``key_count`` keys."""
+    keys = [] if part.keys is None else [repr(float(term)) for term in part.keys]
+    return [part.name, part.kind, repr(part.adds), *keys, *[""] * (key_count - len(keys))]

@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_leaves
 
 from attnviz.base.errors import AttnvizError, choices, option
 
-LOGIT = "logit:"
+LOGIT_PREFIX = "logit:"
 ROWS_AT_ONCE = 16  # rows of logits per block: more leave the processor's cache, and new memory costs more than the sums
-IDS = ("input_ids", "ids", "labels")  # names of arguments that hold token ids
+ID_ARGUMENTS = ("input_ids", "ids", "labels")  # names of arguments that hold token ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,43 +35,43 @@ class MeasuredRun:
 
 def loss(run: MeasuredRun) -> float:
     """Returns the cross-entropy of the next token in nats, as a mean over positions."""
-    logits, following = _predicted(run)
-    blocks = _row_blocks(logits, following)
-    return sum(float(functional.cross_entropy(*block, reduction="sum")) for block in blocks) / len(following)
+    logits, next_tokens = _logits_and_next_tokens(run)
+    blocks = _row_blocks(logits, next_tokens)
+    return sum(float(functional.cross_entropy(*block, reduction="sum")) for block in blocks) / len(next_tokens)
 
 
 def accuracy(run: MeasuredRun) -> float:
     """Returns the share of positions at which the next token has the largest logit."""
-    logits, following = _predicted(run)
-    return float((logits.argmax(-1) == following).float().mean())
+    logits, next_tokens = _logits_and_next_tokens(run)
+    return float((logits.argmax(-1) == next_tokens).float().mean())
 
 
 def divergence(run: MeasuredRun) -> float:
     """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
-    changed, clean = (logits_of(each)[:, run.positions].flatten(0, 1) for each in (run.output, run.clean))
+    changed, clean = (logits_of(output)[:, run.positions].flatten(0, 1) for output in (run.output, run.clean))
     return sum(_divergence(*block) for block in _row_blocks(changed, clean)) / len(changed)
 
 
 def _divergence(changed: Tensor, clean: Tensor) -> float:
     """Returns KL(clean ‖ changed), in nats, summed over rows of logits ``(rows, vocabulary)``."""
-    changed, clean = (each.float().log_softmax(-1) for each in (changed, clean))
+    changed, clean = (logits.float().log_softmax(-1) for logits in (changed, clean))
     return float((clean.exp() * (clean - changed)).sum())
 
 
 def cosine(run: MeasuredRun) -> float:
     """Returns one minus the cosine between a token's features and those with all heads, as a mean over positions."""
-    changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
+    changed, clean = (features_of(output)[:, run.positions].float() for output in (run.output, run.clean))
     return float(1 - functional.cosine_similarity(changed, clean, dim=-1).mean())
 
 
 def distance(run: MeasuredRun) -> float:
     """Returns the Euclidean distance of a token's features from those with all heads, as a mean over positions."""
-    changed, clean = (features_of(each)[:, run.positions].float() for each in (run.output, run.clean))
+    changed, clean = (features_of(output)[:, run.positions].float() for output in (run.output, run.clean))
     return float((changed - clean).norm(dim=-1).mean())
 
 
 def logit_of(token: int) -> Callable[[MeasuredRun], float]:
-    """Returns the measure of a token's logit at the last of the positions, as a mean over texts."""
+    """Returns the function that measures a token's logit at the last of the positions, as a mean over texts."""
 
     def logit(run: MeasuredRun) -> float:
         return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
@@ -89,16 +89,16 @@ MEASURES: Mapping[str, Callable[[MeasuredRun], float]] = {
 
 
 def find_measure(name: str) -> Callable[[MeasuredRun], float]:
-    """Returns the measure with this name; ``logit:7`` is the logit of token 7.
+    """Returns the function that measures a run by this name; ``logit:7`` measures the logit of token 7.
 
     Raises:
         AttnvizError: for an unknown name.
     """
-    if name.startswith(LOGIT) and name.removeprefix(LOGIT).isdecimal():
-        return logit_of(int(name.removeprefix(LOGIT)))
+    if name.startswith(LOGIT_PREFIX) and name.removeprefix(LOGIT_PREFIX).isdecimal():
+        return logit_of(int(name.removeprefix(LOGIT_PREFIX)))
     if name not in MEASURES:
-        known = (*MEASURES, f"{LOGIT}TOKEN")
-        raise AttnvizError(f"unknown {option('metric')} {name!r}; {choices(name, known)}")
+        names = (*MEASURES, f"{LOGIT_PREFIX}TOKEN")
+        raise AttnvizError(f"unknown {option('metric')} {name!r}; {choices(name, names)}")
     return MEASURES[name]
 
 
@@ -111,11 +111,12 @@ def default_metric(output: Any, ids: Tensor | None) -> str:
 
 def ids_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     """Returns the token ids among a model's arguments, ``(batch, tokens)``; ``None`` if there are none."""
-    candidates = [kwargs[name] for name in IDS if name in kwargs] + list(args)
-    return next((each for each in candidates if isinstance(each, Tensor) and _is_ids(each)), None)
+    candidates = [kwargs[name] for name in ID_ARGUMENTS if name in kwargs] + list(args)
+    return next((value for value in candidates if isinstance(value, Tensor) and _is_ids(value)), None)
 
 
 def _is_ids(tensor: Tensor) -> bool:
+    """True if a tensor holds whole numbers along two axes, texts and tokens."""
     return tensor.dim() == 2 and not tensor.is_floating_point() and tensor.dtype != torch.bool
 
 
@@ -147,25 +148,29 @@ def features_of(output: Any) -> Tensor:
     Raises:
         AttnvizError: if the output has none.
     """
-    named = getattr(output, "last_hidden_state", None)
+    hidden_state = getattr(output, "last_hidden_state", None)
     tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
-    if isinstance(named, Tensor):
-        return named
+    if isinstance(hidden_state, Tensor):
+        return hidden_state
     if not tensors or tensors[0].dim() < 2:
         raise AttnvizError("the output has no features of tokens; in Python, give a function of the output as metric")
     return tensors[0]
 
 
-def _row_blocks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields both tensors in blocks of `ROWS_AT_ONCE` rows."""
-    for at in range(0, len(one), ROWS_AT_ONCE):
-        yield one[at : at + ROWS_AT_ONCE], other[at : at + ROWS_AT_ONCE]
+    for start in range(0, len(first), ROWS_AT_ONCE):
+        yield first[start : start + ROWS_AT_ONCE], second[start : start + ROWS_AT_ONCE]
 
 
-def _predicted(run: MeasuredRun) -> tuple[Tensor, Tensor]:
+def _logits_and_next_tokens(run: MeasuredRun) -> tuple[Tensor, Tensor]:
     """Returns the logits at the measured positions, ``(rows, vocabulary)``, and the tokens after them, ``(rows,)``.
 
-    A row is a position of a text. The last token of a text predicts nothing that is known, and has no row.
+    A row is a position of a text. The last position has no row, since the token after it is not known.
+
+    Raises:
+        AttnvizError: if the model reads no ids, or no token follows the positions.
+
     """
     if run.ids is None:
         raise AttnvizError(

@@ -30,8 +30,8 @@ class RunningModule:
 
     Attributes:
         key: the key of its call.
-        calls: how many times it has called each module, by ``id``.
-        products: the number of products that it has computed itself.
+        calls: the number of times that it has called each module, by the module's ``id``.
+        products: the number of products that it has computed outside of other modules.
         finished: the results of the modules that it called, by the keys of their calls.
     """
 
@@ -189,27 +189,27 @@ CALL_PATCHES = Patches(
 def record_calls(calls: ModuleCalls) -> Iterator[None]:
     """Records the module calls of this thread in ``calls`` during the block."""
     CALL_PATCHES.enter()
-    before, _thread.calls = _thread.calls, calls
+    outer_calls, _thread.calls = _thread.calls, calls
     try:
         yield
     finally:
-        _thread.calls = before
+        _thread.calls = outer_calls
         CALL_PATCHES.leave()
 
 
 @contextmanager
-def unfused() -> Iterator[None]:
+def without_fused_kernels() -> Iterator[None]:
     """Disables the fused kernels of torch's own layers, inside of which no operand can be replaced."""
-    before = torch.backends.mha.get_fastpath_enabled()
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
 
 
 @contextmanager
-def restored_afterwards(model: nn.Module) -> Iterator[None]:
+def restore_afterwards(model: nn.Module) -> Iterator[None]:
     """Puts the model in evaluation mode for the block, then restores its flags, its buffers and the random state.
 
     The block runs without gradients and without fused kernels.
@@ -222,12 +222,12 @@ def restored_afterwards(model: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     try:
-        with torch.random.fork_rng(), torch.no_grad(), unfused():
+        with torch.random.fork_rng(), torch.no_grad(), without_fused_kernels():
             model.eval()
             yield
     finally:
-        for module, flag in training:
-            module.training = flag
+        for module, was_training in training:
+            module.training = was_training
         with torch.no_grad():
             for module, name, buffer, copy in buffers:
                 module._buffers[name] = buffer

@@ -55,7 +55,7 @@ class TextRun:
     @property
     def texts(self) -> int:
         """The batch size of the inputs."""
-        return next((len(each) for each in tree_leaves((self.args, self.kwargs)) if _has_axes(each)), 1)
+        return next((len(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _has_axes(leaf)), 1)
 
     @property
     def batch_size(self) -> int:
@@ -69,18 +69,18 @@ class TextRun:
             self.resumes = self.agrees(sets)
         metric_without = self.metric_without
         runs = [
-            (site, group[at : at + self.batch_size])
+            (site, group[start : start + self.batch_size])
             for site, group in self._by_first_site([heads for heads in sets if heads not in metric_without])
-            for at in range(0, len(group), self.batch_size)
+            for start in range(0, len(group), self.batch_size)
         ]
-        for site, some in track(runs, "removing heads"):
-            metric_without |= zip(some, map(self._measured, self.outputs(site, some)), strict=True)
+        for site, batch in track(runs, "removing heads"):
+            metric_without |= zip(batch, map(self._measure_output, self.outputs(site, batch)), strict=True)
         return [metric_without[heads] for heads in sets]
 
     @property
     def baseline(self) -> float:
         """The metric with all heads."""
-        return self._measured(self.clean.output)
+        return self._measure_output(self.clean.output)
 
     def outputs(self, first: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
         """Runs the model without each of these sets, and yields an output per set.
@@ -91,40 +91,47 @@ class TextRun:
         """
         returned = {} if self.resumes is False else first.returned
         count = len(sets)
-        calls = ModuleCalls(returned={key: self._repeated(each, count) for key, each in returned.items()})
+        calls = ModuleCalls(returned={key: self._repeated(result, count) for key, result in returned.items()})
         args, kwargs = self._repeated((self.args, self.kwargs), count)
         output = self._run(calls, self._edits(sets), args, kwargs)
-        return (self._part(output, number, count) for number in range(count))
+        return (self._output_of_run(output, number, count) for number in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
-        """Returns True if a resumed batch of runs gives the output of a whole run, checked for one of these sets."""
-        first, group = next(self._by_first_site(sets))
-        checked, others = group[0], group[1 : self.batch_size]
-        [whole] = self._whole().outputs(first, [checked])
-        self.metric_without[checked] = self._measured(whole)
+        """True if a resumed batch of runs gives the same output as a whole run, which is checked for one of these sets.
+
+        The metrics of the sets that were run are kept.
+        """
+        site, group = next(self._by_first_site(sets))
+        checked_set, other_sets = group[0], group[1 : self.batch_size]
+        [whole_output] = self._without_resuming().outputs(site, [checked_set])
+        self.metric_without[checked_set] = self._measure_output(whole_output)
         try:
-            *resumed, last = self.outputs(first, [*others, checked])
+            *other_outputs, checked_output = self.outputs(site, [*other_sets, checked_set])
         except AttnvizError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
             return False
-        if not _is_close(whole, last):
+        if not _is_close(whole_output, checked_output):
             return False
-        self.metric_without |= zip(others, map(self._measured, resumed), strict=True)
+        self.metric_without |= zip(other_sets, map(self._measure_output, other_outputs), strict=True)
         return True
 
-    def _whole(self) -> "TextRun":
+    def _without_resuming(self) -> "TextRun":
+        """Returns the same run, which always runs the whole model."""
         return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
+        """Runs the model with edited products and skipped calls, and returns its output."""
         with record_calls(calls), EditingMode(calls, edits):
             return self.model(*args, **kwargs)
 
-    def _measured(self, output: Any) -> float:
+    def _measure_output(self, output: Any) -> float:
+        """Returns the metric of an output."""
         ids = ids_of(self.args, self.kwargs)
         return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
+        """Yields each site with the sets whose first head in the order of the run is projected there."""
         remaining = list(dict.fromkeys(sets))
         for site in self.clean.sites:
             group = [heads for heads in remaining if any(head in site.columns for head in heads)]
@@ -149,7 +156,7 @@ class TextRun:
             product = contraction(name, args, kwargs)
             assert product is not None
             operand = product.left if site.is_left else product.right
-            place = next(each for each in operand_places(name, args, kwargs) if each.operand is operand)
+            place = next(place for place in operand_places(name, args, kwargs) if place.operand is operand)
             matrix = place.matrix().clone()
             texts = site.batch * len(columns)
             rows = (
@@ -162,7 +169,7 @@ class TextRun:
                 for column in head_columns:
                     set_rows[..., column] = self._replacement(set_rows[..., column], site, column)
             changed = place.restored(matrix)
-            return _with(args, operand, changed), _with(kwargs, operand, changed)
+            return _replaced(args, operand, changed), _replaced(kwargs, operand, changed)
 
         return edit
 
@@ -173,7 +180,7 @@ class TextRun:
         if self.by == "mean":
             return output.mean(dim=1, keepdim=True).expand_as(output)
         assert isinstance(self.by, CleanRun)
-        other = next((each for each in self.by.sites if each.key == site.key), None)
+        other = next((candidate for candidate in self.by.sites if candidate.key == site.key), None)
         if other is None or other.matrix.shape != site.matrix.shape:
             raise AttnvizError(
                 f"{option('by')} with a text replaces token by token, but that text has another number of tokens; "
@@ -191,28 +198,29 @@ class TextRun:
         """
         texts, copies = self.texts, dict[int, Tensor]()
 
-        def repeated(each: Any) -> Any:
-            if not isinstance(each, Tensor):
-                return each
-            if id(each) not in copies:
-                many = count > 1 and _has_axes(each) and len(each) == texts
-                copies[id(each)] = _repeat(each, count) if many else each.clone()
-            return copies[id(each)]
+        def copy_of(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if id(leaf) not in copies:
+                is_batch = count > 1 and _has_axes(leaf) and len(leaf) == texts
+                copies[id(leaf)] = _repeat(leaf, count) if is_batch else leaf.clone()
+            return copies[id(leaf)]
 
-        return tree_map(repeated, value)
+        return tree_map(copy_of, value)
 
-    def _part(self, output: Any, number: int, count: int) -> Any:
+    def _output_of_run(self, output: Any, number: int, count: int) -> Any:
         """Returns the output of run ``number`` from the output of a batch of ``count`` runs."""
         texts = self.texts
         return tree_map(
-            lambda each: (
-                each[number * texts : (number + 1) * texts] if _has_axes(each) and len(each) == count * texts else each
+            lambda leaf: (
+                leaf[number * texts : (number + 1) * texts] if _has_axes(leaf) and len(leaf) == count * texts else leaf
             ),
             output,
         )
 
 
 def _has_axes(value: object) -> bool:
+    """True if a value is a tensor with at least one axis."""
     return isinstance(value, Tensor) and value.dim() > 0
 
 
@@ -221,20 +229,20 @@ def _repeat(tensor: Tensor, count: int) -> Tensor:
     return tensor.repeat(count, *(1,) * (tensor.dim() - 1))
 
 
-def _with(value: Any, old: Tensor, new: Tensor) -> Any:
+def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
     """Returns nested arguments with one tensor replaced by another."""
     if value is old:
         return new
     if isinstance(value, dict):
-        return {name: _with(each, old, new) for name, each in value.items()}
-    return type(value)(_with(each, old, new) for each in value) if type(value) in (list, tuple) else value
+        return {name: _replaced(item, old, new) for name, item in value.items()}
+    return type(value)(_replaced(item, old, new) for item in value) if type(value) in (list, tuple) else value
 
 
-def _is_close(one: Any, other: Any) -> bool:
+def _is_close(first: Any, second: Any) -> bool:
     """True if all tensors of two outputs agree within `AGREEMENT`."""
     pairs = [
-        [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
-        for output in (one, other)
+        [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+        for output in (first, second)
     ]
     if len(pairs[0]) != len(pairs[1]) or any(a.shape != b.shape for a, b in zip(*pairs, strict=True)):
         return False

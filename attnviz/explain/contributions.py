@@ -12,15 +12,15 @@ from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.explain.weights import score_parts
 
 CONTRIBUTIONS, ABLATION = "contributions", "ablation"
-REMOVED = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
+REMOVED_SETS = ("0.0", "0.1", "1.0", "1.1", "1.0+1.1")
 
 
 def explain_contributions(head: HeadView) -> Step:
     """Explains contributions: the weight of each key times the norm of its value after the output projection."""
     computation = head.computation
     assert computation.value_norms is not None
-    weights, moved = computation.weights[head.number], computation.value_norms[head.number]
-    contributions = weights * moved[None]
+    weights, norms = computation.weights[head.number], computation.value_norms[head.number]
+    contributions = weights * norms[None]
     row = len(weights) - 1
     column = int(contributions[row].argmax())
     share = contributions[row, column] / max(float(contributions[row].sum()), 1e-12)
@@ -36,7 +36,7 @@ def explain_contributions(head: HeadView) -> Step:
         tables=(head.cells("contributions", contributions, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"“{query}” (row {row}) receives most from “{key}” (column {column}): {weights[row, column]:.4f} · "
-            f"{moved[column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",
+            f"{norms[column]:.4f} = {contributions[row, column]:.4f}, {share:.0%} of its row.",
         ),
     )
 
@@ -45,9 +45,9 @@ def explain_ablation(head: HeadView) -> Step:
     """Explains the accuracy that the model loses without heads, and what earlier heads do for this head's weights."""
     from attnviz.models.trained import accuracy_without
 
-    intact, ablated = accuracy_without(REMOVED)
-    rows = ("none", *REMOVED)
-    values = np.array([[each, each - intact] for each in (intact, *ablated)])
+    intact, ablated = accuracy_without(REMOVED_SETS)
+    rows = ("none", *REMOVED_SETS)
+    values = np.array([[accuracy, accuracy - intact] for accuracy in (intact, *ablated)])
     matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
     return Step(
         title="Without heads",
@@ -57,7 +57,7 @@ def explain_ablation(head: HeadView) -> Step:
         "removed, the other does its work.",
         formula="O = Σ over heads h ≠ removed: P(h) V(h) W_O(h)",
         latex=r"O = \sum_{h \ne \text{removed}} P_h V_h W_O^h",
-        before=f"{len(REMOVED)} sets of heads",
+        before=f"{len(REMOVED_SETS)} sets of heads",
         after="one number each",
         tables=(cut_table(matrix, head.line_width),),
         examples=(
@@ -69,17 +69,20 @@ def explain_ablation(head: HeadView) -> Step:
 
 
 def _weights_without_parts(head: HeadView) -> list[str]:
-    """Returns how the last query's largest weight changes when its scores lack the part of each earlier head."""
+    """Returns a sentence per earlier head: the last query's largest weight with and without that head's part.
+
+    The list is empty if the parts of the keys are unknown.
+    """
     computation = head.computation
     if not computation.parts:
         return []
-    *parts, whole = score_parts(head)
-    column = int(whole.argmax())
+    *parts, all_scores = score_parts(head)
+    column = int(all_scores.argmax())
     query, key = computation.tokens.labels[-1], computation.key_tokens.labels[column]
     lines = []
     for name, part in zip(computation.parts, parts, strict=True):
         if name.startswith("head"):
-            before, after = (_softmax(scores)[column] for scores in (whole, whole - part))
+            before, after = (_softmax(scores)[column] for scores in (all_scores, all_scores - part))
             lines.append(
                 f"“{query}” attends to “{key}” with weight {before:.4f}; without what {name} adds to the keys, with "
                 f"{after:.4f}."
@@ -88,5 +91,6 @@ def _weights_without_parts(head: HeadView) -> list[str]:
 
 
 def _softmax(scores: FloatArray) -> FloatArray:
-    powers = np.exp(scores - scores.max())
-    return np.asarray(powers / powers.sum())
+    """Returns the softmax of scores, ``(keys,)``."""
+    exponentials = np.exp(scores - scores.max())
+    return np.asarray(exponentials / exponentials.sum())

@@ -32,7 +32,7 @@ from attnviz.text.tokens import first_words
 
 UNTRAINED = "Untrained: random weights from seed {}; the numbers say nothing about language."
 OBSERVED = "Numbers captured in the forward pass of {}; a weight is not an explanation."
-SEEDED_OR_TRAINED = ("embedding", "projections", "dropout", ABLATION)  # an observed run does not have their numbers
+UNCAPTURED_STEPS = ("embedding", "projections", "dropout", ABLATION)  # their numbers are not captured from a model
 TRAINED = "Trained to continue repeated random tokens; it has learned no language."
 
 
@@ -44,7 +44,7 @@ def explain(
     look: Look | None = None,
     pair: tuple[str, str] | None = None,
 ) -> Explanation:
-    """Explains one head of a computation: every usual step, the step of one name, or the score of one pair.
+    """Explains one head of a computation: all usual steps, one chosen step, or the score of one pair.
 
     Args:
         computation: the numbers of the head's layer.
@@ -62,15 +62,15 @@ def explain(
     if step is not None and step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {did_you_mean(step, STEPS)}choose {or_list(STEPS)}")
     if step == COMPOSITION and not computation.parts:
-        composed = f"{option('model', 'trained')} {option('head', '1.1')}"
+        options = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(
-            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {composed}"
+            f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
         )
-    if step in SEEDED_OR_TRAINED and computation.model_name:
-        usual = or_list([name for name in STEPS if _is_usual(name, computation)])
-        by_command = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
+    if step in UNCAPTURED_STEPS and computation.model_name:
+        usual_steps = or_list([name for name in STEPS if _is_usual(name, computation)])
+        advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
-            f"{option('step', step)} needs numbers that are not captured from a model; choose {usual}{by_command}"
+            f"{option('step', step)} needs numbers that are not captured from a model; choose {usual_steps}{advice}"
         )
     if step in (CONTRIBUTIONS, ABLATION) and computation.value_norms is None:
         raise AttnvizError(f"{option('step', step)} needs a model that has learned; use {option('model', 'trained')}")
@@ -88,10 +88,10 @@ def explain(
             if name == step or (step is None and _is_usual(name, computation))
         ]
     )
-    words = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
+    text_start = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
     return Explanation(
-        title=look.title or words,
+        title=look.title or text_start,
         head=f"{computation.layer}.{head}",
         steps=tuple(replace(each, sentence=look.worded(each.sentence)) for each in steps),
         remarks=(_remark(computation),),
@@ -100,17 +100,17 @@ def explain(
 
 
 def _remark(computation: Computation) -> str:
-    """Returns the remark that says where the numbers come from."""
+    """Returns the remark on the origin of the numbers: captured, trained or untrained."""
     if computation.model_name:
         return OBSERVED.format(computation.model_name)
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
 def _is_usual(name: str, computation: Computation) -> bool:
-    """True if the step is shown unless the user names another; never an ablation, which runs the model again."""
+    """True if the step is shown when the user names none; false for ablation, which runs the model again."""
     if name == COMPOSITION:
         return bool(computation.parts)
-    if computation.model_name and (name in SEEDED_OR_TRAINED or (name == "output" and not computation.output.size)):
+    if computation.model_name and (name in UNCAPTURED_STEPS or (name == "output" and not computation.output.size)):
         return False
     return name != ABLATION and (name != CONTRIBUTIONS or computation.value_norms is not None)
 

@@ -58,12 +58,12 @@ class HeadView:
         Args:
             title: the title of the table.
             values: the numbers, ``(queries, keys)``.
-            masked: leave out the cells that the mask hides.
+            masked: True to leave out the cells that the mask hides.
             low: the low end of the colour scale; ``None`` for the lowest value shown.
         """
         visible = self.visible if masked else np.ones_like(self.visible)
-        shown = values[visible] if visible.any() else np.zeros(1)
-        low, high = float(shown.min()) if low is None else low, float(shown.max())
+        shown_values = values[visible] if visible.any() else np.zeros(1)
+        low, high = float(shown_values.min()) if low is None else low, float(shown_values.max())
         scale = ColorScale(low, high if high > low else low + 1)
         rows, columns = self.computation.tokens.labels, self.computation.key_tokens.labels
         return cut_table(Matrix(title, values, rows, columns, visible, scale), self.line_width)

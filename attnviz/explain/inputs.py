@@ -12,7 +12,7 @@ def explain_tokens(head: HeadView) -> Step:
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
-    cut = (
+    splitting = (
         "The text is split into tokens. The id of a token is its number in the vocabulary, which has "
         f"{computation.vocabulary} tokens."
         if computation.seed is not None or computation.model_name
@@ -22,7 +22,7 @@ def explain_tokens(head: HeadView) -> Step:
     context = " The context, to which the text attends, is split in the same way." if computation.cross else ""
     return Step(
         title="Text, tokens and ids",
-        sentence=cut + context,
+        sentence=splitting + context,
         formula="text → tokens → ids",
         latex=r"\text{text} \to \text{tokens} \to \text{ids}",
         before=f"{len(computation.tokens.text)} characters",
@@ -35,21 +35,21 @@ def explain_embedding(head: HeadView) -> Step:
     """Explains how ids become feature vectors."""
     computation = head.computation
     queries, features = computation.features.shape
-    first = computation.layer == 0
+    is_first_layer = computation.layer == 0
     tables = [head.features("X", computation.features, computation.tokens.labels)]
     if computation.cross:
         tables.append(head.features("X of the context", computation.context_features, computation.key_tokens.labels))
-    places = " + positions" if computation.positions else ""
-    placed = " Sines and cosines that encode its position are added." if places else ""
-    added = f" The layers before layer {computation.layer} have added their outputs to it."
+    positions = " + positions" if computation.positions else ""
+    position_sentence = " Sines and cosines that encode its position are added." if positions else ""
+    layer_sentence = f" The layers before layer {computation.layer} have added their outputs to it."
     return Step(
         title="Embeddings",
         sentence=f"Each id selects a row of the embedding matrix E: the {features} features that represent the "
-        f"token.{placed}{'' if first else added}",
-        formula=f"X = E[ids]{places}" + ("" if first else " + outputs of the layers before"),
+        f"token.{position_sentence}{'' if is_first_layer else layer_sentence}",
+        formula=f"X = E[ids]{positions}" + ("" if is_first_layer else " + outputs of the layers before"),
         latex=r"X = E[\text{ids}]"
-        + (r" + \text{positions}" if places else "")
-        + ("" if first else r" + \text{outputs of the layers before}"),
+        + (r" + \text{positions}" if positions else "")
+        + ("" if is_first_layer else r" + \text{outputs of the layers before}"),
         before=f"{shape(queries=queries)} into E {shape(vocabulary=computation.vocabulary, features=features)}",
         after=shape(queries=queries, features=features),
         tables=tuple(tables),
@@ -62,15 +62,17 @@ def explain_projections(head: HeadView) -> Step:
     joined = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels
     labels = {"queries": queries, "keys": keys, "values": keys}
-    maps = [f"{letter} = X W_{letter}{'' if computation.query_bias is None else f' + b_{letter}'}" for letter in "QKV"]
+    formulas = [
+        f"{letter} = X W_{letter}{'' if computation.query_bias is None else f' + b_{letter}'}" for letter in "QKV"
+    ]
     source = "X of the context" if computation.cross else "X"
     return Step(
         title="Queries, keys and values",
         sentence="Three weight matrices turn the features of each token into three vectors: a query, what the token "
         "looks for; a key, what it offers; and a value, what it passes on to tokens that attend to it."
         + (" Queries come from the text, keys and values from the context." if computation.cross else ""),
-        formula="    ".join(maps),
-        latex=r", \quad ".join(maps),
+        formula="    ".join(formulas),
+        latex=r", \quad ".join(formulas),
         before=f"X {shape(queries=len(computation.features), features=computation.features.shape[1])}",
         after=", ".join(
             f"{name[0].upper()} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}"
@@ -100,12 +102,12 @@ def explain_heads(head: HeadView) -> Step:
     ]
     if computation.model_name:
         return _observed_heads(head, tables)
-    shared = f"The features are split between {heads} heads, {width} for each" + (
+    widths = f"The features are split between {heads} heads, {width} for each" + (
         "" if value_width == width else f" ({value_width} of a value)"
     )
     return Step(
         title="Split into heads",
-        sentence=f"{shared}. Every head attends in its own way, with its own part of each query, key and value. From "
+        sentence=f"{widths}. Every head attends in its own way, with its own part of each query, key and value. From "
         f"here on, all numbers are those of head {name}."
         if heads > 1
         else "There is one head, so there is nothing to split: it uses all features.",
@@ -122,7 +124,7 @@ def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
     computation = head.computation
     heads, queries, width = computation.queries.shape
     keys, number = len(computation.key_tokens), head.number
-    shared = (
+    sharing = (
         f" The {heads} query heads share {computation.key_heads} key/value head{'s' * (computation.key_heads > 1)}."
         if computation.key_heads != heads
         else ""
@@ -130,7 +132,7 @@ def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
     return Step(
         title="Queries, keys and values",
         sentence=f"The queries, keys and values of head {computation.layer}.{number} as {computation.model_name} "
-        "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + shared,
+        "multiplies them: after its projections and any further change, such as rotation by position (RoPE)." + sharing,
         formula=f"Q_{number} = X W_Q, K_{number} = X W_K, V_{number} = X W_V    the columns of this head",
         latex=rf"Q_{{{number}}} = X W_Q, \quad K_{{{number}}} = X W_K, \quad V_{{{number}}} = X W_V",
         before=f"{heads} heads",

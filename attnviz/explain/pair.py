@@ -7,7 +7,7 @@ from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.report.maps.arcs_and_text import find_query
 
 PAIR = "pair"
-LISTED = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
+LISTED_FEATURES = 11  # a table has 12 rows before it is cut, and the last one sums up the other features
 
 
 def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
@@ -29,21 +29,23 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     scale = computation.scale / computation.temperature
     terms = queries.astype(np.float64) * keys * scale
     order = np.argsort(-np.abs(terms), kind="stable")
-    first, rest = order[:LISTED], order[LISTED:]
-    names = [f"feature {feature}" for feature in first] + ([f"{len(rest)} more"] if len(rest) else [])
-    listed = np.stack([queries[first], keys[first], terms[first]], axis=1)
-    others = np.array([[np.nan, np.nan, terms[rest].sum()]])[: bool(len(rest))]
+    top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
+    names = [f"feature {feature}" for feature in top_features] + (
+        [f"{len(other_features)} more"] if len(other_features) else []
+    )
+    top_rows = np.stack([queries[top_features], keys[top_features], terms[top_features]], axis=1)
+    other_rows = np.array([[np.nan, np.nan, terms[other_features].sum()]])[: bool(len(other_features))]
     table = Matrix(
         f"the score of “{computation.tokens.labels[row]}” and “{computation.key_tokens.labels[column]}” by feature",
-        np.concatenate([listed, others]),
+        np.concatenate([top_rows, other_rows]),
         tuple(names),
         ("q", "k", "term"),
-        ~np.isnan(np.concatenate([listed, others])),
+        ~np.isnan(np.concatenate([top_rows, other_rows])),
         spec=".4f",
     )
     score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
-    hidden = "" if head.visible[row, column] else " The mask hides this key from this query."
-    more = f". {computation.added} That makes" if computation.added else ","
+    mask_sentence = "" if head.visible[row, column] else " The mask hides this key from this query."
+    additions = f". {computation.added} That makes" if computation.added else ","
     return Step(
         title="Why this weight",
         sentence="A score is a sum over the features of the head. Each term is the query's feature times the key's "
@@ -54,7 +56,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
         after="one number",
         tables=(cut_table(table, head.line_width),),
         examples=(
-            f"The terms sum to {terms.sum():.4f}{more} the score of this pair ({score:.4f}); after the softmax its "
-            f"weight is {weight:.4f}.{hidden}",
+            f"The terms sum to {terms.sum():.4f}{additions} the score of this pair ({score:.4f}); after the softmax "
+            f"its weight is {weight:.4f}.{mask_sentence}",
         ),
     )

@@ -136,7 +136,7 @@ class Matrix:
 
 
 def cut_table(matrix: Matrix, line_width: int) -> Table:
-    """Returns the table of a matrix; its middle is left out beyond ``line_width`` characters or ``MAX_TABLE_ROWS``."""
+    """Returns the table of a matrix; its middle is left out if it exceeds ``line_width`` or ``MAX_TABLE_ROWS``."""
     rows = keep_ends(len(matrix.rows), MAX_TABLE_ROWS)
     columns = keep_ends(len(matrix.columns), max(3, _columns_that_fit(matrix, line_width)))
     return Table(
@@ -144,7 +144,7 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
         rows=tuple(GAP_SIGN if row is None else matrix.rows[row] for row in rows),
         columns=tuple(GAP_SIGN if column is None else matrix.columns[column] for column in columns),
         cells=tuple(tuple(_cell(matrix, row, column) for column in columns) for row in rows),
-        values=_kept_values(matrix, rows, columns),
+        values=_shown_values(matrix, rows, columns),
         scale=matrix.scale,
         cut=_cut_sentence(rows, len(matrix.rows), columns, len(matrix.columns)),
     )
@@ -160,15 +160,16 @@ def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
 
 
 def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
+    """Returns the text of a cell: its number, or a sign in the gap and where there is none."""
     if row is None or column is None:
         return GAP_SIGN
     return format(matrix.values[row, column], matrix.spec) if matrix.shown[row, column] else ABSENT_SIGN
 
 
-def _kept_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
+def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
     """Returns the numbers of the rows and columns that are shown; NaN in the gap and where there is none."""
-    places = np.ix_(_filled(rows), _filled(columns))
-    values = np.where(matrix.shown[places], matrix.values[places].astype(np.float64), np.nan)
+    cells = np.ix_(_without_gap(rows), _without_gap(columns))
+    values = np.where(matrix.shown[cells], matrix.values[cells].astype(np.float64), np.nan)
     values[[row is None for row in rows]] = np.nan
     values[:, [column is None for column in columns]] = np.nan
     return values
@@ -178,15 +179,17 @@ def keep_ends(count: int, most: int) -> list[int | None]:
     """Returns at most ``most`` of ``count`` indexes, from both ends; ``None`` stands for the indexes left out."""
     if count <= most:
         return list(range(count))
-    first = most // 2
-    return [*range(first), None, *range(count - (most - 1 - first), count)]
+    first_count = most // 2
+    return [*range(first_count), None, *range(count - (most - 1 - first_count), count)]
 
 
-def _filled(kept: list[int | None]) -> list[int]:
-    return [0 if index is None else index for index in kept]
+def _without_gap(indexes: list[int | None]) -> list[int]:
+    """Returns the indexes with 0 in place of the gap."""
+    return [0 if index is None else index for index in indexes]
 
 
 def _cut_sentence(rows: list[int | None], row_count: int, columns: list[int | None], column_count: int) -> str:
+    """Returns a sentence on the rows and columns that are left out; empty if there are none."""
     parts = [
         f"{count - len(kept) + 1} of {count} {name}"
         for kept, count, name in ((rows, row_count, "rows"), (columns, column_count, "columns"))

@@ -21,7 +21,7 @@ from attnviz.report.picture.colors import ink_on
 
 INDENT = 2
 GUTTER = 4
-FOLLOWED = ("scores", "scaling", "mask", "softmax")  # the overview shows the last query's row of each
+OVERVIEW_STEPS = ("scores", "scaling", "mask", "softmax")  # the overview shows the last query's row of each
 SIGNS_IN_ASCII = str.maketrans(  # print_lines replaces the signs that occur in any text; formulas have these too
     {"√": "sqrt ", "Σ": "sum", "ₖ": "_k", "ᵀ": "^T", "→": "->", "×": "x", "∞": "inf", "⊙": "*", "′": "'", "″": "''"}
     | {"α": "a", "²": "^2", "≤": "<=", "─": "-"}
@@ -63,19 +63,19 @@ def overview_lines(explanation: Explanation) -> list[Line]:
         formula = step.formula.partition("    ")[0].partition("; ")[0]
         shape = f"  → {step.after}"
         start = f"{number:2} {step.name.ljust(names)}  "
-        free = look.width - cell_len(start + formula)
-        shown = shape if cell_len(shape) <= free else ""
+        free_columns = look.width - cell_len(start + formula)
+        shown = shape if cell_len(shape) <= free_columns else ""
         lines.append([Span(start), Span(fit(formula, look.width - cell_len(start)).rstrip(), style="bold")])
         lines[-1].append(Span(shown, style="dim"))
-    followed = _followed_query(explanation)
-    most = (look.height or 0) - len(lines) - len(explanation.remarks) - 1
-    lines += [[], *followed, []] if followed and len(followed) + 2 <= most else [[]]
+    query_lines = _last_query_lines(explanation)
+    free_lines = (look.height or 0) - len(lines) - len(explanation.remarks) - 1
+    lines += [[], *query_lines, []] if query_lines and len(query_lines) + 2 <= free_lines else [[]]
     return [*lines, *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, look.width))]
 
 
-def _followed_query(explanation: Explanation) -> list[Line]:
+def _last_query_lines(explanation: Explanation) -> list[Line]:
     """Returns a table of the last query: a row per step from scores to weights, a column per key."""
-    rows = {step.name: step.tables[0] for step in explanation.steps if step.name in FOLLOWED and step.tables}
+    rows = {step.name: step.tables[0] for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables}
     tables = [table for table in rows.values() if table.columns == next(iter(rows.values())).columns]
     if not tables:
         return []
@@ -101,37 +101,42 @@ def _followed_query(explanation: Explanation) -> list[Line]:
 
 
 def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:
-    width, inner = explanation.look.width, explanation.look.width - INDENT
-    place = f"{number} " if len(explanation.steps) > 1 else ""
-    heading = f"{place}{step.title} "
+    """Returns the lines of one step: heading, sentence, formula, shapes, tables and examples."""
+    width, inner_width = explanation.look.width, explanation.look.width - INDENT
+    step_number = f"{number} " if len(explanation.steps) > 1 else ""
+    heading = f"{step_number}{step.title} "
     name = f" {step.name}"
     lines: list[Line] = [
         [Span(heading, style="bold"), Span("─" * max(0, width - cell_len(heading + name)), style="dim"), Span(name)],
         *([Span(line)] for line in wrap(step.sentence, width)),
         [],
-        *([Span(" " * INDENT), Span(line, style="bold")] for line in _wrapped_formula(step.formula, inner)),
-        *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner)),
+        *([Span(" " * INDENT), Span(line, style="bold")] for line in _wrapped_formula(step.formula, inner_width)),
+        *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner_width)),
     ]
-    for tables in _side_by_side(step.tables, inner):
-        lines += [[], *_band([_table_lines(table, inner, explanation.look.colors > 0) for table in tables])]
-        lines += [[Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut(table, inner)]
+    for tables in _side_by_side(step.tables, inner_width):
+        lines += [[], *_band([_table_lines(table, inner_width, explanation.look.colors > 0) for table in tables])]
+        lines += [
+            [Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut_lines(table, inner_width)
+        ]
     if step.examples:
         lines.append([])
-    return lines + [[Span(" " * INDENT), Span(line)] for example in step.examples for line in wrap(example, inner)]
+    return lines + [
+        [Span(" " * INDENT), Span(line)] for example in step.examples for line in wrap(example, inner_width)
+    ]
 
 
 def _wrapped_formula(formula: str, width: int) -> list[str]:
-    """Returns a formula on one line if it fits, else each of its parts, which four spaces separate, on its own."""
+    """Returns a formula on one line if it fits, else each part, which four spaces separate, on a separate line."""
     if cell_len(formula) <= width:
         return [formula]
     return [line for part in formula.split("    ") for line in wrap(part, width)]
 
 
 def _shape_lines(step: Step, width: int) -> list[str]:
-    """Returns the shapes before and after on one line if they fit, else on one each; lines break between shapes."""
-    whole = f"{step.before} → {step.after}"
-    if cell_len(whole) <= width:
-        return [whole]
+    """Returns the shapes before and after on one line if they fit, else on two; lines break only between shapes."""
+    both_shapes = f"{step.before} → {step.after}"
+    if cell_len(both_shapes) <= width:
+        return [both_shapes]
     parts = (step.before, f"→ {step.after}")
     # wrap breaks at spaces: those inside a shape become no-break spaces until the lines are cut
     unbroken = (re.sub(r" ?\([^)]*\)", lambda match: match[0].replace(" ", "\xa0"), part) for part in parts)
@@ -142,7 +147,11 @@ def _side_by_side(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
     """Groups tables into bands: the tables of a band fit the width side by side."""
     bands: list[list[Table]] = []
     for table in tables:
-        if bands and sum(_width(each, width) + GUTTER for each in bands[-1]) + _width(table, width) <= width:
+        if (
+            bands
+            and sum(_table_width(neighbour, width) + GUTTER for neighbour in bands[-1]) + _table_width(table, width)
+            <= width
+        ):
             bands[-1].append(table)
         else:
             bands.append([table])
@@ -163,6 +172,7 @@ def _band(blocks: list[list[Line]]) -> list[Line]:
 
 
 def _label_width(table: Table) -> int:
+    """Returns the terminal columns of the row labels, with a space after them."""
     return 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in table.rows))
 
 
@@ -172,34 +182,38 @@ def _cell_widths(table: Table) -> list[int]:
     return [2 if column == table.gap else width for column in range(len(table.columns))]
 
 
-def _width(table: Table, most: int) -> int:
-    """Returns the terminal columns of a table, whose title is cut to ``most``."""
-    return max(_label_width(table) + sum(_cell_widths(table)), min(cell_len(table.title), most))
+def _table_width(table: Table, max_width: int) -> int:
+    """Returns the terminal columns of a table, whose title is cut to ``max_width``."""
+    return max(_label_width(table) + sum(_cell_widths(table)), min(cell_len(table.title), max_width))
 
 
-def _table_lines(table: Table, most: int, colored: bool) -> list[Line]:
+def _table_lines(table: Table, max_width: int, colored: bool) -> list[Line]:
     """Returns the lines of a table: title, column labels and rows, all of one width."""
-    label, cells, width = _label_width(table), _cell_widths(table), _width(table, most)
+    label, cells, width = _label_width(table), _cell_widths(table), _table_width(table, max_width)
     head = "".join(" " + right(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
-    rest = Span(" " * (width - label - sum(cells)))
-    lines: list[Line] = [[Span(fit(table.title, width), style="bold")], [Span(" " * label + head, style="dim"), rest]]
+    padding = Span(" " * (width - label - sum(cells)))
+    lines: list[Line] = [
+        [Span(fit(table.title, width), style="bold")],
+        [Span(" " * label + head, style="dim"), padding],
+    ]
     for number, row in enumerate(table.rows):
-        lines.append([Span(right(row, label - 1) + " "), *_cells(table, number, cells, colored), rest])
+        lines.append([Span(right(row, label - 1) + " "), *_cells(table, number, cells, colored), padding])
     return lines
 
 
-def _cut(table: Table, width: int) -> list[str]:
+def _cut_lines(table: Table, width: int) -> list[str]:
     return wrap(table.cut, width) if table.cut else []
 
 
 def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
+    """Returns the spans of a row of cells; coloured if the table has a scale and ``colored`` is True."""
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
-    plain = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
+    is_sign = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
     if table.scale is None or not colored:
-        return [Span(text, style="dim" if dim else "") for text, dim in zip(texts, plain, strict=True)]
+        return [Span(text, style="dim" if dim else "") for text, dim in zip(texts, is_sign, strict=True)]
     papers = table.scale.rgb(table.values[row])
     inks = ink_on(papers).tolist()
     return [
         Span(text, style="dim") if dim else Span(text, ink=tuple(ink), paper=tuple(paper))
-        for text, dim, ink, paper in zip(texts, plain, inks, papers.tolist(), strict=True)
+        for text, dim, ink, paper in zip(texts, is_sign, inks, papers.tolist(), strict=True)
     ]

@@ -12,7 +12,7 @@ from attnviz.explain.tables import Matrix, Step, cut_table, shape
 from attnviz.explain.worked_examples import masking_example, score_example, variance_table, weight_example
 
 COMPOSITION = "composition"
-ALL = "all"
+ALL_PARTS = "all"
 
 
 def explain_scores(head: HeadView) -> Step:
@@ -34,16 +34,18 @@ def explain_scores(head: HeadView) -> Step:
 def explain_scaling(head: HeadView) -> Step:
     """Explains why scores are scaled: their variance must not grow with the width of the head."""
     computation, raw, scaled = head.computation, head.raw, head.computation.scores[head.number]
-    usual = np.isclose(computation.scale, head.width**-0.5)
+    is_usual = np.isclose(computation.scale, head.width**-0.5)
     factor, latex = f"· {computation.scale:.4g}", rf"\cdot {computation.scale:.4g}"
-    if usual:
+    if is_usual:
         factor, latex = f"/ √{head.width}", rf"/ \sqrt{{{head.width}}}"
     if computation.temperature != 1:
         factor, latex = f"{factor} / {computation.temperature:g}", rf"{latex} / {computation.temperature:g}"
-    chosen = "" if usual else f" Here q·k is multiplied by {computation.scale:.4g} instead."
-    warmth = computation.temperature
-    warm = "" if warmth == 1 else f" Then the scores are divided by the temperature, {warmth:g}."
-    added = f" {computation.added}" if computation.added else ""
+    other_scale = "" if is_usual else f" Here q·k is multiplied by {computation.scale:.4g} instead."
+    temperature = computation.temperature
+    temperature_sentence = (
+        "" if temperature == 1 else f" Then the scores are divided by the temperature, {temperature:g}."
+    )
+    additions = f" {computation.added}" if computation.added else ""
     total = computation.scale / computation.temperature
     before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
     return Step(
@@ -51,7 +53,7 @@ def explain_scaling(head: HeadView) -> Step:
         sentence=f"If the {head.width} features of q and k were independent with mean 0 and variance 1, the product of "
         f"two features would have variance 1, and the sum of these products, q·k, variance {head.width}. Wider heads "
         "would have larger scores, until the softmax puts all weight on one key and its gradient vanishes. Multiplying "
-        f"by 1/√width brings the variance back to 1.{chosen}{warm}{added}",
+        f"by 1/√width brings the variance back to 1.{other_scale}{temperature_sentence}{additions}",
         formula=f"S′ = S {factor}    since Var(α q·k) = α² Var(q·k)",
         latex=rf"S' = S {latex} \quad \text{{since}} \quad \operatorname{{Var}}(\alpha\, q \cdot k) = "
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
@@ -76,7 +78,7 @@ def explain_composition(head: HeadView) -> Step:
     computation = head.computation
     queries, keys = head.raw.shape
     parts = score_parts(head)
-    labels = (*computation.parts, ALL)
+    labels = (*computation.parts, ALL_PARTS)
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
     matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
     return Step(
@@ -97,21 +99,21 @@ def explain_composition(head: HeadView) -> Step:
 def explain_mask(head: HeadView) -> Step:
     """Explains how the mask sets the scores of hidden keys to −∞."""
     computation, scores = head.computation, head.computation.scores[head.number]
-    hidden = int((~head.visible).sum())
-    same = shape(queries=scores.shape[0], keys=scores.shape[1])
-    if not hidden:
-        later = (
+    hidden_count = int((~head.visible).sum())
+    both_shapes = shape(queries=scores.shape[0], keys=scores.shape[1])
+    if not hidden_count:
+        causal_hint = (
             ""
             if computation.cross or computation.model_name or scores.shape[1] == 1
             else f", even the keys after it ({option('causal', True)} hides them)"
         )
         return Step(
             title="Mask",
-            sentence=f"Nothing is masked: every query sees every key{later}.",
+            sentence=f"Nothing is masked: every query sees every key{causal_hint}.",
             formula="S″ = S′ (nothing is masked)",
             latex=r"S'' = S' \quad \text{(nothing is masked)}",
-            before=same,
-            after=same,
+            before=both_shapes,
+            after=both_shapes,
         )
     if _is_causal(head.visible):
         sentence = "A query can see only keys up to its own position: the scores of later keys are set to −∞, so that "
@@ -121,12 +123,12 @@ def explain_mask(head: HeadView) -> Step:
         visible, visible_latex = "j is visible to i", r"j \text{ is visible to } i"
     return Step(
         title="Mask",
-        sentence=f"{sentence}the softmax gives them weight 0. {hidden} of {scores.size} cells are masked; they are "
-        "shown as ·.",
+        sentence=f"{sentence}the softmax gives them weight 0. {hidden_count} of {scores.size} cells are masked; they "
+        "are shown as ·.",
         formula=f"S″[i, j] = S′[i, j] where {visible}, else −∞",
         latex=rf"S''_{{ij}} = S'_{{ij}} \text{{ where }} {visible_latex}, \text{{ else }} -\infty",
-        before=same,
-        after=same,
+        before=both_shapes,
+        after=both_shapes,
         tables=(head.cells("masked scores", scores, masked=True),),
     )
 
@@ -166,33 +168,33 @@ def explain_softmax(head: HeadView) -> Step:
 def explain_dropout(head: HeadView) -> Step:
     """Explains how dropout sets weights to zero at random."""
     computation, dropped = head.computation, head.computation.dropped[head.number]
-    same = shape(queries=dropped.shape[0], keys=dropped.shape[1])
+    both_shapes = shape(queries=dropped.shape[0], keys=dropped.shape[1])
     share = computation.dropout
     if not share:
-        shown_by = "" if computation.seed is None else f" ({option('dropout', 0.5)} shows it)"
+        option_hint = "" if computation.seed is None else f" ({option('dropout', 0.5)} shows it)"
         return Step(
             title="Dropout",
             sentence="Nothing is dropped. In training, dropout sets each weight to zero with probability p, so that no "
-            f"query relies on one key alone{shown_by}.",
+            f"query relies on one key alone{option_hint}.",
             formula="D = P (nothing is dropped)",
             latex=r"D = P \quad \text{(nothing is dropped)}",
-            before=same,
-            after=same,
+            before=both_shapes,
+            after=both_shapes,
         )
     weights = computation.weights[head.number]
-    lost = int(((dropped == 0) & (weights > 0)).sum())
+    dropped_count = int(((dropped == 0) & (weights > 0)).sum())
     return Step(
         title="Dropout",
         sentence=f"In training, each weight is set to zero with probability p = {share:g}, so that no query relies on "
         f"one key alone; the other weights are divided by 1 − p, so that the sum of a row stays 1 on average.",
         formula=f"D = P ⊙ kept / (1 − {share:g})",
         latex=rf"D = P \odot \text{{kept}} / (1 - {share:g})",
-        before=same,
-        after=same,
+        before=both_shapes,
+        after=both_shapes,
         tables=(head.cells("weights after dropout", dropped, masked=not head.visible.all(), low=0.0),),
         examples=(
-            f"{lost} of {int((weights > 0).sum())} weights were dropped; the others are {1 / (1 - share):.4g} times as "
-            "large. Rows now sum to 1 only on average.",
+            f"{dropped_count} of {int((weights > 0).sum())} weights were dropped; the others are "
+            f"{1 / (1 - share):.4g} times as large. Rows now sum to 1 only on average.",
         ),
     )
 
@@ -201,24 +203,24 @@ def score_parts(head: HeadView) -> FloatArray:
     """Returns the scores of the last query part by part, and last their sum, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
-    each = np.stack([part[head.number] @ query for part in computation.parts.values()])
-    return np.asarray(np.concatenate([each, each.sum(axis=0, keepdims=True)]), dtype=np.float32)
+    part_scores = np.stack([part[head.number] @ query for part in computation.parts.values()])
+    return np.asarray(np.concatenate([part_scores, part_scores.sum(axis=0, keepdims=True)]), dtype=np.float32)
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
     """Returns a sentence with the score of the last query's largest weight as a sum of parts."""
     computation, key = head.computation, top_key(head)
-    each = zip(computation.parts, parts[:-1, key], strict=True)
-    terms = " + ".join(f"{_short(value)} ({name})" for name, value in each)
+    named_parts = zip(computation.parts, parts[:-1, key], strict=True)
+    terms = " + ".join(f"{_short(value)} ({name})" for name, value in named_parts)
     weight = float(computation.weights[head.number, -1, key])
     return f"{_pair(head, key)} (token {key}): score {terms} = {_short(parts[-1, key])}, weight {weight:.2f}"
 
 
 def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
-    """Returns a sentence about the earlier head that adds most to this score, and the token that it copied.
+    """Returns a sentence about the earlier head that adds most to the score of the last query's largest weight.
 
     Returns:
-        One sentence, or none if no part is a head's.
+        One sentence, which names the token that the head copied; none if no part comes from a head.
     """
     computation, key = head.computation, top_key(head)
     named_parts = zip(computation.parts, parts[:-1, key], strict=True)
@@ -241,8 +243,10 @@ def top_key(head: HeadView) -> int:
 
 
 def _pair(head: HeadView, key: int) -> str:
+    """Returns the labels of the last query and of a key, such as ``“a” to “b”``."""
     return f"“{head.computation.tokens.labels[-1]}” to “{head.computation.key_tokens.labels[key]}”"
 
 
 def _short(value: float) -> str:
+    """Returns a number with two decimals and a minus sign."""
     return f"{value:.2f}".replace("-", "−")

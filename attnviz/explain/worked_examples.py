@@ -16,9 +16,9 @@ def raw_scores(computation: Computation, head: int) -> FloatArray:
     return np.asarray(computation.queries[head] @ computation.keys[head].T)
 
 
-def join_heads(split: FloatArray) -> FloatArray:
+def join_heads(features: FloatArray) -> FloatArray:
     """Joins heads: ``(heads, tokens, width)`` becomes ``(tokens, heads * width)``, head 0 first."""
-    return split.transpose(1, 0, 2).reshape(split.shape[1], -1)
+    return features.transpose(1, 0, 2).reshape(features.shape[1], -1)
 
 
 def variance_table(width: int, line_width: int) -> Table:
@@ -26,9 +26,9 @@ def variance_table(width: int, line_width: int) -> Table:
     random = np.random.default_rng(0)
     widths = (width, 2 * width, 4 * width)
     products = [
-        np.einsum("pf,pf->p", *(random.standard_normal((PAIRS, each)) for _ in range(2))).var() for each in widths
+        np.einsum("pf,pf->p", *(random.standard_normal((PAIRS, count)) for _ in range(2))).var() for count in widths
     ]
-    rows = np.array([products, [product / each for product, each in zip(products, widths, strict=True)]])
+    rows = np.array([products, [product / count for product, count in zip(products, widths, strict=True)]])
     title = f"variance by width, {PAIRS:,} pairs of normal vectors"
     return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)
 
@@ -51,7 +51,7 @@ def score_example(computation: Computation, head: int) -> str:
 
 
 def weight_example(computation: Computation, head: int) -> str:
-    """Works out a weight of the last query that sees any key: the largest on the first ``MAX_TERMS`` keys."""
+    """Works out a weight of the last query that sees any key: the largest on its first ``MAX_TERMS`` keys."""
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
@@ -60,24 +60,24 @@ def weight_example(computation: Computation, head: int) -> str:
     largest = float(scores[visible].max(initial=-np.inf))
     offset = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0  # the softmax is invariant to it
     scores = scores - offset
-    powers = np.exp(scores[visible])
-    terms = " + ".join(f"{power:.4f}" for power in powers[:MAX_TERMS])
-    rest = f" + … ({len(powers)} keys)" if len(powers) > MAX_TERMS else ""
+    exponentials = np.exp(scores[visible])
+    terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
+    rest = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
     result = _number(float(computation.weights[head, row, column]))
     note = f"; {_number(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({_number(scores[column])}) / ({terms}{rest}) = {np.exp(scores[column]):.4f} / {powers.sum():.4f} "
+        f"exp({_number(scores[column])}) / ({terms}{rest}) = {np.exp(scores[column]):.4f} / {exponentials.sum():.4f} "
         f"= {result}{note}"
     )
 
 
 def masking_example(computation: Computation, head: int) -> str:
     """Shows that masking after the softmax, then renormalizing, gives the same weights; measures the difference."""
-    powers = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
-    kept = powers / powers.sum(axis=1, keepdims=True) * computation.visible_to(head)
-    after = kept / np.maximum(kept.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    difference = float(np.abs(after - computation.weights[head]).max())
+    exponentials = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
+    masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * computation.visible_to(head)
+    renormalized = masked_weights / np.maximum(masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    difference = float(np.abs(renormalized - computation.weights[head]).max())
     return (
         "Masking after the softmax gives the same weights: take the softmax of all scores, set masked weights to 0 and "
         f"divide each row by its sum. The largest difference is {difference:.1e}."
@@ -88,8 +88,8 @@ def sum_example(computation: Computation, head: int) -> str:
     """Works out the first feature of the last query's output."""
     products = _sum_of_products(computation.dropped[head, -1], computation.values[head, :, 0])
     result = _number(float(computation.mixed[head, -1, 0]))
-    first = head * computation.mixed.shape[2]
-    return f"C of “{computation.tokens.labels[-1]}”, feature {first} = {products} = {result}"
+    first_feature = head * computation.mixed.shape[2]
+    return f"C of “{computation.tokens.labels[-1]}”, feature {first_feature} = {products} = {result}"
 
 
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
@@ -100,4 +100,5 @@ def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = N
 
 
 def _number(value: float) -> str:
+    """Returns a number with four decimals and a minus sign."""
     return f"{value:.4f}".replace("-", "−")

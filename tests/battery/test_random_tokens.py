@@ -5,7 +5,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.battery.probed_model import ProbedModel, open_probed
-from attnviz.battery.random_tokens import detected, detection_cells, random_probes
+from attnviz.battery.random_tokens import detect_head_scores, detection_cells, random_probes
 from attnviz.models.reading.settings import ModelSettings
 from tools.detect_head import random_gpt2, texts
 
@@ -36,7 +36,7 @@ def gpt2() -> ProbedModel:
 
 @pytest.mark.parametrize("name", TRANSFORMER_LENS)
 def test_scores_of_a_random_gpt2_are_those_of_detect_head(gpt2: ProbedModel, name: str) -> None:
-    found = detected(gpt2, name, texts())
+    found = detect_head_scores(gpt2, name, texts())
     expected = np.array(TRANSFORMER_LENS[name])
     assert expected.shape == (3, 2, 3)
     for (layer, head), scores in found.items():
