@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from attnviz.battery.probed_model import ProbedModel
-from attnviz.battery.random_tokens import detected
+from attnviz.battery.random_tokens import detect_head_scores
 
 TEXTS, TOKENS, SEEDS = 3, 24, (0, 1)
 NAMES = {"previous": "previous_token_head", "duplicate": "duplicate_token_head", "induction": "induction_head"}
@@ -65,7 +65,7 @@ def main() -> None:
     model, ids = random_gpt2(), texts()
     wanted = by_transformer_lens(model.module, ids)
     for name, scores in wanted.items():
-        ours = detected(model, name, ids)
+        ours = detect_head_scores(model, name, ids)
         worst = max(
             abs(float(ours[layer, head][text]) - scores[text][layer][head])
             for text in range(TEXTS)
