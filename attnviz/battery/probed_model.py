@@ -74,20 +74,26 @@ class ProbedModel:
         return next(self.module.parameters()).device
 
     def run(self, ids: Sequence[IntArray], receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None]) -> Any:
-        """Runs the model over texts of one length and passes each call of self-attention to ``receive``.
+        """Runs the model over texts of one length, and passes each attention call to ``receive``.
 
         Returns:
             The output of the model.
 
         Raises:
-            AttnvizError: if the model has cross-attention, or its attention does not see a text as a whole.
+            AttnvizError: if a layer has cross-attention or several calls, or does not attend over all texts at once.
         """
 
         def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
             if site.kind == "cross" or first:
-                raise AttnvizError("the battery takes models whose heads all look at one text; this one has others")
+                raise AttnvizError(
+                    f"layer {site.layer} of {self.name} has cross-attention or several attention calls; the battery "
+                    "needs one call of self-attention per layer"
+                )
             if call.shape[0] != len(ids):
-                raise AttnvizError("the battery takes models that attend over all texts of a batch at once")
+                raise AttnvizError(
+                    f"layer {site.layer} of {self.name} attends over {call.shape[0]} of {len(ids)} texts at a time; "
+                    "the battery needs a model that attends over all texts of a batch at once"
+                )
             receive(site, heads, call)
 
         block = CaptureBlock(self.module, CaptureOptions(selection=Selection(), receive=receive_whole_text))

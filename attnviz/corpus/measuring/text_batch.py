@@ -61,7 +61,7 @@ class TextBatch:
         """The token numbers that were asked for, by name."""
         return {}
 
-    def of(self, name: str) -> Tensor:
+    def token_numbers(self, name: str) -> Tensor:
         """Returns the token numbers or the class with this name, ``(texts, tokens)``; -1 or False for padding."""
         if name not in self._cached_numbers:
             class_masks = {class_numbers_name(class_name): masks for class_name, masks in self.custom_classes.items()}
@@ -102,6 +102,6 @@ class TextBatch:
         return torch.from_numpy(out).to(self.device)
 
 
-def wide_of(device: torch.device) -> torch.dtype:
+def widest_dtype(device: torch.device) -> torch.dtype:
     """Returns the widest floating-point dtype of a device: Apple's GPUs have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnviz.corpus.measuring.cell_sums import CellSums, TextsCells
-from attnviz.corpus.measuring.text_batch import TextBatch, wide_of
+from attnviz.corpus.measuring.text_batch import TextBatch, widest_dtype
 from attnviz.metrics.grid import Grid
 from attnviz.metrics.metrics import Metric
 
@@ -102,11 +102,11 @@ class TextsGrid(Grid):
 
     def query_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each query's token, ``(texts, queries, 1)``."""
-        return self.batch.of(name)[self.texts, self.rows, None]
+        return self.batch.token_numbers(name)[self.texts, self.rows, None]
 
     def key_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each key's token, ``(texts, 1, keys)``."""
-        return self.batch.of(name)[self.texts, None]
+        return self.batch.token_numbers(name)[self.texts, None]
 
     def all_key_numbers(self, name: str) -> Tensor:
         """Returns the same as `key`, since this grid has all keys of its texts."""
@@ -214,7 +214,7 @@ class TextsGrid(Grid):
         """The factors that sum weights over the cells of all metrics of cells."""
         cells = [(number, self.cells_of(metric.cells)) for number, metric in enumerate(self.metrics) if metric.cells]
         applicable = [(number, metric_cells) for number, metric_cells in cells if self.metrics[number].fits(self)]
-        return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, wide_of(self.batch.device))
+        return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, widest_dtype(self.batch.device))
 
     @cached_property
     def _cached_known(self) -> list[KnownNumbers]:

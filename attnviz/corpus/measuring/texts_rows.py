@@ -112,8 +112,10 @@ def softmax_rows(
         texts: the range of texts in the batch.
         rows: the range of queries.
     """
-    scores, allowed = call.scores_and_visible(heads, rows)
-    visible = scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if allowed is None else shared_or_each(allowed)
+    scores, visible_or_none = call.scores_and_visible(heads, rows)
+    visible = (
+        scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if visible_or_none is None else shared_or_each(visible_or_none)
+    )
     if visible.shape[1] > 1:
         return None
     scores = scores.float()

@@ -64,7 +64,7 @@ class ImageReader(Reader):
         """The part of the model that reads images.
 
         Raises:
-            AttnvizError: if no part reads images alone.
+            AttnvizError: if no part of the model reads images without a text.
         """
         model = self.loaded[0]
         candidate: Any = getattr(model, "vision_model", model)

@@ -6,7 +6,7 @@ safetensors files in the folder, links must stay inside it, and no count or file
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +109,15 @@ def _strings(value: Any) -> Iterator[str]:
     """Yields every string in a value of JSON: itself, or those in its lists and dictionaries."""
     if isinstance(value, str):
         yield value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for part in _parts(value):
         yield from _strings(part)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Returns the values in a dictionary or list of JSON; none for any other value."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _largest(value: Any) -> float:
@@ -152,7 +159,7 @@ def _named_values(config: Any) -> Iterator[tuple[str, Any]]:
     """Yields the name and value of every setting of a configuration, including nested ones."""
     if isinstance(config, dict):
         yield from config.items()
-    for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+    for part in _parts(config):
         yield from _named_values(part)
 
 
