@@ -19,6 +19,9 @@ from attnviz.text.groups import Groups
 from attnviz.text.named_groups import REMAINDER_LABELS, named_groups
 from attnviz.text.units import Units
 
+MIN_RUN_KEYS = 256  # mean number of keys of a run, from which on runs are streamed one by one
+MAX_STREAMED_CELLS = 2**27  # of all heads that are streamed at once; a run keeps 12 bytes for 64 of them
+MAX_STREAMED_HEADS = 32  # for which a band has rows enough
 MAX_BAND_CELLS = 2**20  # weights of a head that are read at once
 MAX_UNIT_COLUMNS = 24  # units with a column in a table of heads; of more, those with the largest shares
 RETRIEVAL, LIFT, LOOKBACK = "retrieval", "lift", "lookback"
@@ -203,6 +206,9 @@ def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns:
         columns: ``(keys,)``, the column of each key; not all columns need to have keys.
     """
     weights = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
+    if maps.cell_factors() is not None and len(columns) >= MIN_RUN_KEYS * len(Groups(columns).runs.starts):
+        _add_streamed(maps, heads, queries, columns, weights)
+        return weights
     for part, span in row_bands(queries, len(columns)):
         for place, head in enumerate(heads):  # one by one, since a window of all heads would be long
             cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
@@ -210,9 +216,42 @@ def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns:
     return weights
 
 
+def _add_streamed(
+    maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray, weights: Float64Array
+) -> None:
+    """Adds the weights of each query on each column, run by run, by the engine of overviews, which is faster on runs.
+
+    Args:
+        maps: the attention call, with factors.
+        heads: the numbers of the heads.
+        queries: the indices of the queries, ascending.
+        columns: ``(keys,)``, the column of each key.
+        weights: ``(heads, queries, columns)``, to which the weights are added.
+    """
+    factors, runs = maps.cell_factors(), list(zip(*(each.tolist() for each in Groups(columns).runs), strict=True))
+    assert factors is not None
+    for part, span in row_bands(queries, max(1, len(columns) // MAX_STREAMED_HEADS)):
+        rows = span.stop - span.start
+        step = max(1, MAX_STREAMED_CELLS // (rows * len(columns)))
+        places = queries[part] - span.start
+        for start, stop, column in runs:
+            keys, edges = slice(start, stop), np.arange(span.start, span.stop + 1)
+            counts = factors.mask.counts(edges, np.array([start, stop]))[:, 0]
+            for first in range(0, len(heads), step):
+                some = heads[first : first + step]
+                means = maps.overview(some, rows, 1, span, keys, maximum=False).mean[:, :, 0].astype(np.float64)
+                weights[first : first + step, part, column] += (means * counts)[:, places]
+
+
 def _counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
     """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``."""
     counts = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
+    if (factors := maps.cell_factors()) is not None:
+        runs = Groups(columns).runs
+        span = np.arange(queries[0], queries[-1] + 2)
+        of_runs = factors.mask.counts(span, np.append(runs.starts, runs.stops[-1]))[queries - queries[0]]
+        np.add.at(counts, (slice(None), slice(None), runs.groups), of_runs[None])
+        return counts
     for alike in maps.head_groups(heads):
         places = [heads.index(head) for head in alike]
         for part, span in row_bands(queries, len(columns)):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
 from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame, unit_shares
 from attnviz.models.reading.example import Example
@@ -14,6 +15,7 @@ from attnviz.models.sources import open_reader
 from attnviz.text.groups import Groups
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
+from tests.maps.examples import dense_of, factored
 
 TURNS = [-1, 0, 0, -1, 1, 1, 1, -1, 2, 2, -1, 2]  # marks, a question, marks, a tool result, marks, the answer
 LABELS = ("1 user", "2 tool result", "3 answer")
@@ -113,3 +115,20 @@ def test_the_first_token_of_a_unit_is_the_sink_and_not_the_unit() -> None:
     rows = each.weights[:, 6:].astype(np.float64)
     np.testing.assert_allclose(found.sink, rows[:, :, 0].mean(axis=1), atol=1e-6)
     np.testing.assert_allclose(found.shares[:, 0], rows[:, :, 1:6].sum(axis=2).mean(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("mask", [Mask(), Mask(causal=True), Mask(causal=True, window=9), Mask(causal=True, prefix=20)])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_shares_of_factors_are_those_of_cells(mask: Mask, streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.metrics.unit_shares.MIN_RUN_KEYS", 1 if streamed else 10**6)
+    monkeypatch.setattr("attnviz.metrics.unit_shares.MAX_STREAMED_CELLS", 2**11)  # one head at a time
+    monkeypatch.setattr("attnviz.metrics.unit_shares.MAX_BAND_CELLS", 2**10)  # several bands
+    turns = np.repeat([-1, 0, 1, 2, 1, 3, -1], [1, 20, 15, 9, 11, 33, 1])
+    maps = factored(mask)
+    keys = replace(Tokens.numbered(90), groups={"turns": Groups(turns, ("1 user", "2 tool", "3 user", "4 answer"))})
+    given = replace(maps, query_tokens=keys.at(np.arange(20, 90)), key_tokens=keys, kind="cross")
+    found, expected = unit_shares(given, "turns"), unit_shares(dense_of(given), "turns")
+    assert found is not None
+    assert expected is not None
+    for name in ("shares", "sink", "even"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=2e-6)
