@@ -217,9 +217,9 @@ def heads(
         table = load_effects(str(effects))
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
     if table is not None:
-        from attnviz.report.heads.added_numbers import refuse_others
+        from attnviz.report.heads.added_numbers import refuse_other_heads
 
-        refuse_others(
+        refuse_other_heads(
             table,
             str(effects),
             {(maps.layer, head) for each in recordings for maps in each.maps for head in maps.heads},

@@ -149,17 +149,17 @@ def deliver(report: "Report", output: Output) -> None:
     suffix = medium(output)
     deliver_file(output, partial(write_report, report, suffix))
     if FORMATS[suffix].kind == "terminal":
-        _say_unseen(report)
+        _remark_on_unused_colors(report)
 
 
-def _say_unseen(report: "Report") -> None:
-    """Remarks that a typed option changes colours if the picture has none."""
+def _remark_on_unused_colors(report: "Report") -> None:
+    """Prints a remark on typed options that change colours, if the picture has no colours."""
     from attnviz.cli.options import TYPED
     from attnviz.render.terminal.draw import ineffective_options
 
-    if unseen := [flag(name) for name in ineffective_options(report) if name in TYPED.get()]:
-        change = "change" if len(unseen) > 1 else "changes"
-        remark(f"{' and '.join(unseen)} {change} colours, and there are none here; use -o picture.png")
+    if without_effect := [flag(name) for name in ineffective_options(report) if name in TYPED.get()]:
+        verb = "change" if len(without_effect) > 1 else "changes"
+        remark(f"{' and '.join(without_effect)} {verb} colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:

@@ -188,7 +188,7 @@ def last_unit(rows: Units, by: str) -> int | None:
 
 
 def sink_tokens(keys: Units, by: str) -> BoolArray:
-    """Returns, per token, whether it belongs to the sink: the first token, a special one, or one of no turn."""
+    """Returns True for tokens of the sink, ``(keys,)``: the first, special ones, and those of no turn or passage."""
     sink = keys.tokens.special.copy()
     sink[keys.tokens.unpadded.start] = True
     if by in REMAINDER_LABELS and REMAINDER_LABELS[by] in keys.labels:

@@ -48,7 +48,7 @@ class StepNumbers:
     model: str
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
-        """A header and a row for each step, with means over the heads."""
+        """Returns a header and a row for each step, with means over the heads."""
         steps = self.steps
         shares, sink, own, change = (_mean(each) for each in (steps.shares, steps.sink, steps.own, steps.change))
         header = ["step", "query", "token", "own", "change", "sink", *steps.units]
@@ -59,7 +59,7 @@ class StepNumbers:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """All numbers, of each head."""
+        """Returns all numbers, of each head."""
         steps = self.steps
         return {
             "format": STEPS_FORMAT,

@@ -14,8 +14,8 @@ MOVED = Measure("moved", "moved", "norm", "sum of a row's contributions ‖α f(
 
 def effect_remark(effects: "Effects") -> str:
     """Returns a remark that names the model and text of the effects, and says that they come from an intervention."""
-    over = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
-    return f"Effects are from {effects.model} on {over}, with heads replaced by {effects.by}: an intervention."
+    texts = f"{effects.texts} texts" if effects.texts > 1 else repr(" ".join(effects.title.split()))
+    return f"Effects are from {effects.model} on {texts}, with heads replaced by {effects.by}: an intervention."
 
 
 def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
@@ -29,7 +29,7 @@ def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
         AttnvizError: if the file cannot be read, holds no effects, or has none of these heads.
     """
     effects = load_effects(file)
-    refuse_others(effects, file, heads)
+    refuse_other_heads(effects, file, heads)
     return effects
 
 
@@ -44,7 +44,7 @@ def load_effects(file: str) -> "Effects":
     return Effects.load(Path(file))
 
 
-def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
+def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]]) -> None:
     """Raises AttnvizError if none of these heads has an effect.
 
     Args:
@@ -52,9 +52,9 @@ def refuse_others(effects: "Effects", file: str, heads: set[tuple[int, int]]) ->
         file: the path of their file, for the message.
         heads: the layer and number of each head.
     """
-    single = effects.frame.single_heads
-    if not heads & single.keys():
-        named = ", ".join(f"{layer}.{head}" for layer, head in list(single)[:3]) or "no single head"
+    single_heads = effects.frame.single_heads
+    if not heads & single_heads.keys():
+        examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "no single head"
         raise AttnvizError(
-            f"{option('effects', file)} has effects of {named}, and of none of these heads; measure these"
+            f"{option('effects', file)} has effects of {examples}, but of none of these heads; measure their effects"
         )

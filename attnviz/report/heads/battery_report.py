@@ -9,8 +9,8 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
 from attnviz.report.picture.report import Summary
 
-NEXT = 2  # the number of heads named after the first of each type
-CLEAR = 0.5  # the least score of a head that the caption names
+MAX_NEXT_HEADS = 2  #  the number of heads named after the first of each type
+MIN_NAMED_SCORE = 0.5  # the least score of a head that the caption names
 SCORE = Quantity("score", ".2f")
 
 
@@ -44,38 +44,39 @@ def _summary(types: HeadTypes) -> Summary:
     def ranked(type: HeadType) -> list[int]:
         return scores.ranked(type.name)
 
-    def first(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
+    def best_number(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
         return float(frame.column(type.name, of)[ranked(type)[0]])
 
-    def others(type: HeadType) -> list[str]:
+    def next_heads(type: HeadType) -> list[str]:
         column = scores.column(type.name)
-        return [f"{scores.rows[place].name} {column[place]:.2f}" for place in ranked(type)[1 : 1 + NEXT]]
+        return [f"{scores.rows[row].name} {column[row]:.2f}" for row in ranked(type)[1 : 1 + MAX_NEXT_HEADS]]
 
     columns = [
         Column[HeadType]("type", lambda type: type.name, align="<"),
         Column[HeadType]("head", lambda type: scores.rows[ranked(type)[0]].name, align="<"),
-        Column[HeadType]("score", lambda type: f"{first(type):.3f}", first),
-        Column[HeadType]("95 %", lambda type: interval(first(type, of="margins"))),
-        Column[HeadType]("control", lambda type: f"{first(type, types.controls):.3f}"),
+        Column[HeadType]("score", lambda type: f"{best_number(type):.3f}", best_number),
+        Column[HeadType]("95 %", lambda type: interval(best_number(type, of="margins"))),
+        Column[HeadType]("control", lambda type: f"{best_number(type, types.controls):.3f}"),
         Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
-        Column[HeadType]("next", lambda type: "  ".join(others(type)), align="<"),
+        Column[HeadType]("next", lambda type: "  ".join(next_heads(type)), align="<"),
     ]
     return listed(types.types, columns)
 
 
 def _caption(types: HeadTypes) -> str:
-    scores, clear = types.scores, list[str]()
+    scores, named_heads = types.scores, list[str]()
     for name in scores.names:
-        first, column = scores.ranked(name)[0], scores.column(name)
-        if column[first] >= CLEAR and types.is_clear(name)[first]:
-            clear.append(f"{name} {scores.rows[first].name} ({column[first]:.2f})")
-    return f"Known types of heads in {types.model}: {', '.join(clear) or f'no head has a score of {CLEAR}'}."
+        best, column = scores.ranked(name)[0], scores.column(name)
+        if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
+            named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
+    heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE}"
+    return f"Known types of heads in {types.model}: {heads}."
 
 
 def _remarks(types: HeadTypes) -> tuple[str, ...]:
     """Returns remarks: the meaning, control and source of each score, and the types that were not tested."""
     meanings = "; ".join(
-        f"{each.name}: {each.meaning} (control: {each.control}; {each.source})" for each in types.types
+        f"{type.name}: {type.meaning} (control: {type.control}; {type.source})" for type in types.types
     )
     reasons: dict[str, list[str]] = {}
     for name, reason in types.skipped.items():

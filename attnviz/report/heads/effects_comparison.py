@@ -7,7 +7,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
-from attnviz.report.heads.found import OF_CHANGES, Found, FoundReport
+from attnviz.report.heads.found import CHANGE_REMARKS, Found, FoundReport
 from attnviz.report.heads.head_columns import Column, listed, share_of
 from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, single_heads, with_unit
 from attnviz.report.picture.look import refuse_style
@@ -41,7 +41,7 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         summary=lambda: _summary(changes),
         panels=lambda: [_panel(before, after)],
         refusal="changes of effects are drawn as one picture; use -o change.png, or -o change.csv for numbers",
-        of_picture=OF_CHANGES,
+        of_picture=CHANGE_REMARKS,
     )
     return results.report(options)
 
@@ -49,12 +49,12 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
 def _refuse_selection(options: ReportOptions) -> None:
     """Raises AttnvizError if an option selects heads or cells of maps."""
     look = options.look
-    unused = [
-        *(name for each in (options, options.selection, options.grouping) for name in _changed_fields(each)),
+    selecting = [
+        *(name for group in (options, options.selection, options.grouping) for name in _changed_fields(group)),
         *(name for name in ("query", "mark", "effects") if getattr(look, name) is not None),
     ]
-    if unused:
-        name = "heads" if unused[0] == "pairs" else unused[0]
+    if selecting:
+        name = "heads" if selecting[0] == "pairs" else selecting[0]
         raise AttnvizError(
             f"{option(name)} applies to maps alone; leave it out, as tables of effects are compared whole"
         )
@@ -69,33 +69,35 @@ def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:
 
 def _panel(before: Effects, after: Effects) -> Panel:
     output = before.output
-    none = (
+    refusal = (
         "a picture shows changes of single heads, and these are sets; measure the effects again without "
         f"{option('sets')}"
     )
     title, name = f"without a head: {output.name}, after minus before", f"change of the effect on {with_unit(output)}"
-    return single_heads(after.frame - before.frame, title, name, none)
+    return single_heads(after.frame - before.frame, title, name, refusal)
 
 
 def _summary(changes: HeadChanges) -> Summary:
-    length = share_of([each.difference for each in changes.changes])
+    bar = share_of([change.difference for change in changes.changes])
     columns = [
-        Column[NumberChange]("without", lambda each: each.name, align="<"),
-        Column[NumberChange]("before", lambda each: f"{each.before:+.4f}"),
-        Column[NumberChange]("after", lambda each: f"{each.after:+.4f}"),
-        Column[NumberChange]("change", lambda each: f"{each.difference:+.4f}", lambda each: length(each.difference)),
+        Column[NumberChange]("without", lambda change: change.name, align="<"),
+        Column[NumberChange]("before", lambda change: f"{change.before:+.4f}"),
+        Column[NumberChange]("after", lambda change: f"{change.after:+.4f}"),
+        Column[NumberChange](
+            "change", lambda change: f"{change.difference:+.4f}", lambda change: bar(change.difference)
+        ),
     ]
-    if any(not math.isnan(each.margin) for each in changes.changes):
-        columns.append(Column("±95%", lambda each: f"{each.margin:.4f}"))
+    if any(not math.isnan(change.margin) for change in changes.changes):
+        columns.append(Column("±95%", lambda change: f"{change.margin:.4f}"))
     return listed(changes.changes, columns)
 
 
 def _caption(changes: HeadChanges, metric: str) -> str:
-    most = changes.changes[0]
-    if most.difference == 0:
+    largest = changes.changes[0]
+    if largest.difference == 0:
         return f"The effects of heads on {metric} do not change."
-    what = "heads" if len(most.row.heads) > 1 else "head"
+    noun = "heads" if len(largest.row.heads) > 1 else "head"
     return (
-        f"Changes of the effects of heads on {metric}: the largest is for {what} {most.name}, without which it changes "
-        f"by {most.before:+.4f} before and {most.after:+.4f} after."
+        f"Changes of the effects of heads on {metric}: the largest is for {noun} {largest.name}, without which it "
+        f"changes by {largest.before:+.4f} before and {largest.after:+.4f} after."
     )

@@ -13,8 +13,8 @@ from attnviz.report.picture.scales import share_scales
 
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
 FoundReport = HeadList | Heatmaps | HeadAtlas
-OF_PICTURE = ("Rows are layers, columns are heads.",)
-OF_CHANGES = ("Rows are layers, columns are heads; colours are after minus before: red is more, blue is less.",)
+PICTURE_REMARKS = ("Rows are layers, columns are heads.",)
+CHANGE_REMARKS = ("Rows are layers, columns are heads; colours are after minus before: red is more, blue is less.",)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,7 +42,7 @@ class Found:
     panels: Callable[[], Sequence[Panel]]
     refusal: str = ""
     of_list: tuple[str, ...] = ()
-    of_picture: tuple[str, ...] = OF_PICTURE
+    of_picture: tuple[str, ...] = PICTURE_REMARKS
     about: dict[str, object] = field(default_factory=dict)
 
     def report(self, options: ReportOptions) -> FoundReport:

@@ -74,54 +74,57 @@ def heads_report(
             part of the maps.
     """
     refuse_style(options.look, "a table of heads")
-    _refuse_parts(options)
+    _refuse_spans(options)
     if options.of == CONTRIBUTIONS:
         from attnviz.maps.contributions import contributions_of
 
-        recordings = tuple(contributions_of(one) for one in recordings)
-    heads = measurable_heads([head for one in recordings for head in chosen_heads(one, options.selection)])
+        recordings = tuple(map(contributions_of, recordings))
+    heads = measurable_heads([head for recording in recordings for head in chosen_heads(recording, options.selection)])
     texts = sum(len({maps.item for maps in recording.maps}) for recording in recordings)
-    _refuse_unlike(recordings)
-    added = [] if effects is None else [effects.frame]
-    added += [_moved(heads)] if options.of == CONTRIBUTIONS else []
-    looked = None
+    _refuse_different_heads(recordings)
+    extra_frames = [] if effects is None else [effects.frame]
+    extra_frames += [_moved_norms(heads)] if options.of == CONTRIBUTIONS else []
+    last_unit = None
     if options.grouping.units != TOKENS:
-        looked = looked_at(recordings, heads, options.grouping)
-        added.append(looked.frame)
+        last_unit = looked_at(recordings, heads, options.grouping)
+        extra_frames.append(last_unit.frame)
     if options.sort is not None:
-        named_measure(options.sort, (*(one for each in reversed(added) for one in each.measures), *METRICS.values()))
+        named_measure(
+            options.sort,
+            (*(one for extra_frame in reversed(extra_frames) for one in extra_frame.measures), *METRICS.values()),
+        )
     frame = frame_over_texts(heads, texts)
-    for each in added:
-        frame = frame.with_columns_of(each)
+    for extra_frame in extra_frames:
+        frame = frame.with_columns_of(extra_frame)
     title = text_title(recordings[0]) if texts == 1 else f"{texts} texts"
-    remarks = tuple(dict.fromkeys(line for one in recordings for line in recording_remarks(one)))
+    remarks = tuple(dict.fromkeys(line for recording in recordings for line in recording_remarks(recording)))
     remarks = (
         *([SHARES] if options.of == CONTRIBUTIONS else []),
         *([effect_remark(effects)] if effects else []),
-        *([looked.sentence] if looked else []),
+        *([last_unit.sentence] if last_unit else []),
         *remarks,
     )
     about = origin(recordings[0]) | ({"text": ""} if texts > 1 else {})
     return frame_report(About(title, model_name(recordings[0]), remarks, about), frame, options)
 
 
-def _refuse_parts(options: ReportOptions) -> None:
+def _refuse_spans(options: ReportOptions) -> None:
     """Raises AttnvizError if the options select queries or keys, since maps are measured as a whole."""
-    chosen = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
-    if chosen:
+    restricted = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
+    if restricted:
         raise AttnvizError(
-            f"{option(chosen[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
+            f"{option(restricted[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
 
 
-def _moved(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
+def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     """Returns a frame of the norm that each head moves, as a mean over the texts."""
     from attnviz.maps.contributions import mean_contribution
 
     norms: dict[tuple[int, int], list[float]] = {}
     for maps, head in heads:
         norms.setdefault((maps.layer, head), []).append(mean_contribution(cell_maps(maps), head))
-    means = np.array([[sum(each) / len(each)] for each in norms.values()])
+    means = np.array([[sum(head_norms) / len(head_norms)] for head_norms in norms.values()])
     return HeadFrame(rows=tuple(HeadRow((name,)) for name in norms), measures=(MOVED,), values=means)
 
 
@@ -138,15 +141,15 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
         AttnvizError: for an unknown measure or an invalid filter.
     """
     table = frame.selected(options.sort, options.top, options.filter)
-    shown = _shown(table, options)
+    shown = _listed_metrics(table, options)
     found = Found(
         title=source.title,
         caption=_caption(source, table),
         remarks=(*_table_remarks(table), *source.remarks),
         results=table,
         summary=lambda: _summary(table, shown),
-        panels=lambda: _panels(table, _drawn(table, options)),
-        of_list=_shown_remarks(shown),
+        panels=lambda: _panels(table, _drawn_metrics(table, options)),
+        of_list=_metric_meanings(shown),
         of_picture=_picture_remarks(table, options),
         about={"recording": source.about},
     )
@@ -157,37 +160,40 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
     return next(filter(fits, _shorter_lists(report, table, source, shown)), report)
 
 
-def _shorter_lists(whole: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]) -> Iterator[HeadList]:
+def _shorter_lists(
+    full_list: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]
+) -> Iterator[HeadList]:
     """Yields shorter and shorter lists of the clearest heads, under a caption that sums up all heads."""
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
     remark = (
         f"{option('all', True)} lists every head, {option('sort', 'previous')} sorts by weight on the token before."
     )
-    words = replace(whole, caption=caption, remarks=(remark, *_shown_remarks(shown)))
-    clearest = clearest_first((place, row.first_pattern) for place, row in enumerate(table.rows))
-    for count in range(min(len(clearest) - 1, whole.look.height or 0), 0, -1):
-        yield replace(words, summary=_summary(table.take(clearest[:count]), shown))
+    template = replace(full_list, caption=caption, remarks=(remark, *_metric_meanings(shown)))
+    clearest = clearest_first((index, row.first_pattern) for index, row in enumerate(table.rows))
+    for count in range(min(len(clearest) - 1, full_list.look.height or 0), 0, -1):
+        yield replace(template, summary=_summary(table.take(clearest[:count]), shown))
 
 
-def _shown(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns as many metrics as fit the width: the one that sorts the rows, then the most informative."""
+def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
+    """Returns as many metrics as fit the width: the one that sorts the rows, those of `FIRST_SHOWN`, then others."""
     sorted_by = [options.sort.removeprefix("-")] if options.sort else []
-    present = {metric.name: metric for metric in table.applicable}
-    names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *present)) if name in present]
-    heads = max(map(len, ("head", *(row.title for row in table.rows))))
-    patterns = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
-    free_columns = options.look.width - heads - patterns - 2
+    applicable = {metric.name: metric for metric in table.applicable}
+    names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *applicable)) if name in applicable]
+    head_width = max(map(len, ("head", *(row.title for row in table.rows))))
+    pattern_width = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
+    free_columns = options.look.width - head_width - pattern_width - 2
     return tuple(
-        present[name] for name in names[: max(1, free_columns // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
+        applicable[name]
+        for name in names[: max(1, free_columns // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
     )
 
 
 def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
     """Returns a list with a row per head: its name, its pattern, and the shown numbers with their bars."""
     columns = [
-        Column[int]("head", lambda place: table.rows[place].title, align="<"),
-        Column[int]("pattern", lambda place: fit_words(table.rows[place].pattern, PATTERN_COLUMNS), align="<"),
+        Column[int]("head", lambda row: table.rows[row].title, align="<"),
+        Column[int]("pattern", lambda row: fit_words(table.rows[row].pattern, PATTERN_COLUMNS), align="<"),
         *(_column(table, metric) for metric in shown),
     ]
     return listed(range(len(table.rows)), columns)
@@ -198,25 +204,26 @@ def _column(table: HeadFrame, metric: Measure) -> Column[int]:
 
     A full bar is 1 for shares, and the largest number of the table for other units.
     """
-    place, write = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
-    values = table.values[:, place]
-    spreads = table.spreads[:, place] if table.spreads is not None and table.texts > 1 else np.full(len(values), np.nan)
-    most = 1.0 if metric.unit == "share" else _largest(values)
+    index, format_number = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
+    values = table.values[:, index]
+    spreads = table.spreads[:, index] if table.spreads is not None and table.texts > 1 else np.full(len(values), np.nan)
+    full_bar = 1.0 if metric.unit == "share" else _largest(values)
 
     def cell(row: int) -> str:
         if np.isnan(values[row]):
             return UNKNOWN
-        return write(values[row]) + ("" if np.isnan(spreads[row]) else f"±{write(spreads[row])}")
+        return format_number(values[row]) + ("" if np.isnan(spreads[row]) else f"±{format_number(spreads[row])}")
 
     def bar(row: int) -> float | None:
         if np.isnan(values[row]):
             return None
-        return float(abs(values[row])) / most if most > 0 else 0.0
+        return float(abs(values[row])) / full_bar if full_bar > 0 else 0.0
 
     return Column(metric.header, cell, bar)
 
 
 def _largest(values: Float64Array) -> float:
+    """Returns the largest absolute value; 0 if all are NaN."""
     return float(np.max(np.abs(values), where=~np.isnan(values), initial=0.0))
 
 
@@ -225,88 +232,94 @@ def fit_words(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
-def _drawn(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """The metrics of an atlas: in a picture the one sorted by and the most telling, unless the user asks for all."""
+def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
+    """Returns the metrics of an atlas: all on a page or on request; a picture has the first `MAX_DRAWN`."""
     if options.all or not options.medium.draws_maps:
         return table.applicable
-    wanted = [options.sort.removeprefix("-")] if options.sort else []
-    names = dict.fromkeys((*wanted, *FIRST_SHOWN, *(each.name for each in table.applicable)))
-    first = [name for name in names if name in {each.name for each in table.applicable}][:MAX_DRAWN]
-    return tuple(each for each in table.applicable if each.name in first)
+    sort_name = [options.sort.removeprefix("-")] if options.sort else []
+    names = dict.fromkeys((*sort_name, *FIRST_SHOWN, *(metric.name for metric in table.applicable)))
+    drawn_names = [name for name in names if name in {metric.name for metric in table.applicable}][:MAX_DRAWN]
+    return tuple(metric for metric in table.applicable if metric.name in drawn_names)
 
 
 def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...]:
-    """A remark on the metrics that a picture leaves out."""
-    drawn = len(_drawn(table, options))
+    """Returns a remark on the metrics that a picture leaves out; empty if it shows all."""
+    drawn = len(_drawn_metrics(table, options))
     if drawn == len(table.applicable):
         return ()
     return (f"Showing {drawn} of {len(table.applicable)} metrics; use {option('all', True)} for all.",)
 
 
-def _panels(table: HeadFrame, drawn: tuple[Measure, ...]) -> list[Panel]:
+def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
     """Returns a panel for each metric to draw, whose quantity says which panels share its colours."""
     if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
-    quantities = _quantities(drawn)
+    quantities = _quantities(metrics)
     return [
-        layers_by_heads(table.rows, table.column(each.name).tolist(), each.name, quantities[each.unit])
-        for each in drawn
+        layers_by_heads(table.rows, table.column(metric.name).tolist(), metric.name, quantities[metric.unit])
+        for metric in metrics
     ]
 
 
-def _quantities(drawn: tuple[Measure, ...]) -> dict[str, Quantity]:
-    """The quantity of each unit; if there are several, its name begins with its metrics, as "entropy: bits"."""
+def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
+    """Returns the quantity of each unit; of several, each is named after its metrics too, as "entropy: bits"."""
     names: dict[str, list[str]] = {}
-    for each in drawn:
-        names.setdefault(each.unit, []).append(each.name)
+    for metric in metrics:
+        names.setdefault(metric.unit, []).append(metric.name)
     if len(names) < 2:
         return {unit: METRIC_QUANTITIES[unit] for unit in names}
-    most = max(names, key=lambda unit: len(names[unit]))
-    others = {most: "all others"} if len(names[most]) > MAX_NAMED else {}
+    largest_unit = max(names, key=lambda unit: len(names[unit]))
+    short_names = {largest_unit: "all others"} if len(names[largest_unit]) > MAX_NAMED else {}
     return {
-        unit: METRIC_QUANTITIES[unit].named(f"{others.get(unit) or ', '.join(listed)}: {METRIC_QUANTITIES[unit].name}")
+        unit: METRIC_QUANTITIES[unit].named(
+            f"{short_names.get(unit) or ', '.join(listed)}: {METRIC_QUANTITIES[unit].name}"
+        )
         for unit, listed in names.items()
     }
 
 
 def _caption(source: About, table: HeadFrame) -> str:
     """Returns the caption: the number of heads, the model, and the clearest head of each pattern."""
-    which = f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
-    over = f", over {table.texts} texts" if table.texts > 1 else ""
+    count = f"{len(table.rows)} of {table.total_rows}" if len(table.rows) < table.total_rows else str(table.total_rows)
+    texts = f", over {table.texts} texts" if table.texts > 1 else ""
     heads = f"head{'s' * (table.total_rows > 1)}"
-    return f"Metrics of {which} {heads} in {source.model}{over}{_clearest(table)}."
+    return f"Metrics of {count} {heads} in {source.model}{texts}{_clearest_heads(table)}."
 
 
-def _clearest(table: HeadFrame) -> str:
-    named = []
-    for name, words in SHARE_PATTERNS.items():
+def _clearest_heads(table: HeadFrame) -> str:
+    """Returns the end of the caption, which names the clearest head of each pattern; "" if none is clear."""
+    heads = []
+    for name, pattern in SHARE_PATTERNS.items():
         if name in table.names:
             values = np.nan_to_num(table.column(name), nan=-1.0)
             best = int(values.argmax())
-            if values[best] >= MIN_CLEAR_SHARE and words in table.rows[best].pattern:
-                named.append(f"{words} {table.rows[best].title} ({values[best]:.2f})")
-    return f"; the clearest: {', '.join(named)}" if named else ""
+            if values[best] >= MIN_CLEAR_SHARE and pattern in table.rows[best].pattern:
+                heads.append(f"{pattern} {table.rows[best].title} ({values[best]:.2f})")
+    return f"; the clearest: {', '.join(heads)}" if heads else ""
 
 
-def _shown_remarks(shown: tuple[Measure, ...]) -> tuple[str, ...]:
-    """Returns a remark with the meanings of the shown metrics."""
+def _metric_meanings(shown: tuple[Measure, ...]) -> tuple[str, ...]:
+    """Returns a remark with the meanings of the listed metrics; empty without metrics."""
     meanings = "; ".join(f"{metric.header}: {metric.meaning}{UNIT_ENDINGS[metric.unit]}" for metric in shown)
     return (f"{meanings[0].upper()}{meanings[1:]}.",) if shown else ()
 
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     """Returns remarks: how the numbers are averaged, and the metrics that do not apply."""
-    several = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
-    numbers = f"Numbers are means over queries that see two keys or more{several}."
+    over_texts = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
+    numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
     reasons: dict[str, list[str]] = {}
     for metric in table.inapplicable:
         reasons.setdefault(metric.reason, []).append(metric.name)
-    absent = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
-    return (numbers, f"Not applicable: {absent}.") if absent else (numbers,)
+    not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
+    return (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)
 
 
-def _refuse_unlike(recordings: tuple[Recording, ...]) -> None:
+def _refuse_different_heads(recordings: tuple[Recording, ...]) -> None:
     """Raises AttnvizError if the recordings have different layers, modules or heads."""
-    shapes = {tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in one.maps)) for one in recordings}
-    if len(shapes) > 1:
+    head_layouts = {
+        tuple(dict.fromkeys((maps.layer, maps.module, maps.heads) for maps in recording.maps))
+        for recording in recordings
+    }
+    if len(head_layouts) > 1:
         raise AttnvizError("the recordings have different layers or heads; use recordings of one model")

@@ -46,8 +46,8 @@ def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
 
 def _panel(effects: Effects) -> Panel:
     title, name = f"without a head: change of {effects.metric}", f"change of {with_unit(effects.output)} without a head"
-    none = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
-    return single_heads(effects.frame, title, name, none)
+    refusal = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
+    return single_heads(effects.frame, title, name, refusal)
 
 
 def _pairs_panel(effects: Effects) -> list[Panel]:
@@ -58,13 +58,13 @@ def _pairs_panel(effects: Effects) -> list[Panel]:
     names = list(dict.fromkeys(name for row in effects.rows for name in row.name.split("+")))
     cells = np.full((len(names), len(names)), np.nan)
     for row in pairs:
-        one, other = (names.index(name) for name in row.name.split("+"))
-        cells[one, other] = cells[other, one] = row.mean
+        row_index, column_index = (names.index(name) for name in row.name.split("+"))
+        cells[row_index, column_index] = cells[column_index, row_index] = row.mean
     title, name = f"without two heads: change of {effects.metric}", _panel(effects).quantity.name
     return [labelled_panel(title, cells, ("heads removed", names), ("heads", names), EFFECT.named(name))]
 
 
-def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
+def single_heads(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel:
     """Returns a panel of layers by heads with the first measure of single heads, in colours that diverge from 0.
 
     Args:
@@ -76,10 +76,10 @@ def single_heads(frame: HeadFrame, title: str, name: str, none: str) -> Panel:
     Raises:
         AttnvizError: if no row has a single head.
     """
-    single = frame.take([place for place, row in enumerate(frame.rows) if len(row.heads) == 1])
-    if not single.rows:
-        raise AttnvizError(none)
-    return layers_by_heads(single.rows, single.values[:, 0].tolist(), title, EFFECT.named(name))
+    single_rows = frame.take([index for index, row in enumerate(frame.rows) if len(row.heads) == 1])
+    if not single_rows.rows:
+        raise AttnvizError(refusal)
+    return layers_by_heads(single_rows.rows, single_rows.values[:, 0].tolist(), title, EFFECT.named(name))
 
 
 def with_unit(measure: Measure) -> str:
@@ -89,11 +89,11 @@ def with_unit(measure: Measure) -> str:
 
 def _summary(effects: Effects) -> Summary:
     rows = effects.sorted()
-    length = share_of([row.mean for row in rows])
+    bar = share_of([row.mean for row in rows])
     columns = [
         Column[Effect]("without", lambda row: row.name, align="<"),
         Column[Effect](effects.metric, lambda row: known(effects.baseline + row.mean, ".4f")),
-        Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: length(row.mean)),
+        Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: bar(row.mean)),
     ]
     if effects.texts > 1:
         columns.append(Column("±95%", lambda row: known(row.margin, ".4f")))
@@ -103,33 +103,35 @@ def _summary(effects: Effects) -> Summary:
 
 
 def _caption(effects: Effects) -> str:
-    most = effects.rows[-1] if effects.greedy else effects.sorted()[0]
-    over = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
-    heads = f"{'heads' if len(most.heads) > 1 else 'head'} {most.name}"
-    without = f"without all of {heads}" if effects.greedy and len(most.heads) > 1 else f"without {heads}"
-    direction = f"{without} it {_moves(effects, most.mean)}" + ("" if effects.greedy else ", the largest change")
-    with_all = f"{effects.metric} is {effects.baseline:.4f} with all heads{over}"
-    return f"Effects of heads in {effects.model}: {with_all}; {direction}."
+    largest = effects.rows[-1] if effects.greedy else effects.sorted()[0]
+    texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
+    heads = f"{'heads' if len(largest.heads) > 1 else 'head'} {largest.name}"
+    condition = f"without all of {heads}" if effects.greedy and len(largest.heads) > 1 else f"without {heads}"
+    direction = f"{condition} it {_direction(effects, largest.mean)}" + (
+        "" if effects.greedy else ", the largest change"
+    )
+    baseline = f"{effects.metric} is {effects.baseline:.4f} with all heads{texts}"
+    return f"Effects of heads in {effects.model}: {baseline}; {direction}."
 
 
-def _moves(effects: Effects, change: float) -> str:
-    """The direction of a change, the number that it leads to, and if that is better or worse."""
+def _direction(effects: Effects, change: float) -> str:
+    """Returns words for a change: its direction, the number after it, and "worse" or "better" if that is known."""
     if not change:
         return f"stays {effects.baseline:.4f}"
     verdict = change * IS_WORSE.get(effects.metric, 0)
-    which_is = f" ({'worse' if verdict > 0 else 'better'})" if verdict else ""
-    return f"{'rises' if change > 0 else 'falls'} to {effects.baseline + change:.4f}{which_is}"
+    judgement = f" ({'worse' if verdict > 0 else 'better'})" if verdict else ""
+    return f"{'rises' if change > 0 else 'falls'} to {effects.baseline + change:.4f}{judgement}"
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
-    by = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
+    replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
-    greedy = "Each row removes one more head than the row before: the one whose removal then changes most."
-    several = "± is half of the 95% interval of the mean over the texts."
+    greedy_order = "Each row removes one more head than the row before: the one whose removal then changes most."
+    interval = "± is half of the 95% interval of the mean over the texts."
     return (
-        f"Change of {effects.metric}: {meaning}, when the output of a head is replaced by {by}.",
-        *([several] if effects.texts > 1 else []),
-        *([greedy] if effects.greedy else []),
+        f"Change of {effects.metric}: {meaning}, when the output of a head is replaced by {replacement}.",
+        *([interval] if effects.texts > 1 else []),
+        *([greedy_order] if effects.greedy else []),
         NOT_A_CAUSE_ALONE,
         *effects.remarks,
     )

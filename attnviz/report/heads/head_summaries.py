@@ -51,16 +51,16 @@ class HeadSummaries:
         """The number of heads per pattern: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
         from attnviz.metrics.patterns import pattern_counts
 
-        every = self.frame.stride
-        sampled = f" (measured over one in {every} blocks of queries)" if every > 1 else ""
+        stride = self.frame.stride
+        sampled = f" (measured over one in {stride} blocks of queries)" if stride > 1 else ""
         return pattern_counts(row.first_pattern for row in self.frame.rows) + sampled
 
     @property
     def sentence(self) -> str:
         """The summary as a remark that names the clearest heads."""
         clearest = [head for head in self.clearest[:MAX_NAMED] if head.key in self.notes]
-        named = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
-        return f"Patterns: {self.summary}{'; the clearest: ' if named else ''}{named}."
+        examples = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
+        return f"Patterns: {self.summary}{'; the clearest: ' if examples else ''}{examples}."
 
 
 def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummaries | None:
@@ -69,8 +69,8 @@ def summarize_heads(recording: Recording, options: ReportOptions) -> HeadSummari
     Tables, sorted heads and the text style do not show them. Random weights and recordings of several texts have none,
     and heads with too many cells are not measured, since that would take long.
     """
-    shown = options.table is None and options.sort is None and options.look.drawn_style != "text"
-    if not shown or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
+    shows_patterns = options.table is None and options.sort is None and options.look.drawn_style != "text"
+    if not shows_patterns or recording.untrained or len({maps.item for maps in recording.maps}) > 1:
         return None
     selection = Selection(options.selection.layers, options.selection.heads, options.selection.pairs)
     heads = chosen_heads(recording, selection)

@@ -19,8 +19,8 @@ MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, onl
 
 def shown_metrics(numbers: Numbers) -> HeadFrame | None:
     """Returns the metrics of all heads over all their queries and keys; ``None`` if the cells of a head are unknown."""
-    frame = _measured(numbers.heads)
-    return None if frame is None else _with_moved(frame, numbers.heads)
+    frame = _metrics_frame(numbers.heads)
+    return None if frame is None else _with_moved_norms(frame, numbers.heads)
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
@@ -44,16 +44,16 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     )
 
 
-def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
-    """Returns the frame with the norm that each head moves, if it is known for all heads and their cells are few."""
+def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
+    """Returns the frame with the norm that each head moves; unchanged if it is unknown or the cells are too many."""
     cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
     if cells > MAX_MEASURED_CELLS or any(head.maps.moved is None for head in heads):
         return frame
     from attnviz.maps.contributions import contribution_maps, mean_contribution
 
-    each = {id(head.maps): head.maps for head in heads}
+    maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {
-        name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in each.items()
+        name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in maps_by_id.items()
     }
     moved = [
         [mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)]
@@ -62,9 +62,10 @@ def _with_moved(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFrame:
     return frame.with_columns((MOVED,), np.array(moved))
 
 
-def _measured(shown: tuple[HeadCells, ...]) -> HeadFrame | None:
-    maps = heads_with_cells(shown)
-    if len(maps) < len(shown):
+def _metrics_frame(heads: tuple[HeadCells, ...]) -> HeadFrame | None:
+    """Returns the metrics that apply to any of the heads; ``None`` if none does or the cells of a head are unknown."""
+    maps = heads_with_cells(heads)
+    if len(maps) < len(heads):
         return None
     frame = measured_frame(maps, stride=block_stride(maps, MAX_MEASURED_CELLS))
     return frame.select(measure.name for measure in frame.applicable) if frame.applicable else None

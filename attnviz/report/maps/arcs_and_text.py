@@ -42,11 +42,11 @@ MIN_PREFERENCE = (
     1.5  # if the largest weight is this many times uniform attention, smaller ones than uniform get no line
 )
 LEFT_TO_RIGHT = "\u200e"
-PLACES, AROUND = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
+MAX_KEYS, CONTEXT_TOKENS = 8, 8  # for a longer text: the number of keys shown, and of tokens on either side of each
 
 
 def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Arcs:
-    """The report of every head as lines from its queries to its keys.
+    """Returns the report of every head as lines from its queries to its keys.
 
     Args:
         recording: the recording of the heads.
@@ -75,7 +75,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
-    """The report of what one query attends to in every head: the shaded text, or the strongest places of a long text.
+    """Returns the report of what one query attends to in every head: the shaded text, or the top keys of a long text.
 
     Args:
         recording: the recording of the heads.
@@ -88,22 +88,22 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     """
     _refuse_undrawable(heads, options)
     look, first = options.look, heads[0]
-    found = {head.maps: find_query(head.maps.query_tokens, look.query) for head in heads}
-    draw = _whole_text if _fits_whole(first, options) else _places
+    query_of_maps = {head.maps: find_query(head.maps.query_tokens, look.query) for head in heads}
+    draw = _whole_text if _fits_whole(first, options) else _strongest_places
     panels = [
         replace(panel, title=f"{title}: {panel.title}", group=title)
         for head in heads
         for title in (head_title(recording, head),)
-        for panel in draw(head, found[head.maps][0], options)
+        for panel in draw(head, query_of_maps[head.maps][0], options)
     ]
-    query, also = found[first.maps]
+    query, query_remark = query_of_maps[first.maps]
     return ShadedText(
         title=report_title(recording, look),
         panels=share_scales(panels, _with_linear_colors(look), _text_colormap(look)),
-        caption=_text_caption(recording, heads, _queries_named(found), panels),
+        caption=_text_caption(recording, heads, _query_name(query_of_maps), panels),
         remarks=(
-            *([also] if also else []),
-            *([_context(first.maps.query_tokens, query)] if draw is _places else []),
+            *([query_remark] if query_remark else []),
+            *([_context_remark(first.maps.query_tokens, query)] if draw is _strongest_places else []),
             *_text_remarks(panels),
             *scale_remarks(look),
             *recording_remarks(recording),
@@ -114,6 +114,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
+    """Raises AttnvizError for a table, or for more than `MAX_HEADS` heads."""
     style = option("style", options.look.drawn_style)
     if options.table is not None:
         raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
@@ -134,26 +135,28 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 
 def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
-    """The panels with scales that begin at uniform attention if weights well above it exist; only those get lines."""
-    seen = [panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight]
-    if look.limits != "shared" or len(seen) < len(panels):
+    """Returns the panels with scales from uniform attention up, if any weight is well above it; else unchanged."""
+    visible_counts = [
+        panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight
+    ]
+    if look.limits != "shared" or len(visible_counts) < len(panels):
         return panels
-    low, high = 1 / float(max(seen)), panels[0].scale.high
+    low, high = 1 / float(max(visible_counts)), panels[0].scale.high
     if high < MIN_PREFERENCE * low:
         return panels
     return tuple(replace(panel, scale=replace(panel.scale, low=low)) for panel in panels)
 
 
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """The remark on how lines show weights."""
+    """Returns the remark on how lines show weights."""
     strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
-    what = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
-    most = f", up to {strongest}" if look.limits == "shared" else ""
+    noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
+    up_to = f", up to {strongest}" if look.limits == "shared" else ""
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
     low = 0.0 if look.limits == "head" else panels[0].scale.low
     uniform = " (no preference)" if low > 0 and look.limits == "shared" else ""
-    least = f" A {what} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
-    return f"A line joins a query (left) to a key (right); it is stronger for a larger {what}{most}.{least}{masked}"
+    no_line = f" A {noun} of {panels[0].quantity.text(low)} or less{uniform} has no line." if low > 0 else ""
+    return f"A line joins a query (left) to a key (right); it is stronger for a larger {noun}{up_to}.{no_line}{masked}"
 
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
@@ -164,86 +167,86 @@ def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
 
 
 def _whole_text(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
-    """One panel of all chosen keys."""
-    return [_row_panel(head, query, head.keys, options, f"{_quoted(head.maps.query_tokens, query)} attends to")]
+    """Returns the panel of one query's weights over all chosen keys, in a list."""
+    return [_row_panel(head, query, head.keys, options, f"{_quoted_token(head.maps.query_tokens, query)} attends to")]
 
 
-def _places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
-    """Panels of the keys with the largest weights and the tokens around them, strongest first; near keys share one."""
+def _strongest_places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+    """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
-    best = [int(place) for place in np.argsort(-weights, kind="stable")[:PLACES] if weights[place] > 0]
+    best_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
     panels = []
-    for group in _neighbours(best) or [[]]:
-        middle = keys.start + (group or [0])[0]
-        around = slice(max(middle - AROUND, keys.start), min(middle + AROUND + 1, keys.stop))
+    for group in _near_keys(best_keys) or [[]]:
+        center = keys.start + (group or [0])[0]
+        context = slice(max(center - CONTEXT_TOKENS, keys.start), min(center + CONTEXT_TOKENS + 1, keys.stop))
         quantity = quantity_of(maps, PERCENT)
         shares = ", ".join(
-            f"{quantity.text(float(weights[place]))} to {_quoted(maps.key_tokens, keys.start + place)}"
-            for place in group
+            f"{quantity.text(float(weights[key]))} to {_quoted_token(maps.key_tokens, keys.start + key)}"
+            for key in group
         )
-        title = f"{_quoted(maps.query_tokens, query)} attends {shares or 'to no key'}"
-        panels.append(_row_panel(head, query, around, options, title))
+        title = f"{_quoted_token(maps.query_tokens, query)} attends {shares or 'to no key'}"
+        panels.append(_row_panel(head, query, context, options, title))
     return panels
 
 
-def _neighbours(places: list[int]) -> list[list[int]]:
-    """The places in groups: a place joins the first group whose first place is at most ``AROUND`` tokens away."""
+def _near_keys(keys: list[int]) -> list[list[int]]:
+    """Returns the keys in groups: a key joins the first group whose first key is at most `CONTEXT_TOKENS` away."""
     groups: list[list[int]] = []
-    for place in places:
-        near = next((group for group in groups if abs(group[0] - place) <= AROUND), None)
-        if near is None:
-            groups.append([place])
+    for key in keys:
+        near_group = next((group for group in groups if abs(group[0] - key) <= CONTEXT_TOKENS), None)
+        if near_group is None:
+            groups.append([key])
         else:
-            near.append(place)
+            near_group.append(key)
     return groups
 
 
 def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions, title: str) -> Panel:
-    """The panel of one query's weights over some keys."""
+    """Returns the panel of one query's weights over some keys."""
     row = replace(head, queries=slice(query, query + 1), keys=keys)
     [panel] = head_panels(row, [PERCENT], limit_cells(options, MAX_TEXT_TOKENS), title)
     return panel
 
 
 def _with_linear_colors(look: Look) -> Look:
-    """The look with linear colours by default, which tell the strongest lines and words apart."""
+    """Returns the look with linear colours by default, which tell the strongest lines and words apart."""
     return replace(look, color_scale=look.color_scale or "linear")
 
 
 def _text_colormap(look: Look) -> str:
-    """The default colormap of a text: one that starts at the page's background; a terminal's is not known."""
+    """Returns the default colormap of a text: on a page, one that starts at its background; else `SEQUENTIAL`."""
     return SEQUENTIAL if look.colors else TEXT_COLORMAPS[look.paper]
 
 
-def _quoted(tokens: Tokens, place: int) -> str:
-    """A token and its number; a mark keeps the number after a token that is written from right to left."""
-    label = tokens.labels[place]
-    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(one) in ("R", "AL") for one in label) else ""
-    return f"{quoted(label)}{mark} ({place})"
+def _quoted_token(tokens: Tokens, index: int) -> str:
+    """Returns a token in quotes and its number; a mark keeps the number after a token written from right to left."""
+    label = tokens.labels[index]
+    mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
+    return f"{quoted(label)}{mark} ({index})"
 
 
-def _context(tokens: Tokens, query: int) -> str:
-    """The remark that shows the query among the tokens around it."""
+def _context_remark(tokens: Tokens, query: int) -> str:
+    """Returns the remark that shows the query among the tokens around it."""
     labels = tokens.labels
-    before, after = labels[max(query - AROUND, 0) : query], labels[query + 1 : query + 1 + AROUND]
+    before, after = labels[max(query - CONTEXT_TOKENS, 0) : query], labels[query + 1 : query + 1 + CONTEXT_TOKENS]
     words = " ".join((*before, f"[{labels[query]}]", *after))
-    return f"Around the query: {words}. The text is long; only the {PLACES} keys with the largest weights are shown."
+    return f"Around the query: {words}. The text is long; only the {MAX_KEYS} keys with the largest weights are shown."
 
 
-def _queries_named(found: dict[LayerMaps, tuple[int, str]]) -> str:
-    """The name of the query, or "one query of each text" if texts have different ones."""
-    named = {_quoted(maps.query_tokens, place) for maps, (place, _) in found.items()}
-    return named.pop() if len(named) == 1 else "one query of each text"
+def _query_name(query_of_maps: dict[LayerMaps, tuple[int, str]]) -> str:
+    """Returns the name of the query, or "one query of each text" if texts have different ones."""
+    names = {_quoted_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
+    return names.pop() if len(names) == 1 else "one query of each text"
 
 
 def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
-    """The caption of a shaded text."""
-    which = panels[0].group if len(heads) == 1 else heads_named(heads)
+    """Returns the caption of a shaded text."""
+    heads_text = panels[0].group if len(heads) == 1 else heads_named(heads)
     keys = counted(heads[0].keys.stop - heads[0].keys.start, "keys")
-    among = f"{keys}, in {which} of {model_name(recording)}{for_texts(heads)}"
-    return f"What {subject} attends to among {among}{strongest_key(panels)}."
+    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{for_texts(heads)}"
+    return f"What {subject} attends to among {keys_text}{strongest_key(panels)}."
 
 
 def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -251,26 +254,28 @@ def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     return ("Masked tokens have no shade: the query cannot see them.",) if masked else ()
 
 
-def find_query(tokens: Tokens, name: str | None, called: str = "query") -> tuple[int, str]:
-    """The position of the query named by a number or a token, and a remark if other tokens match too.
+def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:
+    """Returns the index of the query with this number or label, and a remark on other matches; "" if there are none.
 
     Args:
         tokens: the tokens to search.
         name: a number, the label of a token or a word of the text; ``None`` takes the last token that is not padding.
-        called: the word for it in messages, ``query`` or ``key``.
+        role: the word for it in messages, ``query`` or ``key``.
 
     Raises:
         AttnvizError: if no token has this number or label.
     """
     count = len(tokens)
     if name is None:
-        return next((place for place in range(count - 1, 0, -1) if not is_padding(tokens, place)), 0), ""
+        return next((index for index in range(count - 1, 0, -1) if not is_padding(tokens, index)), 0), ""
     if re.fullmatch(r"\d{1,12}", name, re.ASCII) and name not in tokens.labels:
         if int(name) >= count:
-            raise AttnvizError(f"no {called} {name} among {count} tokens; choose 0 to {count - 1}")
+            raise AttnvizError(f"no {role} {name} among {count} tokens; choose 0 to {count - 1}")
         return int(name), ""
-    places = [place for place, label in enumerate(tokens.labels) if name in (label, label.strip("␣ "))]
-    if not places:
-        return find_word(tokens, name, called)
-    others = ", ".join(map(str, places[1:6]))
-    return places[0], f"“{name}” is also at {others}; use {option('query', places[1])} for that one." if others else ""
+    indices = [index for index, label in enumerate(tokens.labels) if name in (label, label.strip("␣ "))]
+    if not indices:
+        return find_word(tokens, name, role)
+    others = ", ".join(map(str, indices[1:6]))
+    return indices[
+        0
+    ], f"“{name}” is also at {others}; use {option('query', indices[1])} for that one." if others else ""

@@ -54,7 +54,7 @@ COMBINATIONS = {
 }
 
 
-OF_CONTRIBUTIONS = {
+CONTRIBUTION_REMARKS = {
     "mean": COMBINATIONS["mean"].remark,
     "max": "Each cell is the largest contribution of any head.",
     "rollout": "Rollout of contributions: each layer mixes tokens by the contributions of all its heads, divided by "
@@ -62,13 +62,13 @@ OF_CONTRIBUTIONS = {
     "passed on by the residual; rows sum to one.",
 }
 MAX_SPECIAL_SHARE = 0.5  # mean share of a row above which a special token makes all other weights pale
-ROLLED = replace(PERCENT, name="rollout of contributions")
+ROLLOUT_CONTRIBUTION = replace(PERCENT, name="rollout of contributions")
 
 
 def combined_report(
     recording: Recording, options: ReportOptions, method: str, residual: float
 ) -> Heatmaps | NumberTables | ExactNumbers:
-    """The report of one map that combines all chosen heads.
+    """Returns the report of one map that combines all chosen heads.
 
     Args:
         recording: the recording to show.
@@ -81,9 +81,9 @@ def combined_report(
     """
     _refuse_scores(options)
     refuse_style(options.look, "a combination of heads")
-    head = _combined(recording, options, method, residual)
-    moves = head.maps.quantity == "contribution"
-    remark = (OF_CONTRIBUTIONS[method] if moves else COMBINATIONS[method].remark).format(residual=residual)
+    head = _combined_head(recording, options, method, residual)
+    contributions = head.maps.quantity == "contribution"
+    remark = (CONTRIBUTION_REMARKS[method] if contributions else COMBINATIONS[method].remark).format(residual=residual)
     title = report_title(recording, options.look)
     caption = f"{quantity_noun(head.maps)} as the {head.maps.module} in {model_name(recording)}"
     about = {"recording": origin(recording), "combined": head.maps.module}
@@ -100,7 +100,7 @@ def combined_report(
             options,
         )
     panels = head_panels(head, [PERCENT if options.table is None else WEIGHT], options, head.maps.module)
-    colored = share_scales((_renamed(panel, method) for panel in panels), options.look)
+    colored = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     return (Heatmaps if options.table is None else NumberTables)(
         title=title,
         caption=f"{caption}{strongest(panels)}.",
@@ -119,17 +119,17 @@ def combined_report(
 
 
 def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """A remark if a special token gets more than half of the weight on average, which hides the other weights."""
-    special, shown = head.maps.key_tokens.special[head.keys], panels[0].values
+    """Returns a remark if a special token gets over half of the weight, which makes all others pale; else empty."""
+    special, values = head.maps.key_tokens.special[head.keys], panels[0].values
     if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
         return ()
-    shares = np.where(special, np.nan_to_num(shown).mean(axis=0), 0)
-    most = int(shares.argmax())
-    if shares[most] <= MAX_SPECIAL_SHARE:
+    shares = np.where(special, np.nan_to_num(values).mean(axis=0), 0)
+    largest = int(shares.argmax())
+    if shares[largest] <= MAX_SPECIAL_SHARE:
         return ()
-    label = quoted(panels[0].columns.labels[most])
+    label = quoted(panels[0].columns.labels[largest])
     return (
-        f"{label} gets {shares[most]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
+        f"{label} gets {shares[largest]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
     )
 
 
@@ -141,18 +141,18 @@ def _refuse_scores(options: ReportOptions) -> None:
         )
 
 
-def _combined(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
-    """The combination of all chosen heads, as a head."""
-    passing = filtered_heads(chosen_heads(recording, options.selection), options.filter)
-    heads = [head for head, _ in ranked_heads(passing, options.sort, options.top)]
+def _combined_head(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
+    """Returns the combination of all chosen heads as a head: number 0 of the combined maps."""
+    filtered = filtered_heads(chosen_heads(recording, options.selection), options.filter)
+    heads = [head for head, _ in ranked_heads(filtered, options.sort, options.top)]
     maps = reduce_heads(cell_heads(heads), method, residual)
     return replace(heads[0], maps=maps, head=0)
 
 
-def _renamed(panel: Panel, method: str) -> Panel:
-    """The panel with the name of its quantity after the combination."""
+def _with_quantity_name(panel: Panel, method: str) -> Panel:
+    """Returns the panel with its quantity named after the combination, as "mean weight"."""
     name = COMBINATIONS[method].quantity
     if panel.quantity is CONTRIBUTION:
         combined = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))
-        return replace(panel, quantity=ROLLED if method == "rollout" else combined)
+        return replace(panel, quantity=ROLLOUT_CONTRIBUTION if method == "rollout" else combined)
     return replace(panel, quantity=replace(panel.quantity, name=name))

@@ -41,7 +41,7 @@ from attnviz.report.words.captions import (
 )
 
 HeadPair = tuple[ChosenHead, ChosenHead]
-MAX_LISTED = 4  # rows of a table that fits on a screen together with a map
+MAX_SCREEN_ROWS = 4  # rows of a table that fits on a screen together with a map
 MAX_NAMED_CHANGE = 16  # characters; a longer name of the change does not fit over a panel
 ONLY_CHANGE = (
     "Each thumbnail shows the change, B − A: A and B of {} heads do not fit on one page; use {} to see one head's."
@@ -75,9 +75,9 @@ class _Comparison:
         """The mean total variation of each head, ``(heads,)``."""
         return self.changes.column("variation_mean")
 
-    def take(self, places: Sequence[int]) -> "_Comparison":
-        """Returns the comparison of the heads at these places, in this order."""
-        return replace(self, pairs=[self.pairs[place] for place in places], changes=self.changes.take(places))
+    def take(self, indices: Sequence[int]) -> "_Comparison":
+        """Returns the comparison of the heads at these indices, in this order."""
+        return replace(self, pairs=[self.pairs[index] for index in indices], changes=self.changes.take(indices))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class _Comparison:
 def comparison_report(
     a: Recording, b: Recording, change: str, options: ReportOptions
 ) -> Heatmaps | Thumbnails | ExactNumbers:
-    """The report of A, B and B − A for each chosen head, with measures of each head's change.
+    """Returns the report of A, B and B − A for each chosen head, with measures of each head's change.
 
     Args:
         a: the recording without the change.
@@ -104,14 +104,14 @@ def comparison_report(
         from attnviz.maps.contributions import contributions_of
 
         a, b = contributions_of(a), contributions_of(b)
-    a, b = (regroup(one, options.selection, options.grouping) for one in (a, b))
+    a, b = (regroup(recording, options.selection, options.grouping) for recording in (a, b))
     a, b = block_cells((a, b), options.selection)
     pairs = list(zip(*(chosen_heads(recording, options.selection) for recording in (a, b)), strict=True))
-    whole = _Comparison(a, b, change, pairs, compare(a, b, options.selection), options)
-    places = _places(whole.changes, options)
-    comparison = whole.take(places)
+    all_pairs = _Comparison(a, b, change, pairs, compare(a, b, options.selection), options)
+    rows = _selected_rows(all_pairs.changes, options)
+    comparison = all_pairs.take(rows)
     if not options.medium.draws_maps:
-        return _exact_numbers(comparison, whole.take(sorted(places)))
+        return _exact_numbers(comparison, all_pairs.take(sorted(rows)))
     if options.medium.one_page and 3 * len(comparison.pairs) > MAX_PAGE_MAPS:
         return _thumbnails(comparison)
     if options.medium.fits is None or options.all or are_chosen(options):
@@ -123,23 +123,23 @@ def comparison_report(
 
 def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     """Yields the report of all heads, then of the one that changes most with fewer and fewer rows, numbers, remarks."""
-    whole = _heatmaps(comparison)
-    yield whole
-    first = np.argsort(-comparison.variations, kind="stable").tolist()
-    one = _heatmaps(comparison.take(first[:1]))
-    every = f"Showing the head that changed most, of {len(first)}; use {option('all', True)} for all."
-    remarks = whole.remarks if len(first) == 1 else (every, *one.remarks)
-    for rows in dict.fromkeys((len(first), MAX_LISTED, 1)):
-        summary = _summary(comparison if rows >= len(first) else comparison.take(first[:rows]))
+    full = _heatmaps(comparison)
+    yield full
+    by_change = np.argsort(-comparison.variations, kind="stable").tolist()
+    largest_change = _heatmaps(comparison.take(by_change[:1]))
+    advice = f"Showing the head that changed most, of {len(by_change)}; use {option('all', True)} for all."
+    remarks = full.remarks if len(by_change) == 1 else (advice, *largest_change.remarks)
+    for rows in dict.fromkeys((len(by_change), MAX_SCREEN_ROWS, 1)):
+        summary = _summary(comparison if rows >= len(by_change) else comparison.take(by_change[:rows]))
         for numbers, omitted in product(
             (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
         ):
             sentences = tuple(remark for remark in remarks if remark not in omitted)
-            yield replace(one, numbers=numbers, summary=summary, remarks=sentences)
+            yield replace(largest_change, numbers=numbers, summary=summary, remarks=sentences)
 
 
-def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
-    """Returns the places of the heads to show, in the order of how much they change if the user asks for it."""
+def _selected_rows(changes: HeadFrame, options: ReportOptions) -> list[int]:
+    """Returns the rows of the heads to show, sorted by their change if the user asks for it."""
     if options.sort not in (None, "change", "-change"):
         sort, by_change = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
@@ -147,7 +147,7 @@ def _places(changes: HeadFrame, options: ReportOptions) -> list[int]:
 
 
 def _heatmaps(comparison: _Comparison) -> Heatmaps:
-    """A, B and B − A side by side, one row per head."""
+    """Returns the report of A, B and B − A side by side, one row per head."""
     options = divide_page(comparison.options, 3 * len(comparison.pairs))
     panels = share_scales(
         (panel for pair in comparison.pairs for panel in _triple(*pair, options, comparison.sides)), options.look
@@ -165,7 +165,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
 
 
 def _thumbnails(comparison: _Comparison) -> Thumbnails:
-    """B − A of many heads, as thumbnails."""
+    """Returns the report of B − A of many heads, as thumbnails."""
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     filled = options.sort is not None or not are_adjacent(layers)
@@ -187,11 +187,11 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     )
 
 
-def _exact_numbers(comparison: _Comparison, recorded: _Comparison) -> ExactNumbers:
+def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> ExactNumbers:
     """Returns the numbers of the heads; for a page, which sorts them itself, as recorded and with their changes."""
     look = comparison.options.look
-    sorts = comparison.options.medium.sorts_heads
-    shown = recorded if sorts else comparison
+    sorts_heads = comparison.options.medium.sorts_heads
+    shown = in_recorded_order if sorts_heads else comparison
     return with_page_numbers(
         ExactNumbers(
             title=report_title(comparison.a, look),
@@ -200,8 +200,8 @@ def _exact_numbers(comparison: _Comparison, recorded: _Comparison) -> ExactNumbe
             summary=_summary(comparison),
             look=look,
             numbers=Numbers(comparison.about, _cells(shown)),
-            sort=(comparison.options.sort or "") if sorts else "",
-            frame=change_frame(shown.changes) if sorts else None,
+            sort=(comparison.options.sort or "") if sorts_heads else "",
+            frame=change_frame(shown.changes) if sorts_heads else None,
         ),
         comparison.options,
     )
@@ -209,13 +209,13 @@ def _exact_numbers(comparison: _Comparison, recorded: _Comparison) -> ExactNumbe
 
 def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
     return tuple(
-        head_cells({"_a": a, "_b": b}, comparison.options.table, comparison.changes.numbers_of(place))
-        for place, (a, b) in enumerate(comparison.pairs)
+        head_cells({"_a": a, "_b": b}, comparison.options.table, comparison.changes.numbers_of(index))
+        for index, (a, b) in enumerate(comparison.pairs)
     )
 
 
 def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
-    """The panels of the head in A, in B, and of B − A."""
+    """Returns the panels of the head in A, in B, and of B − A."""
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     difference = Panel(
@@ -261,19 +261,20 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
 def _summary(comparison: _Comparison) -> Summary:
     changes = comparison.changes
     rows = (
-        (row.name, *(f"{number:.4f}" for number in of)) for row, of in zip(changes.rows, changes.values, strict=True)
+        (row.name, *(f"{number:.4f}" for number in row_values))
+        for row, row_values in zip(changes.rows, changes.values, strict=True)
     )
     return Summary(("head", *(measure.header for measure in changes.measures)), tuple(rows))
 
 
 def _caption(comparison: _Comparison) -> str:
     changes, maps = comparison.changes, comparison.pairs[0][0].maps
-    most = int(comparison.variations.argmax())
-    name, variation = changes.rows[most].name, comparison.variations[most]
+    largest = int(comparison.variations.argmax())
+    name, variation = changes.rows[largest].name, comparison.variations[largest]
     effect = (
         f"head {name} changes most, by a total variation of {variation:.2f} per query on average"
-        if changes.column("variation_max")[most] > 0
+        if changes.column("variation_max")[largest] > 0
         else f"no {maps.quantity} changes"
     )
-    drawn = quantity_noun(maps)
-    return f"{drawn} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."
+    noun = quantity_noun(maps)
+    return f"{noun} before (A) and after (B) {comparison.change} in {model_name(comparison.a)}: {effect}."

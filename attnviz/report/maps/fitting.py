@@ -39,9 +39,9 @@ def fit_screen(
     heads: list[ChosenHead],
     options: ReportOptions,
     summaries: HeadSummaries,
-    whole: Callable[[], Heatmaps | Thumbnails],
+    draw_all: Callable[[], Heatmaps | Thumbnails],
 ) -> Heatmaps | Thumbnails:
-    """All heads if they fit on the screen, else a summary of them and as many of the clearest as fit.
+    """Returns the report of all heads if it fits on the screen, else of as many of the clearest heads as fit.
 
     Args:
         recording: the recording to show.
@@ -53,15 +53,17 @@ def fit_screen(
     fits = options.medium.fits or (lambda report: True)
     groups = len({(head.maps.layer, head.maps.kind) for head in heads})
     if LINES_A_GROUP * groups <= (options.look.height or groups * LINES_A_GROUP):
-        report = whole()
+        report = draw_all()
         if fits(report):
             return report
     by_key = {head.key: head for head in heads}
     clearest = [by_key[head.key] for head in summaries.clearest if head.key in by_key]
     of_repeats = any(name in OF_REPEATS for name in summaries.names)
-    sizes = _sizes(_length(clearest[0]), options.medium.max_cells, of_repeats)
-    drawn = (_report(recording, clearest, options, summaries, size) for size in sizes)
-    return first_that_fits((each for report in drawn for each in _with_fewer_remarks(report, recording)), fits)
+    sizes = _extents(_longer_side(clearest[0]), options.medium.max_cells, of_repeats)
+    reports = (_clearest_report(recording, clearest, options, summaries, size) for size in sizes)
+    return first_that_fits(
+        (candidate for report in reports for candidate in _with_fewer_remarks(report, recording)), fits
+    )
 
 
 def fit_first_heads(
@@ -70,7 +72,7 @@ def fit_first_heads(
     options: ReportOptions,
     draw: Callable[[list[ChosenHead]], Heatmaps],
 ) -> Heatmaps:
-    """All heads if they fit on the screen, else the first few: with random weights no head tells more than another.
+    """Returns the report of all heads if it fits on the screen, else of the first heads: random weights are all alike.
 
     Args:
         heads: the chosen heads.
@@ -79,30 +81,32 @@ def fit_first_heads(
         draw: returns the report of some of the heads.
     """
     fits = options.medium.fits or (lambda report: True)
-    every = f"Use {option('all', True)} to draw all {len(heads)} heads."
-    whole = draw(heads)
+    advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
+    full = draw(heads)
     fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
-    with_remark = (replace(report, remarks=(every, *report.remarks)) for report in fewer)
-    shorter = (each for report in chain([whole], with_remark) for each in _with_fewer_remarks(report, recording))
-    found = first_that_fits(shorter, fits)
-    return found if fits(found) else whole
+    with_remark = (replace(report, remarks=(advice, *report.remarks)) for report in fewer)
+    shorter = (
+        candidate for report in chain([full], with_remark) for candidate in _with_fewer_remarks(report, recording)
+    )
+    fitted = first_that_fits(shorter, fits)
+    return fitted if fits(fitted) else full
 
 
 def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
-    """The first report that fits on the screen, or the last one if none does."""
+    """Returns the first report that fits on the screen, or the last one if none does."""
     for report in reports:
         if fits(report):
             break
     return report
 
 
-def _length(head: ChosenHead) -> int:
-    """The number of queries or keys, whichever is larger."""
+def _longer_side(head: ChosenHead) -> int:
+    """Returns the number of queries or of keys of a head, whichever is larger."""
     return max(_count(head.queries), _count(head.keys))
 
 
 class Extent(NamedTuple):
-    """The part of the heads to draw: a number of heads, rows of each, which part of the text, and numbers or not."""
+    """The number of heads to draw, the rows of each, the part of the text, and True if cells may show numbers."""
 
     heads: int
     rows: int
@@ -110,39 +114,39 @@ class Extent(NamedTuple):
     numbers: bool = True
 
 
-def _sizes(length: int, room: int, of_repeats: bool) -> Iterator[Extent]:
-    """The extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
+def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
+    """Returns the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
 
     Args:
         length: the number of tokens of the text.
-        room: the largest number of rows or columns of a map.
+        max_cells: the largest number of rows or columns of a map.
         of_repeats: True if heads look at repeated tokens, which the start of a text seldom has.
     """
-    short = length <= MAX_CUT_TOKENS
-    smaller = [rows for rows in (FIRST_TOKENS if short else POOLED_CELLS) if rows < length]
-    yield from (Extent(heads, length) for heads in (4, 3, 2) if short)
-    yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= room)
-    if short and of_repeats:
+    is_short = length <= MAX_CUT_TOKENS
+    smaller = [rows for rows in (FIRST_TOKENS if is_short else POOLED_CELLS) if rows < length]
+    yield from (Extent(heads, length) for heads in (4, 3, 2) if is_short)
+    yield from (Extent(heads, length, numbers=False) for heads in (4, 3) if length <= max_cells)
+    if is_short and of_repeats:
         yield from (Extent(heads, rows, "last queries", numbers=False) for rows in smaller for heads in (4, 3, 2, 1))
-    part: Literal["first tokens", "whole"] = "first tokens" if short else "whole"
-    yield from (Extent(heads, rows, part, short) for rows in smaller for heads in (4, 3))
-    yield from (Extent(2, rows, part, short) for rows in smaller)
-    yield from (Extent(1, rows, part, short) for rows in (*([length] if short else []), *smaller, MIN_ROWS))
+    part: Literal["first tokens", "whole"] = "first tokens" if is_short else "whole"
+    yield from (Extent(heads, rows, part, is_short) for rows in smaller for heads in (4, 3))
+    yield from (Extent(2, rows, part, is_short) for rows in smaller)
+    yield from (Extent(1, rows, part, is_short) for rows in (*([length] if is_short else []), *smaller, MIN_ROWS))
 
 
-def _report(
-    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadSummaries, size: Extent
+def _clearest_report(
+    recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadSummaries, extent: Extent
 ) -> Heatmaps:
-    """The report of the clearest heads at one extent: whole, in part, or pooled."""
-    heads = [_part(head, size) for head in clearest[: size.heads]]
-    if size.part != "last queries":
-        options = limit_cells(options, size.rows)
+    """Returns the report of the clearest heads at one extent: whole, in part, or pooled."""
+    heads = [_restricted(head, extent) for head in clearest[: extent.heads]]
+    if extent.part != "last queries":
+        options = limit_cells(options, extent.rows)
     panels = titled_panels(recording, heads, [PERCENT], options, summaries.notes)
     colored = share_scales(panels, options.look)
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=colored,
-        numbers=size.numbers,
+        numbers=extent.numbers,
         caption=_caption(recording, heads, clearest, summaries),
         remarks=(
             f"Use {option('all', True)} for all, {option('heads', heads[0].name)} for one; attnviz heads lists what "
@@ -157,18 +161,19 @@ def _report(
     )
 
 
-def _part(head: ChosenHead, size: Extent) -> ChosenHead:
-    queries, keys, count = head.queries, head.keys, size.rows
-    if size.part == "last queries":
+def _restricted(head: ChosenHead, extent: Extent) -> ChosenHead:
+    """Returns the head restricted to the part of its queries and keys that the extent names."""
+    queries, keys, count = head.queries, head.keys, extent.rows
+    if extent.part == "last queries":
         return replace(head, queries=slice(max(queries.start, queries.stop - count), queries.stop))
-    if size.part == "first tokens":
-        first = [slice(span.start, min(span.stop, span.start + count)) for span in (queries, keys)]
-        return replace(head, queries=first[0], keys=first[1])
+    if extent.part == "first tokens":
+        first_tokens = [slice(span.start, min(span.stop, span.start + count)) for span in (queries, keys)]
+        return replace(head, queries=first_tokens[0], keys=first_tokens[1])
     return head
 
 
 def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
-    """Yields the report with fewer and fewer remarks: all, without the passed check, without those on the drawing."""
+    """Yields the report with all remarks, then without the passed check, then also without remarks on the drawing."""
     yield report
     checked = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
     for omitted in (checked, (*checked, MASKED, LIFTED)):
@@ -178,17 +183,18 @@ def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heat
 def _caption(
     recording: Recording, heads: list[ChosenHead], clearest: list[ChosenHead], summaries: HeadSummaries
 ) -> str:
-    """The caption: a summary of all heads, and which of them are shown."""
-    shown, whole = heads[0], clearest[0]
-    which = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
-    if _length(shown) < _length(whole):
-        over = f"{which} over the first {_length(shown)} of {_length(whole)} tokens (rows: queries, columns: keys)"
+    """Returns the caption: a summary of all heads, and the heads and tokens that are shown."""
+    first_head, clearest_head = heads[0], clearest[0]
+    selection = f"showing the {len(heads)} clearest" if len(heads) > 1 else "showing the clearest"
+    if _longer_side(first_head) < _longer_side(clearest_head):
+        tokens = f"the first {_longer_side(first_head)} of {_longer_side(clearest_head)} tokens"
+        extent = f"{selection} over {tokens} (rows: queries, columns: keys)"
     else:
-        queries, keys = counted(_count(shown.queries), "queries"), counted(_count(shown.keys), "keys")
-        if shown.queries != whole.queries:
-            queries = f"the last {_count(shown.queries)} of {counted(_count(whole.queries), 'queries')}"
-        over = f"{which}: {queries} (rows) over {keys} (columns)"
-    return f"{len(clearest)} heads of {model_name(recording)}: {summaries.summary}; {over}."
+        queries, keys = counted(_count(first_head.queries), "queries"), counted(_count(first_head.keys), "keys")
+        if first_head.queries != clearest_head.queries:
+            queries = f"the last {_count(first_head.queries)} of {counted(_count(clearest_head.queries), 'queries')}"
+        extent = f"{selection}: {queries} (rows) over {keys} (columns)"
+    return f"{len(clearest)} heads of {model_name(recording)}: {summaries.summary}; {extent}."
 
 
 def _count(span: slice) -> int:

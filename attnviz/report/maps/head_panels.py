@@ -14,7 +14,7 @@ from attnviz.report.words.captions import Notes, head_title
 
 
 def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str, float] | None = None) -> HeadCells:
-    """The exact numbers of a head, or of the same head in two recordings.
+    """Returns the exact numbers of a head, or of the same head in two recordings.
 
     Args:
         sides: the head by the suffix of its fields' names: "" for one recording, ``_a`` and ``_b`` for two.
@@ -25,7 +25,7 @@ def head_cells(sides: dict[str, ChosenHead], table: str | None, change: dict[str
     names = {"scores": ("score",), "weights": ("weight",)}.get(table or "", QUANTITIES)
     return HeadCells(
         head=first.head,
-        sides={ending: side.maps for ending, side in sides.items()},
+        sides={suffix: side.maps for suffix, side in sides.items()},
         queries=first.queries,
         keys=first.keys,
         quantities=tuple(first.maps.quantity if name == "weight" else name for name in names),
@@ -40,7 +40,7 @@ def titled_panels(
     options: ReportOptions,
     notes: Notes,
 ) -> list[Panel]:
-    """The panels of these heads, each titled with the head's name and note.
+    """Returns the panels of these heads, each titled with the head's name and note.
 
     Args:
         recording: the recording of the heads.
@@ -59,7 +59,7 @@ def titled_panels(
 def head_panels(
     head: ChosenHead, quantities: list[Quantity], options: ReportOptions, title: str, group: str = ""
 ) -> list[Panel]:
-    """One panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
+    """Returns one panel for each quantity of a head, pooled if the tokens outnumber the medium's cells.
 
     Args:
         head: the head, with its queries and keys.
@@ -69,23 +69,25 @@ def head_panels(
         group: the row of an overview that the panels belong to.
     """
     maps, look = head.maps, options.look
-    queries, keys = (_shown(span, options) for span in (head.queries, head.keys))
-    finest = maps.resolution(queries, keys)
-    height, width = (_whole_blocks(most, options.medium.max_cells) for most in finest)
-    blocks = maps_over_tokens(maps) is not maps
-    rows = token_axis("blocks of queries" if blocks else "queries", maps.query_tokens, queries, height, look.mark)
-    columns = token_axis("blocks of keys" if blocks else "keys", maps.key_tokens, keys, width, look.mark)
+    queries, keys = (_cut_for_table(span, options) for span in (head.queries, head.keys))
+    resolution = maps.resolution(queries, keys)
+    height, width = (_equal_blocks(most, options.medium.max_cells) for most in resolution)
+    over_blocks = maps_over_tokens(maps) is not maps
+    rows = token_axis("blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, height, look.mark)
+    columns = token_axis("blocks of keys" if over_blocks else "keys", maps.key_tokens, keys, width, look.mark)
     if options.table is None and (rows.pooled or columns.pooled):
-        largest = look.pool == "max"
-        overview = maps.overview((head.head,), len(rows.labels), len(columns.labels), queries, keys, maximum=largest)
-        pooled = overview.maximum[0] if largest else overview.mean[0]
+        pools_maximum = look.pool == "max"
+        overview = maps.overview(
+            (head.head,), len(rows.labels), len(columns.labels), queries, keys, maximum=pools_maximum
+        )
+        pooled = overview.maximum[0] if pools_maximum else overview.mean[0]
         values, visible = {WEIGHT: pooled, PERCENT: pooled}, overview.visible
     else:
         window = cell_maps(maps).window((head.head,), queries, keys)
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
-    counted = mean_visible_keys(maps, head.head, rows.edges) if maps.quantity == "weight" else None
-    seen = None if counted is None else counted.astype(np.float32)
+    visible_counts = mean_visible_keys(maps, head.head, rows.edges) if maps.quantity == "weight" else None
+    seen = None if visible_counts is None else visible_counts.astype(np.float32)
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
@@ -98,18 +100,18 @@ def head_panels(
             group=group,
             pool=look.pool,
             visible_keys=seen,
-            units="blocks" if blocks else "tokens",
-            zooms=not blocks and finest == (queries.stop - queries.start, keys.stop - keys.start),
+            units="blocks" if over_blocks else "tokens",
+            zooms=not over_blocks and resolution == (queries.stop - queries.start, keys.stop - keys.start),
         )
         for quantity in quantities
     ]
 
 
-def _whole_blocks(count: int, most: int) -> int:
-    """The number of blocks, at most ``most``, for ``count`` cells; all have equal size, as mixed sizes make stripes."""
+def _equal_blocks(count: int, most: int) -> int:
+    """Returns the largest number, at most ``most``, of blocks of equal size for ``count`` cells."""
     return -(-count // -(-count // min(most, count)))
 
 
-def _shown(span: slice, options: ReportOptions) -> slice:
-    """The span; for a table it is cut to the medium's cells, because its numbers cannot be pooled."""
+def _cut_for_table(span: slice, options: ReportOptions) -> slice:
+    """Returns the range; cut to the medium's cells for a table, since its numbers cannot be pooled."""
     return span if options.table is None else slice(span.start, min(span.stop, span.start + options.medium.max_cells))

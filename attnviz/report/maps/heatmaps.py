@@ -48,7 +48,7 @@ CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNum
 
 
 def build_report(recording: Recording, options: ReportOptions, original: Recording | None = None) -> CellReport:
-    """The report of the chosen heads of a recording.
+    """Returns the report of the chosen heads of a recording.
 
     Args:
         recording: the recording to show.
@@ -58,39 +58,39 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
     Raises:
         AttnvizError: if the selection names a layer, head or token that does not exist.
     """
-    chosen = [_without_padding(head, options.selection) for head in filtered(recording, options)]
+    chosen = [_without_padding(head, options.selection) for head in filtered_heads_of(recording, options)]
     if not options.medium.draws_maps:
         return _exact_numbers(recording, chosen, options)
     summaries = summarize_heads(original or recording, options)
-    order = ranked(chosen, options)
-    heads, notes = [head for head, _ in order], _notes(order, options, summaries)
-    draw = _shaded_rows(heads, options)
+    ranking = ranked_heads_of(chosen, options)
+    heads, notes = [head for head, _ in ranking], _title_notes(ranking, options, summaries)
+    draw = _row_drawer(heads, options)
     if draw is not None:
         return draw(recording, heads, options, notes)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
-    whole = (
-        partial(_thumbnails, recording, order, options, summaries)
+    draw_all = (
+        partial(_thumbnails, recording, ranking, options, summaries)
         if _are_too_many(heads, options)
         else partial(_heatmaps, recording, heads, options, notes)
     )
     if options.medium.fits is None or options.all or are_chosen(options):
-        return whole()
+        return draw_all()
     if summaries is None:
         return (
-            _fewer_heads(recording, heads, options, notes)
+            _first_heads(recording, heads, options, notes)
             if _are_equally_random(recording, heads, options)
-            else whole()
+            else draw_all()
         )
     from attnviz.report.maps.fitting import fit_screen
 
-    return fit_screen(recording, heads, options, summaries, whole)
+    return fit_screen(recording, heads, options, summaries, draw_all)
 
 
-def _shaded_rows(
+def _row_drawer(
     heads: list[ChosenHead], options: ReportOptions
 ) -> Callable[[Recording, list[ChosenHead], ReportOptions, Notes], Arcs | ShadedText] | None:
-    """The function that draws arcs, or rows of weights over a text or an image; ``None`` if maps are drawn."""
+    """Returns the function that draws arcs, or rows of weights over a text or an image; ``None`` if maps are drawn."""
     if shows_images(heads, options):
         from attnviz.report.maps.over_image import image_report
 
@@ -115,22 +115,24 @@ def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: 
     return recording.untrained and not ordered and not _are_too_many(heads, options)
 
 
-def _fewer_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+def _first_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
     from attnviz.report.maps.fitting import fit_first_heads
 
     return fit_first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
 
 
-def _notes(order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None) -> Notes:
-    """The note in each head's title: the number that orders the heads, or the head's pattern."""
+def _title_notes(
+    ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
+) -> Notes:
+    """Returns the note in each head's title: the number that orders the heads, or the head's pattern."""
     if options.sort is None:
         return {} if summaries is None else summaries.notes
     metric = options.sort.removeprefix("-")
-    return {head.key: f"{metric} {value:.2f}" for head, value in order}
+    return {head.key: f"{metric} {value:.2f}" for head, value in ranking}
 
 
-def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
-    """The chosen heads that pass the filter; metrics are imported only if there is one."""
+def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
+    """Returns the selected heads that pass the filter; all of them without a filter, which spares importing metrics."""
     chosen = chosen_heads(recording, options.selection)
     if options.filter is None:
         return chosen
@@ -139,8 +141,8 @@ def filtered(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
     return filtered_heads(chosen, options.filter)
 
 
-def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
-    """The heads with their metrics, in its order and cut to the top few; metrics are imported only if needed."""
+def ranked_heads_of(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[ChosenHead, float]]:
+    """Returns the heads sorted by the metric and cut to the top few, each with its value; NaN without a metric."""
     if options.sort is None and options.top is None:
         return [(head, math.nan) for head in heads]
     from attnviz.metrics.measured_heads import ranked_heads
@@ -149,7 +151,7 @@ def ranked(heads: list[ChosenHead], options: ReportOptions) -> list[tuple[Chosen
 
 
 def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
-    """The head without the padding at the ends of its text; an axis of which the user chose a part stays as it is."""
+    """Returns the head without padding at the ends of its text; an axis that the user restricted is unchanged."""
     return replace(
         head,
         queries=head.queries if selection.queries != (None, None) else head.maps.query_tokens.unpadded,
@@ -158,7 +160,7 @@ def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
 
 
 def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
-    """The options with the page's cells divided among a number of panels."""
+    """Returns the options with the page's cells divided among a number of panels."""
     if not options.medium.one_page:
         return options
     return limit_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))
@@ -204,9 +206,9 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
 
 
 def _exact(panel: Panel) -> Panel:
-    """The panel with at least as many decimals as its quantity's format."""
-    few = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
-    return replace(panel, decimals=None) if few else panel
+    """Returns the panel with at least as many decimals as its quantity's format."""
+    loses_digits = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
+    return replace(panel, decimals=None) if loses_digits else panel
 
 
 def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
@@ -231,21 +233,24 @@ def are_chosen(options: ReportOptions) -> bool:
 
 
 def _thumbnails(
-    recording: Recording, order: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
+    recording: Recording,
+    ranking: list[tuple[ChosenHead, float]],
+    options: ReportOptions,
+    summaries: HeadSummaries | None,
 ) -> Thumbnails:
-    """Every head as a thumbnail: one row per layer, or sorted, with the metric in each title."""
-    heads = [head for head, _ in order]
+    """Returns every head as a thumbnail: one row per layer, or sorted, with the metric in each title."""
+    heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     filled = options.sort is not None or not are_adjacent(groups)
-    small = _thumbnail_options(heads, options, filled)
-    titles = [_thumbnail_title(recording, head, value) if filled else head.name for head, value in order]
+    thumbnail_options = _thumbnail_options(heads, options, filled)
+    titles = [_thumbnail_title(recording, head, value) if filled else head.name for head, value in ranking]
     panels = [
         panel
         for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
-        for panel in head_panels(head, [PERCENT], small, title, group=group)
+        for panel in head_panels(head, [PERCENT], thumbnail_options, title, group=group)
     ]
-    largest = max(range(len(panels)), key=lambda place: panels[place].peak)
-    example = heads[largest].name if summaries is None else summaries.clearest[0].name
+    strongest = max(range(len(panels)), key=lambda index: panels[index].peak)
+    example = heads[strongest].name if summaries is None else summaries.clearest[0].name
     colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),
@@ -266,7 +271,7 @@ def _thumbnails(
 
 
 def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
-    """The head's name, with the number that orders the heads if there is one: ``3.11 · 0.98``."""
+    """Returns the head's name, with the number that orders the heads if there is one: ``3.11 · 0.98``."""
     name = f"{head.name}{which_maps(recording, head.maps)}"
     return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
 
@@ -277,35 +282,35 @@ def are_adjacent(groups: Sequence[str]) -> bool:
 
 
 def order_remarks(sort: str | None) -> tuple[str, ...]:
-    """The remark that names the metric by which thumbnails are sorted; empty if they are not."""
+    """Returns the remark that names the metric by which thumbnails are sorted; empty if they are not."""
     if sort is None:
         return ()
-    first = "smallest" if sort.startswith("-") else "largest"
-    return (f"Sorted by {sort.removeprefix('-')}, {first} first; the number after each head is its value.",)
+    end_first = "smallest" if sort.startswith("-") else "largest"
+    return (f"Sorted by {sort.removeprefix('-')}, {end_first} first; the number after each head is its value.",)
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """The remark on how to open one head or one layer of an overview."""
+    """Returns the remark on how to open one head or one layer of an overview."""
     layer = example.partition(".")[0]
-    many = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
-    some = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many else ""
-    return f"Use {option('heads', example)} to open one head, {option('layers', int(layer))}{some} for a layer."
+    many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
+    heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
+    return f"Use {option('heads', example)} to open one head, {option('layers', int(layer))}{heads_option} for a layer."
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
-    """The options with the number of cells that each thumbnail has space for."""
+    """Returns the options with the number of cells that each thumbnail has space for."""
     layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
-    down = math.ceil(math.sqrt(len(heads))) if filled else layers
+    rows = math.ceil(math.sqrt(len(heads))) if filled else layers
     grows = options.medium.one_page and options.look.inches is None
-    room = MAX_OVERVIEW_CELLS // down if grows else options.medium.max_cells
-    return limit_cells(options, min(max(room, MIN_MAP_CELLS), options.medium.thumbnail_cells))
+    cells = MAX_OVERVIEW_CELLS // rows if grows else options.medium.max_cells
+    return limit_cells(options, min(max(cells, MIN_MAP_CELLS), options.medium.thumbnail_cells))
 
 
 def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
     from attnviz.report.heads.heads_measured import with_page_numbers
 
     look = options.look
-    heads = [head for head, _ in ranked(chosen, options)]
+    heads = [head for head, _ in ranked_heads_of(chosen, options)]
     # A page sorts heads by their metrics, which it has only if all heads have cells.
     sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
     if sorts:
@@ -327,17 +332,17 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
     )
 
 
-def recorded_order(some: list[Item], chosen: list[Item]) -> list[Item]:
-    """The items of ``some`` in the order in which they stand in ``chosen``."""
-    wanted = set(map(id, some))
-    return [one for one in chosen if id(one) in wanted]
+def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
+    """Returns the items of ``subset`` in the order that they have in ``items``."""
+    ids = set(map(id, subset))
+    return [item for item in items if id(item) in ids]
 
 
-def _first_query(head: ChosenHead, wanted: str) -> int | None:
-    """The query named by a number or a token, counted from the first query shown; ``None`` if it is not shown."""
+def _first_query(head: ChosenHead, name: str) -> int | None:
+    """Returns the query with this number or label, counted from the first query shown; ``None`` if it is not shown."""
     from attnviz.report.maps.arcs_and_text import find_query
     from attnviz.report.maps.over_image import find_pixel, is_pixel
 
     tokens = head.maps.query_tokens
-    place = find_pixel(tokens, wanted) if is_pixel(tokens, wanted) else find_query(tokens, wanted)[0]
-    return place - head.queries.start if head.queries.start <= place < head.queries.stop else None
+    index = find_pixel(tokens, name) if is_pixel(tokens, name) else find_query(tokens, name)[0]
+    return index - head.queries.start if head.queries.start <= index < head.queries.stop else None

@@ -33,14 +33,14 @@ from attnviz.report.words.captions import (
 )
 from attnviz.text.tokens import Tokens
 
-MASS = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
+OUTLINED_SHARE = 0.6  # share of a row's weight on patches that the outline encloses (DINO, Caron et al. 2021)
 MAX_IMAGES, MAX_SCREEN_IMAGES = 256, 12  # heads drawn where the user chose none: on a page, and on a screen
 PIXEL = re.compile(r"@(\d{1,6}),(\d{1,6})", re.ASCII)
 MEAN_OF_ALL = "the mean query"
 
 
 def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
-    """The report of what one query of an image looks at in every head: without a query ``[CLS]``, or the mean of all.
+    """Returns the report of what one query of an image looks at in every head; by default ``[CLS]``, or the mean query.
 
     Args:
         recording: the recording of the heads.
@@ -51,7 +51,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     Raises:
         AttnvizError: if the query does not exist, or single patches are not known.
     """
-    drawn = _drawn(heads, options)
+    drawn = _heads_to_draw(heads, options)
     queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn}
     panels = [
         _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps))
@@ -60,17 +60,17 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     if not options.medium.one_page:  # a terminal has no space for lines between patches
         panels = [replace(panel, inside=None) for panel in panels]
     colored = share_scales(panels, options.look)
-    named = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
+    names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
     named_panels = [replace(panel, group=panel.name) for panel in panels]
-    which = heads_named(drawn) if len(drawn) > 1 else panels[0].name
-    looker = " or ".join(sorted(named))
+    heads_text = heads_named(drawn) if len(drawn) > 1 else panels[0].name
+    subject = " or ".join(sorted(names))
     strongest = strongest_key(named_panels)
     return ShadedText(
         title=report_title(recording, options.look),
         panels=colored,
-        caption=f"What {looker} looks at in the image, in {which} of {model_name(recording)}{strongest}.",
+        caption=f"What {subject} looks at in the image, in {heads_text} of {model_name(recording)}{strongest}.",
         remarks=(
-            f"Colours show what {looker} looks at, over the image in grey.",
+            f"Colours show what {subject} looks at, over the image in grey.",
             *_remarks(heads, drawn, panels),
             *scale_remarks(options.look),
             *recording_remarks(recording),
@@ -81,7 +81,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
 
 
 def image_query(tokens: Tokens, name: str | None) -> int | None:
-    """The position of the query that a label, a number or a pixel ``@420,180`` names; ``None`` for the mean of all.
+    """Returns the index of the query that a label, number or pixel ``@420,180`` names; ``None`` for the mean of all.
 
     Args:
         tokens: the queries.
@@ -101,22 +101,22 @@ def is_pixel(tokens: Tokens, name: str) -> bool:
 
 
 def find_pixel(tokens: Tokens, name: str) -> int:
-    """The position of the patch at a pixel, as ``@420,180``.
+    """Returns the position of the patch at a pixel, as ``@420,180``.
 
     Raises:
         AttnvizError: if no patch is there.
     """
     x, y = map(int, name[1:].split(","))
     left, top, right, bottom = tokens.places.T
-    found = np.flatnonzero((left <= x) & (x < right) & (top <= y) & (y < bottom))
-    if not len(found):
+    patches = np.flatnonzero((left <= x) & (x < right) & (top <= y) & (y < bottom))
+    if not len(patches):
         corners = tokens.places[tokens.medium >= 0]
         box = (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
         raise AttnvizError(f"no patch at pixel {x},{y}; the model reads x {box[0]} to {box[2]}, y {box[1]} to {box[3]}")
-    return int(found[0])
+    return int(patches[0])
 
 
-def mass_mask(row: FloatArray, share: float = MASS) -> BoolArray:
+def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
     """True for the fewest patches, ``(patches,)``, that hold more than this share of a row's weight on patches.
 
     As ``visualize_attention.py`` of DINO (Caron et al. 2021) has it: the smallest weights are left out while their sum
@@ -129,18 +129,18 @@ def mass_mask(row: FloatArray, share: float = MASS) -> BoolArray:
     return inside
 
 
-def _drawn(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
-    """The heads to draw: all if the user chose some or they are few, else those of the last layer."""
-    chosen = options.selection.heads is not None or options.selection.pairs is not None
-    most = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
-    if chosen or options.all or len(heads) <= most:
+def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
+    """Returns the heads to draw: all if they are few or the user selected some; else those of the last layer."""
+    user_selected = options.selection.heads is not None or options.selection.pairs is not None
+    max_heads = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
+    if user_selected or options.all or len(heads) <= max_heads:
         return heads
     last = max(head.maps.layer for head in heads)
     return [head for head in heads if head.maps.layer == last]
 
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel:
-    """The panel of one query's weights, or of the mean over the queries, whose keys without a place are left out."""
+    """Returns the panel of one query's weights, or of the mean over all; keys outside the image are masked."""
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
     count = head.keys.stop - head.keys.start
@@ -150,16 +150,16 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel
         )
     overview = maps.overview((head.head,), 1, count, queries, head.keys, maximum=False)
     columns = token_axis("keys", maps.key_tokens, head.keys, count)
-    placed = maps.key_tokens.medium[head.keys] >= 0
-    visible = overview.visible & placed
+    in_image = maps.key_tokens.medium[head.keys] >= 0
+    visible = overview.visible & in_image
     values = overview.mean[0]
     weights = np.where(visible, np.nan_to_num(values), 0)[0]
-    counted_keys = (
+    visible_counts = (
         mean_visible_keys(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
     )
-    share = f"{NOTE}{weights.sum():.0%} on image" if maps.quantity == "weight" and not placed.all() else ""
+    image_share = f"{NOTE}{weights.sum():.0%} on image" if maps.quantity == "weight" and not in_image.all() else ""
     return Panel(
-        title=f"{title}{share}",
+        title=f"{title}{image_share}",
         values=values,
         visible=visible,
         rows=_query_axis(maps.query_tokens, query, queries),
@@ -167,13 +167,13 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
         group=group,
-        visible_keys=None if counted_keys is None else counted_keys.astype(np.float32),
+        visible_keys=None if visible_counts is None else visible_counts.astype(np.float32),
         inside=mass_mask(weights) if weights.sum() > 0 else None,
     )
 
 
 def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
-    """The axis of one query, or of the mean over all, which has no place."""
+    """Returns the axis of one query, or of the mean over all, which has no place."""
     if query is not None:
         return token_axis("queries", tokens, queries, 1)
     return Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=tokens.canvas)
@@ -184,14 +184,14 @@ def _query_name(tokens: Tokens, query: int | None) -> str:
 
 
 def _remarks(heads: list[ChosenHead], drawn: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
-    """The remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
+    """Returns the remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
     keys = drawn[0].maps.key_tokens
     outside = [label for label, medium in zip(keys.labels, keys.medium.tolist(), strict=True) if medium < 0]
-    fewer = f"Showing layer {drawn[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
-    outlined = f"The line encloses the fewest patches with {MASS:.0%} of the weight on patches."
-    named = f"{', '.join(outside[:3])}{' …' if len(outside) > 3 else ''}"
+    layer_remark = f"Showing layer {drawn[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
+    outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
+    labels = f"{', '.join(outside[:3])}{' …' if len(outside) > 3 else ''}"
     return (
-        *((fewer,) if len(drawn) < len(heads) else ()),
-        *((outlined,) if any(panel.inside is not None for panel in panels) else ()),
-        *((f"Without a place in the image: {named} ({counted(len(outside), 'tokens')}).",) if outside else ()),
+        *((layer_remark,) if len(drawn) < len(heads) else ()),
+        *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
+        *((f"Without a place in the image: {labels} ({counted(len(outside), 'tokens')}).",) if outside else ()),
     )

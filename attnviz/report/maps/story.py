@@ -12,7 +12,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.maps.arcs_and_text import find_query
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.head_panels import head_panels
-from attnviz.report.maps.heatmaps import build_report, filtered
+from attnviz.report.maps.heatmaps import build_report, filtered_heads_of
 from attnviz.report.picture.look import COLOR_SCALES
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
@@ -31,7 +31,7 @@ Address = dict[str, str]
 
 
 def chapters(recording: Recording, options: ReportOptions, original: Recording) -> tuple[Chapter, ...]:
-    """The notes of the look's file, each with the picture of its place.
+    """Returns the notes of the look's file, each with the picture of its place.
 
     Args:
         recording: the recording that the notes are about.
@@ -45,42 +45,42 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
     for note in read_notes(options.look.notes):
         address = dict(parse_qsl(note["place"].removeprefix("#")))
         try:
-            report = _picture(address, recording, options, original)
+            report = _picture_at(address, recording, options, original)
         except AttnvizError as error:
             raise AttnvizError(f"{option('notes')}: {note['place']}: {error}") from None
         pictures.append(Chapter(note["text"], report))
     return tuple(pictures)
 
 
-def _picture(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """The picture that the page shows at an address."""
+def _picture_at(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
+    """Returns the picture that the page shows at an address."""
     options = _with_look_of(address, options)
-    named = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))
-    if not named:
+    names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))
+    if not names:
         return (
-            _lens(address, recording, options)
+            _lens_report(address, recording, options)
             if address.keys() & {"query", "key"}
-            else _maps(recording, options, original)
+            else _maps_report(recording, options, original)
         )
-    selection = replace(options.selection, pairs=Selection.parse(heads=named).pairs, heads=None)
+    selection = replace(options.selection, pairs=Selection.parse(heads=names).pairs, heads=None)
     options = replace(options, selection=selection)
     if address.get("together") in REDUCTIONS:
-        return _drawn(combined_report(recording, options, REDUCTIONS[address["together"]], options.residual))
-    marked = _marked(address, filtered(recording, options)[0])
+        return _require_drawn(combined_report(recording, options, REDUCTIONS[address["together"]], options.residual))
+    marked = _outlined_pair(address, filtered_heads_of(recording, options)[0])
     style = STYLES.get(address.get("view", ""))
     if style == "arcs" or (style == "text" and "query" in address):
         query = address["query"] if style == "text" else None
         styled = replace(options, look=replace(options.look, style=style, query=query))
         try:
-            return _maps(recording, styled, original)
+            return _maps_report(recording, styled, original)
         except AttnvizError:
             pass  # too many tokens for arcs or text: the map below shows the same weights
-    report = _maps(recording, options, original)
+    report = _maps_report(recording, options, original)
     return replace(report, panels=tuple(replace(panel, marked=marked) for panel in report.panels))
 
 
 def _with_look_of(address: Address, options: ReportOptions) -> ReportOptions:
-    """The options with the colour scale and limits of an address."""
+    """Returns the options with the colour scale and limits of an address."""
     scale = address.get("scale")
     look = replace(options.look, notes=None, style="heatmap")
     if scale in COLOR_SCALES:
@@ -90,37 +90,45 @@ def _with_look_of(address: Address, options: ReportOptions) -> ReportOptions:
     return replace(options, look=look)
 
 
-def _maps(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    return _drawn(build_report(recording, options, original))
+def _maps_report(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
+    """Returns the picture of the selected heads."""
+    return _require_drawn(build_report(recording, options, original))
 
 
-def _drawn(report: Report) -> DrawnReport:
+def _require_drawn(report: Report) -> DrawnReport:
+    """Returns the report, or raises AttnvizError if it has numbers but no picture."""
     if isinstance(report, DrawnReport):
         return report
     raise AttnvizError("this place has numbers but no picture; use a head, as #head=3.4")
 
 
-def _marked(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:
-    """The query and the key that an address names by number or by token; ``None`` for each it does not name."""
+def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:
+    """Returns the query and the key that an address names by number or by token; ``None`` for each it does not name."""
     query = find_query(head.maps.query_tokens, address["query"])[0] if "query" in address else None
     key = find_query(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
     return query, key
 
 
-def _lens(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
-    """One token's row in every head; of many heads, only those with the largest weights, in their order."""
-    heads = filtered(recording, options)
-    query, key = _marked(address, heads[0])
+def _lens_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
+    """Returns one token's row in every head; of many heads, only those with the largest weights, in their order."""
+    heads = filtered_heads_of(recording, options)
+    query, key = _outlined_pair(address, heads[0])
     of_query = query is not None and (key is None or address.get("direction") != "from")
-    rows = [row for head in heads if (row := _row(head, query if of_query else key, of_query, options)) is not None]
-    other = key if of_query else query
-    shown = _largest_first(rows, other) if len(rows) > MAX_LENS_HEADS else rows
-    place = query if of_query else key
-    assert place is not None
-    label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[place]
+    rows = [
+        row for head in heads if (row := _token_row(head, query if of_query else key, of_query, options)) is not None
+    ]
+    second_token = key if of_query else query
+    shown_rows = _largest_first(rows, second_token) if len(rows) > MAX_LENS_HEADS else rows
+    token = query if of_query else key
+    assert token is not None
+    label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[token]
     subject = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
-    many = f"the {len(shown)} of {len(rows)} heads with the largest weights" if len(shown) < len(rows) else "all heads"
-    panel = replace(_stacked(shown, f"{subject} in {many}"), marked=(None, other))
+    heads_text = (
+        f"the {len(shown_rows)} of {len(rows)} heads with the largest weights"
+        if len(shown_rows) < len(rows)
+        else "all heads"
+    )
+    panel = replace(_stacked(shown_rows, f"{subject} in {heads_text}"), marked=(None, second_token))
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=tuple(share_scales([panel], options.look)),
@@ -131,39 +139,39 @@ def _lens(address: Address, recording: Recording, options: ReportOptions) -> Hea
     )
 
 
-def _row(head: ChosenHead, place: int | None, of_query: bool, options: ReportOptions) -> Panel | None:
-    """A token's row ``(1, keys)`` in a head, or its column as a row ``(1, queries)``; ``None`` if it is not shown."""
+def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: ReportOptions) -> Panel | None:
+    """Returns a query's row ``(1, keys)`` in a head, or a key's column as ``(1, queries)``; ``None`` if not shown."""
     span = head.queries if of_query else head.keys
-    if place is None or not span.start <= place < span.stop:
+    if token is None or not span.start <= token < span.stop:
         return None
-    alone = slice(place, place + 1)
-    part = replace(head, queries=alone) if of_query else replace(head, keys=alone)
-    [panel] = head_panels(part, [PERCENT], options, head.name)
+    token_span = slice(token, token + 1)
+    restricted = replace(head, queries=token_span) if of_query else replace(head, keys=token_span)
+    [panel] = head_panels(restricted, [PERCENT], options, head.name)
     if of_query:
         return panel
     return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_keys=None)
 
 
-def _largest_first(rows: list[Panel], other: int | None) -> list[Panel]:
-    """The rows with the largest weights; if a second token is given, with the largest weights on that token."""
+def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
+    """Returns the rows whose largest weight, or weight on a second token if there is one, is largest."""
 
-    def size(panel: Panel) -> float:
-        cell = None if other is None else panel.columns.cell_of(other)
+    def weight(panel: Panel) -> float:
+        cell = None if second_token is None else panel.columns.cell_of(second_token)
         values = np.where(panel.visible, panel.values, 0)[0]
         return float(values.max() if cell is None else values[cell])
 
-    return sorted(rows, key=size, reverse=True)[:MAX_LENS_HEADS]
+    return sorted(rows, key=weight, reverse=True)[:MAX_LENS_HEADS]
 
 
 def _stacked(rows: list[Panel], title: str) -> Panel:
-    """One panel of the rows of heads that have the same columns as the first."""
+    """Returns one panel with all rows that have the columns of the first row; rows with other columns are left out."""
     [first, *_] = rows
-    same = [row for row in rows if row.columns.labels == first.columns.labels]
+    matching = [row for row in rows if row.columns.labels == first.columns.labels]
     return replace(
         first,
         title=title,
-        values=np.concatenate([row.values for row in same]),
-        visible=np.concatenate([row.visible for row in same]),
-        rows=Axis("heads", tuple(row.title for row in same), tuple(range(len(same) + 1))),
+        values=np.concatenate([row.values for row in matching]),
+        visible=np.concatenate([row.visible for row in matching]),
+        rows=Axis("heads", tuple(row.title for row in matching), tuple(range(len(matching) + 1))),
         visible_keys=None,
     )

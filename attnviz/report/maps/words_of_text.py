@@ -12,7 +12,7 @@ MAX_OTHERS = 5  # other places of a word that a remark names
 
 
 def find_word(tokens: Tokens, name: str, called: str) -> tuple[int, str]:
-    """The position of the last token of a word, which in causal models has read the whole word, and a remark.
+    """Returns the position of the last token of a word, which in causal models has read the whole word, and a remark.
 
     Args:
         tokens: the tokens to search.
@@ -46,5 +46,5 @@ def _occurrences(tokens: Tokens, name: str) -> Iterator[list[int]]:
 
 
 def _words(tokens: Tokens) -> list[str]:
-    """The words of the text, then the labels of the tokens."""
+    """Returns the words of the text, then the labels of the tokens."""
     return list(dict.fromkeys([*re.findall(r"\w+", tokens.text), *(label.strip("␣ ") for label in tokens.labels)]))

@@ -68,28 +68,28 @@ class ColorScale:
         return self.low == -self.high
 
     def fraction(self, values: ArrayLike) -> Float64Array:
-        """The position of each value on the scale, 0 at low and 1 at high; NaN stays NaN."""
+        """Returns the position of each value on the scale, 0 at low and 1 at high; NaN stays NaN."""
         shown = np.asarray(values, dtype=np.float64)
         if self.is_signed:
             return np.asarray(0.5 + np.sign(shown) * self._stepped(np.minimum(np.abs(shown) / self.high, 1)) / 2)
         return self._stepped(np.clip((shown - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def value(self, fractions: ArrayLike) -> Float64Array:
-        """The value at each position on the scale: the inverse of ``fraction`` within the limits."""
+        """Returns the value at each position on the scale: the inverse of ``fraction`` within the limits."""
         shown = np.asarray(fractions, dtype=np.float64)
         if self.is_signed:
             return np.asarray(np.sign(shown - 0.5) * self.high * self._part(np.abs(2 * shown - 1)))
         return np.asarray(self.low + (self.high - self.low) * self._part(shown))
 
     def rgb(self, values: ArrayLike) -> ByteArray:
-        """The colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
+        """Returns the colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
         fraction = self.fraction(values)
         index = np.nan_to_num(np.rint(fraction * 255)).astype(np.intp)
         colors = np.asarray(colormap(self.colormap)[index])
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
     def ticks(self, most: int = 6) -> tuple[float, ...]:
-        """Both ends of the scale, and between them round numbers far enough apart in colour, about ``most`` in all."""
+        """Returns about ``most`` ticks: both ends of the scale, and round numbers that differ enough in colour."""
         if self.is_signed:
             half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
             above = half.ticks(max(1, int(MIN_TICK_SHARE * most / 2)))[1:]
@@ -103,7 +103,7 @@ class ColorScale:
         return tuple(sorted(kept))
 
     def _round_steps(self, most: int) -> list[float]:
-        """The tick distances to try, in order: those for large values come first."""
+        """Returns the tick distances to try, in order: those for large values come first."""
         if self.steps == "linear":
             span = self.high - self.low
             power = 10.0 ** np.floor(np.log10(span / most))
@@ -114,7 +114,7 @@ class ColorScale:
         return [power / 10**down for down in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
 
     def _stepped(self, part: Float64Array) -> Float64Array:
-        """The position in the colormap of each share of the span, both 0 to 1."""
+        """Returns the position in the colormap of each share of the span, both 0 to 1."""
         if self.steps == "sqrt":
             return np.asarray(np.sqrt(part))
         if self.steps == "linear":
@@ -125,7 +125,7 @@ class ColorScale:
         return np.asarray(np.log(spanned / self.low) / np.log(self.high / self.low))
 
     def _part(self, stepped: Float64Array) -> Float64Array:
-        """The inverse of ``_stepped``."""
+        """Returns the inverse of ``_stepped``."""
         if self.steps == "sqrt":
             return np.asarray(stepped**2)
         if self.steps == "linear":
@@ -138,7 +138,7 @@ class ColorScale:
 
 @cache
 def colormap(name: str) -> ByteArray:
-    """The colours of a colormap, ``(256, 3)``: one of ``SAMPLES`` or any of matplotlib's.
+    """Returns the colours of a colormap, ``(256, 3)``: one of ``SAMPLES`` or any of matplotlib's.
 
     Raises:
         AttnvizError: if no colormap has this name.
@@ -152,14 +152,14 @@ def colormap(name: str) -> ByteArray:
 
 
 def luminance(rgb: ArrayLike) -> Float64Array:
-    """Relative luminance of sRGB colours, 0 to 1 (WCAG 2.1), ``(..., 3)`` to ``(...)``."""
+    """Returns relative luminance of sRGB colours, 0 to 1 (WCAG 2.1), ``(..., 3)`` to ``(...)``."""
     fraction = np.asarray(rgb, dtype=np.float64) / 255
     linear = np.where(fraction <= 0.04045, fraction / 12.92, ((fraction + 0.055) / 1.055) ** 2.4)
     return np.asarray(linear @ np.array([0.2126, 0.7152, 0.0722]))
 
 
 def ink_on(rgb: ArrayLike) -> ByteArray:
-    """Black or white, whichever contrasts more with each colour, ``(..., 3)``."""
+    """Returns black or white, whichever contrasts more with each colour, ``(..., 3)``."""
     dark_paper = luminance(rgb) < 0.179  # where contrast with white equals contrast with black
     return np.where(dark_paper[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)
 

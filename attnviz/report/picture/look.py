@@ -261,7 +261,7 @@ def refuse_uninspected(look: Look) -> None:
 
 
 def parse_limits(text: str) -> str | tuple[float, float]:
-    """The limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``.
+    """Returns the limits of a colour scale: ``shared``, ``head``, or the two numbers of a text such as ``0:0.5``.
 
     Raises:
         AttnvizError: if the text is none of these, or the first number is not the smaller one.

@@ -101,6 +101,6 @@ class Numbers:
 
 
 def origin(recording: Recording) -> dict[str, Any]:
-    """The origin of a recording (model, text, settings, remarks, …), as JSON values."""
+    """Returns the origin of a recording (model, text, settings, remarks, …), as JSON values."""
     names = ("model", "text", "untrained", "seed", "settings", "version")
     return {name: getattr(recording, name) for name in names} | {"remarks": list(recording.remarks)}

@@ -162,5 +162,5 @@ def refuse_axes(options: ReportOptions) -> None:
 
 
 def limit_cells(options: ReportOptions, max_cells: int) -> ReportOptions:
-    """The options with at most ``max_cells`` rows or columns in each map."""
+    """Returns the options with at most ``max_cells`` rows or columns in each map."""
     return replace(options, medium=replace(options.medium, max_cells=max_cells))

@@ -14,14 +14,14 @@ Segment = tuple[Point, Point]
 
 
 def image_of(panel: Panel) -> Image:
-    """The image under a panel."""
+    """Returns the image under a panel."""
     image = panel.columns.canvas
     assert isinstance(image, Image)
     return image
 
 
 def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
-    """The image in grey under the colours of the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
+    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
     image, places = image_of(panel), panel.columns.places
     grey = image.resized(rows, columns)[..., None].astype(np.float32)
     mixed = np.repeat(grey, 3, axis=2)
@@ -33,13 +33,13 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * fraction
     for number in np.flatnonzero(panel.visible[0]).tolist():
         left, top, right, bottom = edges[number].tolist()
-        share, below = shares[number], grey[top:bottom, left:right]
-        mixed[top:bottom, left:right] = share * colors[number] + (1 - share) * below
+        share, background = shares[number], grey[top:bottom, left:right]
+        mixed[top:bottom, left:right] = share * colors[number] + (1 - share) * background
     return np.rint(mixed).astype(np.uint8)
 
 
 def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
-    """The lines around the patches inside, in pixels of the image; lines between two of them are left out.
+    """Returns the outline of the patches where ``inside`` is True, in pixels; lines between two of them are left out.
 
     Args:
         places: ``(patches, 4)``, left, top, right and bottom.
@@ -53,7 +53,7 @@ def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
 
 
 def query_box(panel: Panel) -> tuple[int, int, int, int] | None:
-    """Left, top, right and bottom of the panel's query in the image; ``None`` if it has no place there."""
+    """Returns left, top, right and bottom of the panel's query in the image; ``None`` if it has no place there."""
     places = panel.rows.places
     if places is None or len(places) != 1 or places.shape[1] != 4 or places[0, 2] <= places[0, 0]:
         return None

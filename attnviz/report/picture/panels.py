@@ -49,14 +49,14 @@ class Quantity:
         return replace(self, name=name)
 
     def text(self, value: float) -> str:
-        """The value with its unit, and with more digits if it would be rounded to zero."""
+        """Returns the value with its unit, with as many digits as keep it from being rounded to zero."""
         if self.unit == TIMES:
             return f"{_rounded(value, 2)}{TIMES}"
         finer = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
         return next((written for written in finer if float(written.rstrip("%"))), format(value, self.spec))
 
     def cell(self, value: float, decimals: int | None = None) -> str:
-        """The value as a cell shows it, without a unit; ``decimals`` overrides those of the quantity's format."""
+        """Returns the value as a cell shows it, without a unit; ``decimals`` overrides the decimals of the format."""
         if np.isnan(value):
             return "NaN"
         shown = value * 100 if self.unit == "%" else value
@@ -68,7 +68,7 @@ class Quantity:
         return re.sub(r"^([+-]?)0\.", r"\1.", text) if self.unit == "%" else text
 
     def decimals(self, largest: float) -> int | None:
-        """The decimals that cells need to show two digits of ``largest``; ``None`` for those of the format."""
+        """Returns the decimals that cells need to show two digits of ``largest``; ``None`` for those of the format."""
         most = abs(largest) * (100 if self.unit == "%" else 1)
         if not 0 < most < math.inf:
             return None
@@ -81,7 +81,7 @@ class Quantity:
         return int(re.sub(r"\D", "", self.spec))
 
     def ticks(self, scale: ColorScale, most: int = 6) -> tuple[tuple[float, str], ...]:
-        """Tick values along a scale, each with its label; labels have enough digits to differ."""
+        """Returns tick values along a scale, each with its label; labels have enough digits to differ."""
         values = scale.ticks(most)
         times, sign = (100 if self.unit == "%" else 1), ("+" if self.spec.startswith("+") else "")
         written = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))
@@ -93,7 +93,7 @@ class Quantity:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """The value with this many significant digits, without trailing zeros."""
+    """Returns the value with this many significant digits, without trailing zeros."""
     if not math.isfinite(value) or value == 0:
         return f"{value + 0.0:g}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -114,7 +114,7 @@ LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 
 def quantity_of(maps: LayerMaps, of_weights: Quantity) -> Quantity:
-    """The quantity of these maps: ``of_weights``, or its counterpart for contributions if the maps hold those."""
+    """Returns the quantity of these maps: ``of_weights``, or for maps of contributions its counterpart."""
     if maps.quantity == "weight" or of_weights is SCORE:
         return of_weights
     return CONTRIBUTION_CHANGE if of_weights is CHANGE else CONTRIBUTION
@@ -146,19 +146,19 @@ class Axis:
         return self.edges[-1] - self.edges[0] > len(self.labels)
 
     def marked(self) -> tuple[str, ...]:
-        """The first landmark in each cell, one per cell; "" if the cell has none."""
+        """Returns the first landmark in each cell, one per cell; "" if the cell has none."""
         labels = [""] * len(self.labels)
         for token, label in reversed(self.marks):
             labels[bisect_right(self.edges, token) - 1] = label
         return tuple(labels)
 
     def cell_of(self, token: int) -> int | None:
-        """The cell of a token; ``None`` if the token is not on the axis."""
+        """Returns the cell of a token; ``None`` if the token is not on the axis."""
         within = self.edges[0] <= token < self.edges[-1]
         return bisect_right(self.edges, token) - 1 if within else None
 
     def middle(self, cell: int) -> int:
-        """The token in the middle of a cell."""
+        """Returns the token in the middle of a cell."""
         return (self.edges[cell] + self.edges[cell + 1] - 1) // 2
 
 
@@ -240,7 +240,7 @@ class Panel:
         return np.asarray(self.values * self.visible_keys[:, None])
 
     def cell(self, value: float) -> str:
-        """The value as a cell of this panel shows it."""
+        """Returns the value as a cell of this panel shows it."""
         return self.quantity.cell(value, self.decimals)
 
     @property
@@ -266,7 +266,7 @@ class Panel:
 
 
 def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str | None = None) -> Axis:
-    """The axis of a span of tokens, pooled to at most ``max_cells`` cells.
+    """Returns the axis of a span of tokens, pooled to at most ``max_cells`` cells.
 
     Args:
         name: ``queries`` or ``keys``.

@@ -133,10 +133,10 @@ class Results(Protocol):
     """Exact numbers that a command found, in the form of its own files."""
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
-        """The header and the rows below it; numbers that are not finite become empty cells."""
+        """Returns the header and the rows below it; numbers that are not finite become empty cells."""
 
     def as_json(self) -> dict[str, Any]:
-        """All results as JSON values."""
+        """Returns all results as JSON values."""
 
 
 @final

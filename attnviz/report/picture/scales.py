@@ -12,7 +12,7 @@ from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CHANGES, CONTRIBUTION, LIFT, PERCENT, SCORE, Panel, Quantity
 
 LOW_SHARE = 0.1  # share of the colormap whose colours can hardly be told from that of zero
-MOST_CELLS = 0.95  # share of pale cells from which on a remark says so
+MIN_PALE_SHARE = 0.95  # share of pale cells from which on a remark says so
 MIN_REMARKED_CELLS = 100  # smaller pictures get no remark on pale cells
 MAX_ROW_RATIO = 32  # largest ratio of keys visible to two queries at which one scale of weights still shows all rows
 MAX_THUMBNAIL_RATIO = 8  # the same ratio in an overview, where heads are told apart by their patterns alone
@@ -28,7 +28,7 @@ LIFTED = "Colours show lift: the weight times the number of keys that the query 
 def share_scales(
     panels: Iterable[Panel], look: Look | None = None, usual: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
 ) -> tuple[Panel, ...]:
-    """The panels with one colour scale for each quantity, or with the limits that the look asks for.
+    """Returns the panels with one colour scale for each quantity, or with the limits that the look asks for.
 
     Args:
         panels: the panels to colour.
@@ -45,7 +45,7 @@ def share_scales(
     if _shows_lift(panels, look, most):
         panels = [replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in panels]
     if look.color_limits == "head":
-        return tuple(_with_own_scale(panel, look, usual) for panel in panels)
+        return tuple(_with_separate_scale(panel, look, usual) for panel in panels)
     scales = {
         level: shared_scale(level, [panel for panel in panels if panel.level == level], look, usual)
         for level in dict.fromkeys(panel.level for panel in panels)
@@ -56,7 +56,7 @@ def share_scales(
 def shared_scale(
     quantity: Quantity, panels: list[Panel], look: Look | None = None, usual: str = SEQUENTIAL
 ) -> ColorScale:
-    """The scale for all panels of a quantity, which ends at the largest visible value.
+    """Returns the scale for all panels of a quantity, which ends at the largest visible value.
 
     It begins at 0 for weights and at the smallest value for scores, and is centred on 0 for changes.
 
@@ -84,7 +84,7 @@ def shared_scale(
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:
-    """The steps that the look asks for; by default ``sqrt`` for weights, because most weights are small."""
+    """Returns the steps that the look asks for; by default ``sqrt`` for weights, because most weights are small."""
     if look.color_scale is None:
         if quantity == LIFT:
             return "log"
@@ -117,12 +117,12 @@ def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
         for panel in panels
         if panel.visible_keys is not None and panel.quantity.is_weight
     ]
-    uneven = any(len(seen) and seen.max() > most * seen.min() for seen in counts)
+    uneven = any(len(panel_counts) and panel_counts.max() > most * panel_counts.min() for panel_counts in counts)
     return uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
 
 
 def _with_decimals(panels: list[Panel]) -> list[Panel]:
-    """The panels with the decimals in cells that the largest number of their quantity needs."""
+    """Returns the panels with the decimals in cells that the largest number of their quantity needs."""
     decimals = {
         quantity: quantity.decimals(max((_size(panel) for panel in panels if panel.quantity == quantity), default=0.0))
         for quantity in {panel.quantity for panel in panels}
@@ -131,38 +131,38 @@ def _with_decimals(panels: list[Panel]) -> list[Panel]:
 
 
 def _size(panel: Panel) -> float:
-    """The largest absolute value of the visible cells."""
+    """Returns the largest absolute value of the visible cells."""
     return max(_largest(np.abs(panel.values), panel.visible), 0.0)
 
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
-    high = _high(panels)
+    high = _largest_level(panels)
     return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_are_clipped(panels, high))
 
 
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
-    """A logarithmic scale around 1 (no preference) that covers all but the largest thousandth of the values."""
+    """Returns a logarithmic scale around 1 (no preference) that covers all but the largest thousandth of the values."""
     shown = _informative_levels(panels)
     high = max(float(np.quantile(shown, LIFT_QUANTILE)) if shown.size else 0.0, MIN_LIFT_REACH)
     return ColorScale(1 / high, high, cmap, "log", clipped=_are_clipped(panels, high))
 
 
 def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
-    shown = _shown(panels)
+    shown = _visible_levels(panels)
     reach = (float(np.abs(shown).max()) if shown.size else 0.0) or 1.0
     return ColorScale(-reach, reach, DIVERGING, steps)
 
 
 def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
-    shown = _shown(panels)
+    shown = _visible_levels(panels)
     low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
     return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
 
 
 def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
-    """A scale from the smallest positive weight, or from a ten-thousandth of the largest if that is more."""
-    shown = _shown(panels)
-    high = _high(panels) or 1.0
+    """Returns a scale from the smallest positive weight, or from a ten-thousandth of the largest if that is more."""
+    shown = _visible_levels(panels)
+    high = _largest_level(panels) or 1.0
     above = shown[shown > 0]
     low = max(float(above.min()) if above.size else 0.0, high * LOG_RANGE)
     return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_are_clipped(panels, high))
@@ -173,53 +173,53 @@ def _are_clipped(panels: Sequence[Panel], high: float) -> bool:
     return any(_largest(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
 
 
-def _high(panels: Sequence[Panel]) -> float:
-    """The largest number that sets a colour, without weights that are 1 by definition; at least 0."""
+def _largest_level(panels: Sequence[Panel]) -> float:
+    """Returns the largest number that sets a colour, without weights that are 1 by definition; at least 0."""
     return max(0.0, *(_largest(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
 
 
 def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
-    """The finite numbers that set colours, without weights that are 1 by definition."""
+    """Returns the finite numbers that set colours, without weights that are 1 by definition."""
     return np.concatenate([_finite(panel.levels, panel.informative) for panel in _panels_with_choices(panels)])
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
-    """The panels in which some query sees several keys; all panels if there is none."""
+    """Returns the panels in which some query sees several keys; all panels if there is none."""
     return [panel for panel in panels if panel.visible_keys is None or (panel.visible_keys > 1).any()] or panels
 
 
-def _shown(panels: Sequence[Panel]) -> FloatArray:
-    """The finite visible numbers of all panels."""
+def _visible_levels(panels: Sequence[Panel]) -> FloatArray:
+    """Returns the finite visible numbers of all panels."""
     return np.concatenate([_finite(panel.levels, panel.visible) for panel in panels])
 
 
 def _largest(numbers: FloatArray, cells: BoolArray) -> float:
-    """The largest finite number in these cells; minus infinity if there is none."""
+    """Returns the largest finite number in these cells; minus infinity if there is none."""
     largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan
     return largest if np.isfinite(largest) else float(_finite(numbers, cells).max(initial=-np.inf))
 
 
 def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """The finite numbers in these cells, flattened; a view if all cells are chosen and finite."""
+    """Returns the finite numbers in these cells, flattened; a view if all cells are chosen and finite."""
     selected = numbers.ravel() if cells.all() else numbers[cells]
     finite = np.isfinite(selected)
     return np.asarray(selected if finite.all() else selected[finite])
 
 
-def _with_own_scale(panel: Panel, look: Look, usual: str) -> Panel:
-    """The panel with a scale for its values alone, whose limits its title names."""
+def _with_separate_scale(panel: Panel, look: Look, usual: str) -> Panel:
+    """Returns the panel with a scale for its values alone, whose limits its title names."""
     scale = shared_scale(panel.level, [panel], look, usual)
     (_, low), *_, (_, high) = panel.level.ticks(scale)
     return replace(panel, scale=scale, title=f"{panel.title}: {low} to {high}")
 
 
 def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
-    """Remarks on unusual colours, and on values that the colours do not show."""
-    own = "Each head has its own colour scale: compare heads by their numbers, not by colour."
-    log = "Colours are logarithmic."
+    """Returns remarks on unusual colours, and on values that the colours do not show."""
+    separate = "Each head has its own colour scale: compare heads by their numbers, not by colour."
+    logarithmic = "Colours are logarithmic."
     return (
-        *((own,) if look.color_limits == "head" else ()),
-        *((log,) if look.color_scale == "log" else ()),
+        *((separate,) if look.color_limits == "head" else ()),
+        *((logarithmic,) if look.color_scale == "log" else ()),
         *_lift_remarks(panels),
         *_clipping_remarks(look, panels),
         *_faint_remarks(look, panels),
@@ -229,16 +229,16 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
 
 
 def _only_one_key_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """A remark if every weight is 1 by definition, as in a text of one token."""
+    """Returns a remark if every weight is 1 by definition, as in a text of one token; else empty."""
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.pooled]
-    alone = all(np.array_equal(panel.visible.sum(axis=-1), np.ones(len(panel.visible))) for panel in weights)
-    return (ONLY_ONE_KEY,) if weights and alone else ()
+    one_key_each = all(np.array_equal(panel.visible.sum(axis=-1), np.ones(len(panel.visible))) for panel in weights)
+    return (ONLY_ONE_KEY,) if weights and one_key_each else ()
 
 
 def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """A remark if a way to pool was chosen although nothing is pooled."""
-    unused = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
-    return (f"{option('pool', look.pool)} has no effect: every cell is one pair of tokens.",) if unused else ()
+    """Returns a remark if the user chose a way to pool, but no cell is pooled; else empty."""
+    pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
+    return (f"{option('pool', look.pool)} has no effect: every cell is one pair of tokens.",) if pools_nothing else ()
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -246,11 +246,11 @@ def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """A remark on clipped values: rows whose weight is 1 by definition, or values above the limits."""
+    """Returns a remark on values above the colour scale; empty if there are none."""
     clipped = [panel for panel in panels if panel.scale.clipped]
     if not clipped:
         return ()
-    levels = _shown(clipped)
+    levels = _visible_levels(clipped)
     high = max(panel.scale.high for panel in clipped)
     if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped):
         return (ONE_KEY,)
@@ -260,26 +260,26 @@ def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """A remark on the share of weights that are too pale to tell from zero, if that is most of them."""
+    """Returns a remark on the share of weights that look like zero, if it is at least `MIN_PALE_SHARE`; else empty."""
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
     if not weights:
         return ()
     scale = weights[0].scale
-    edge = float(scale.value(LOW_SHARE))
-    shown = [_finite(panel.levels, panel.visible) for panel in weights]
-    cells = sum(one.size for one in shown)
+    pale_limit = float(scale.value(LOW_SHARE))
+    levels = [_finite(panel.levels, panel.visible) for panel in weights]
+    cells = sum(panel_levels.size for panel_levels in levels)
     if cells < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weights):
         return ()
-    share = sum(int(np.count_nonzero(one < edge)) for one in shown) / cells
-    if share < MOST_CELLS:
+    share = sum(int(np.count_nonzero(panel_levels < pale_limit)) for panel_levels in levels) / cells
+    if share < MIN_PALE_SHARE:
         return ()
-    other = "log" if look.color_scale == "lift" else "lift"
+    better_scale = "log" if look.color_scale == "lift" else "lift"
     return (
-        f"{_share_text(share)} of cells are below {weights[0].level.text(edge)}, too pale to see; "
-        f"{option('color_scale', other)} shows them.",
+        f"{_share_text(share)} of cells are below {weights[0].level.text(pale_limit)}, too pale to see; "
+        f"{option('color_scale', better_scale)} shows them.",
     )
 
 
 def _share_text(share: float) -> str:
-    """A share in percent with at most two digits, never rounded to 0 or 100 %."""
+    """Returns a share in percent with at most two digits, never rounded to 0 or 100 %."""
     return f"{min(max(100 * share, 0.01), 99):.2g} %"

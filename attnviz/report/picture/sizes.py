@@ -14,7 +14,7 @@ MIN_PAGE_BYTES = 100_000
 
 
 def parse_size(text: str, dpi: int) -> tuple[float, float]:
-    """Width and height in inches of a size: ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
+    """Returns width and height in inches of ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
 
     Raises:
         AttnvizError: if the text is no size, or the size is too small or too large for a picture.
@@ -36,7 +36,7 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
 
 
 def parse_width(text: str) -> float | None:
-    """Inches of ``column``, ``page`` or a width such as ``3.25in``, ``84mm``, ``8.4cm``, ``252pt``; else ``None``.
+    """Returns the inches of ``column``, ``page``, ``3.25in``, ``84mm``, ``8.4cm`` or ``252pt``; else ``None``.
 
     Raises:
         AttnvizError: if the width is too small or too large for a picture.
@@ -67,7 +67,7 @@ def refuse_pixels(width: float, height: float, dpi: int) -> None:
 
 
 def parse_bytes(text: str) -> int:
-    """The number of bytes that a size such as ``50MB``, ``500kB`` or ``1.5GB`` stands for.
+    """Returns the number of bytes that a size such as ``50MB``, ``500kB`` or ``1.5GB`` stands for.
 
     Raises:
         AttnvizError: if the text is no size, or the size is too small for any page.

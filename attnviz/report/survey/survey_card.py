@@ -164,7 +164,7 @@ def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
 
 
 def _separate(names: list[str]) -> list[str]:
-    """The names of offsets without those that would touch a neighbour nearer to 0, which is named too."""
+    """Returns the names of offsets without those that would touch a neighbour nearer to 0, which is named too."""
     origin, kept = names.index("0") if "0" in names else 0, list(names)
     for step in (1, -1):
         for place in range(origin + step, len(names) if step > 0 else -1, step):

@@ -8,7 +8,7 @@ from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
-from attnviz.report.heads.found import OF_CHANGES, Found, FoundReport
+from attnviz.report.heads.found import CHANGE_REMARKS, Found, FoundReport
 from attnviz.report.heads.head_columns import METRIC_QUANTITIES, Column, interval, layers_by_heads, listed, share_of
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
@@ -45,7 +45,7 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         panels=lambda: _panels(changes),
         refusal="changes are one picture; use -o change.png, or -o change.csv for numbers",
         of_list=_of_list(changes, options),
-        of_picture=OF_CHANGES,
+        of_picture=CHANGE_REMARKS,
     )
     return found.report(options)
 

@@ -13,7 +13,7 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import Window
 from attnviz.maps.recording import Recording
 from attnviz.report.heads.head_atlas import heads_report
-from attnviz.report.maps.arcs_and_text import AROUND, PLACES, find_query
+from attnviz.report.maps.arcs_and_text import CONTEXT_TOKENS, MAX_KEYS, find_query
 from attnviz.report.maps.combined import combined_report
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.maps.heatmaps import build_report
@@ -78,21 +78,23 @@ def test_a_long_text_becomes_the_strongest_places_with_their_surroundings() -> N
         "head 0.0: “w699” (699) attends 25% to “w40” (40), 12% to “w44” (44)",
         "head 0.0: “w699” (699) attends 6% to “w300” (300)",
     ]
-    assert report.panels[0].columns.labels == tuple(f"w{place}" for place in range(500 - AROUND, 500 + AROUND + 1))
-    assert float(report.panels[0].values[0, AROUND]) == 0.5
+    assert report.panels[0].columns.labels == tuple(
+        f"w{place}" for place in range(500 - CONTEXT_TOKENS, 500 + CONTEXT_TOKENS + 1)
+    )
+    assert float(report.panels[0].values[0, CONTEXT_TOKENS]) == 0.5
     assert len({panel.scale for panel in report.panels}) == 1
     assert report.caption == (
         "What “w699” (699) attends to among 700 keys, in head 0.0 of a model; "
         "the largest weight is 50%, to “w500” (500)."
     )
-    assert f"only the {PLACES} keys with the largest weights are shown" in report.remarks[0]
+    assert f"only the {MAX_KEYS} keys with the largest weights are shown" in report.remarks[0]
     assert "w697 w698 [w699]" in report.remarks[0]
 
 
 def test_places_at_the_ends_of_a_text_have_the_tokens_that_there_are() -> None:
     panels = report_of(long_recording({0: 0.5, LONG - 1: 0.25}), query="699").panels
-    assert panels[0].columns.labels == tuple(f"w{place}" for place in range(AROUND + 1))
-    assert panels[1].columns.labels == tuple(f"w{place}" for place in range(LONG - 1 - AROUND, LONG))
+    assert panels[0].columns.labels == tuple(f"w{place}" for place in range(CONTEXT_TOKENS + 1))
+    assert panels[1].columns.labels == tuple(f"w{place}" for place in range(LONG - 1 - CONTEXT_TOKENS, LONG))
 
 
 def test_places_lie_within_the_chosen_keys() -> None:
