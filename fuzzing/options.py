@@ -9,7 +9,7 @@ import typer
 from hypothesis import strategies as st
 
 from attnviz.cli.commands import app, main
-from attnviz.cli.defaults import can_be_set
+from attnviz.cli.defaults import settable_options
 from fuzzing.command_line import attempt, streams
 from fuzzing.target import Target
 
@@ -95,7 +95,8 @@ def saved_recording() -> bytes:
         return path.read_bytes()
 
 
-keys = st.sampled_from([*can_be_set(), "color-scale", "tool", "tool.attnviz", "[tool.attnviz]\na", "no-such", "a.b"])
+OTHER_KEYS = ("color-scale", "tool", "tool.attnviz", "[tool.attnviz]\na", "no-such", "a.b")
+keys = st.sampled_from([*settable_options(), *OTHER_KEYS])
 literals = st.one_of(
     st.sampled_from(WORDS).map(repr),
     st.sampled_from(

@@ -29,18 +29,18 @@ def ablation_effects(
     sets: str | None,
     top: int | None,
 ) -> "Effects":
-    """Returns what removing each head changes in the output, over all texts.
+    """Returns the effects of removing each head: how the output changes, as a mean over all texts.
 
     Args:
         input: the text, if there is no batch.
-        settings: of the model.
+        settings: the settings of the model.
         selection: the heads to remove, and the queries at which the output is measured.
         batch: a file with one text per line.
-        metric: what is measured, as ``loss`` or ``logit:TOKEN``; ``None`` chooses loss or cosine.
+        metric: the number to measure, as ``loss`` or ``logit:TOKEN``; ``None`` chooses loss or cosine.
         by: ``zero``, ``mean``, or a text whose outputs replace those of the heads.
         pairs: True to remove pairs of heads too.
         sets: sets of heads, as ``1.0+1.1,0``.
-        top: how many heads to remove one after another, always the one that matters most.
+        top: the number of heads to remove one after another, each time the one that matters most.
 
     Raises:
         AttnvizError: for a saved recording, or for what `ablate` refuses.
@@ -52,47 +52,47 @@ def ablation_effects(
     texts = _texts(input, settings, batch)
     refuse_untrained(settings.model)
 
-    read = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
-    first = read[0]
-    positions, reasons = _positions(read, selection)
+    prepared = [reader.built_in_example() if text is None else reader.read(text) for text in texts]
+    first_text = prepared[0]
+    positions, position_remarks = _positions(prepared, selection)
     from attnviz.effects.ablation import ablate
 
     metric_name = metric
     if metric is not None and metric.startswith(LOGIT):
-        metric = f"{LOGIT}{reader.find_token(metric.removeprefix(LOGIT), first.tokens)}"
+        metric = f"{LOGIT}{reader.find_token(metric.removeprefix(LOGIT), first_text.tokens)}"
     effects = ablate(
         reader.module,
-        [each.inputs for each in read],
+        [example.inputs for example in prepared],
         metric,
         heads=None if selection == Selection(queries=selection.queries) else selection,
         sets=None if sets is None else sets.split(","),
         pairs=pairs,
         top=top,
         by=by if by in ("zero", "mean") else reader.read(Example.of(by, settings)).inputs,
-        attention=first.attention,
+        attention=first_text.attention,
         positions=positions,
     )
-    title = first.title if len(read) == 1 else f"{len(read)} texts"
-    remarks = (*reasons, *first.remarks)
+    title = first_text.title if len(prepared) == 1 else f"{len(prepared)} texts"
+    remarks = (*position_remarks, *first_text.remarks)
     return replace(effects, metric=metric_name or effects.metric, model=reader.name, title=title, remarks=remarks)
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the texts; without any, ``[None]`` for the example that some models bring."""
+    """Returns the texts that the user names; if none, ``[None]`` for a model that has an example of its own."""
     from attnviz.models.sources import reader_class
 
-    none_given = input.text is None and not input.file and input.sample is None and batch is None
-    if none_given and reader_class(settings.model).has_example and not is_piped():
+    no_input = input.text is None and not input.file and input.sample is None and batch is None
+    if no_input and reader_class(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a recording holds no model; give a text"
-    return [each.example(settings, refusal) for each in read_texts(input, settings.tokenizer, batch)]
+    return [subject.example(settings, refusal) for subject in read_texts(input, settings.tokenizer, batch)]
 
 
-def _positions(read: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:
-    """Returns the positions at which the output is measured, and a remark if the model chose them."""
-    first = read[0]
+def _positions(prepared: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:
+    """Returns the positions at which the output is measured, and a remark if the model chose them; else no remark."""
+    first_text = prepared[0]
     if selection.queries != (None, None):
-        return resolve_span(selection.queries, len(first.tokens), "queries"), ()
-    if any(each.positions != first.positions for each in read):
+        return resolve_span(selection.queries, len(first_text.tokens), "queries"), ()
+    if any(example.positions != first_text.positions for example in prepared):
         return slice(None), ()
-    return first.positions, (first.positions_remark,) if first.positions_remark else ()
+    return first_text.positions, (first_text.positions_remark,) if first_text.positions_remark else ()

@@ -20,7 +20,7 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
 
     Args:
         subject: the text.
-        settings: of the model.
+        settings: the settings of the model.
         selection: the queries.
         label: the token as the user writes it.
 
@@ -37,8 +37,8 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     from attnviz.effects.logit_attribution import logit_attribution
 
     token = reader.find_token(label, prepared.tokens)
-    at = resolve_span(selection.queries, len(prepared.tokens), "queries").stop - 1
-    parts = logit_attribution(reader.module, prepared.inputs, token, at)
+    position = resolve_span(selection.queries, len(prepared.tokens), "queries").stop - 1
+    parts = logit_attribution(reader.module, prepared.inputs, token, position)
     return replace(
         parts,
         label=label,
@@ -50,7 +50,7 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     )
 
 
-def refuse_beside_logits(options: ReportOptions, batch: Path | None) -> None:
+def refuse_map_options(options: ReportOptions, batch: Path | None) -> None:
     """Raises AttnvizError for options that select or combine maps, since logit attribution draws none."""
     defaults = ReportOptions()
     values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}

@@ -77,7 +77,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 command = partial(app.command, cls=Command)
-PAGE = ".html"  # which has the texts of a survey shaded by its model
+PAGE = ".html"  # the format in which a survey's model shades its texts
 OF_SINGLE_HEADS = (
     "per_slide",
     "style",
@@ -145,11 +145,11 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws the parts of a token's logit."""
-    from attnviz.cli.attribution import logit_parts, refuse_beside_logits
+    """Draws what each part of the model adds to a token's logit."""
+    from attnviz.cli.attribution import logit_parts, refuse_map_options
     from attnviz.cli.input import read_input
 
-    refuse_beside_logits(options, batch)
+    refuse_map_options(options, batch)
     parts = logit_parts(read_input(input, settings.tokenizer), settings, options.selection, token)
     from attnviz.report.heads.logit_report import logit_report
 
@@ -157,7 +157,7 @@ def _show_logits(
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
-    """Draws the card of a survey."""
+    """Draws the cards of a survey's heads."""
     from attnviz.report.survey.survey_card import survey_card_report
     from attnviz.report.survey.survey_heads import refuse_of_texts
 
@@ -168,7 +168,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
 
 
 def _show_maps(recording: "Recording", options: ReportOptions, output: Output, sampled: bool) -> None:
-    """Draws the maps of a recording; ``sampled`` if no text was given, since a remark on that takes a line."""
+    """Draws the maps of a recording; ``sampled`` is True if no text was given, because its remark takes a line."""
     from attnviz.report.build import build_report
 
     remarks = [recording.untrained, sampled]  # lines before and after the picture
@@ -222,7 +222,7 @@ def heads(
         refuse_other_heads(
             table,
             str(effects),
-            {(maps.layer, head) for each in recordings for maps in each.maps for head in maps.heads},
+            {(maps.layer, head) for recording in recordings for maps in recording.maps for head in maps.heads},
         )
     from attnviz.report.heads.head_atlas import heads_report
 
@@ -258,11 +258,11 @@ def compare(
             raise AttnvizError("saved effects are compared without a model; leave the options of the model out")
         deliver(effects_comparison_report(*tables, fit_options(options, output)), output)
         return
-    beside = read_comparison(other, second)
-    if input == Input() and beside is None and with_model is None:
+    other_input = read_comparison(other, second)
+    if input == Input() and other_input is None and with_model is None:
         refuse_unchanged(settings)
     text = read_input(input, settings.tokenizer)
-    if with_model is None and beside is not None and (surveys := read_surveys(text, beside)) is not None:
+    if with_model is None and other_input is not None and (surveys := read_surveys(text, other_input)) is not None:
         from attnviz.report.survey.survey_comparison import survey_comparison_report
         from attnviz.report.survey.survey_heads import refuse_of_texts
 
@@ -270,9 +270,11 @@ def compare(
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
     if with_model is None:
-        before, after, change = record_both(text, beside, settings, selection, reads_all(output), of == CONTRIBUTIONS)
+        before, after, change = record_both(
+            text, other_input, settings, selection, reads_all(output), of == CONTRIBUTIONS
+        )
     else:
-        before, after, change = record_models(text, beside, settings, with_model, selection, of == CONTRIBUTIONS)
+        before, after, change = record_models(text, other_input, settings, with_model, selection, of == CONTRIBUTIONS)
     from attnviz.report.maps.comparison import comparison_report
 
     deliver(comparison_report(before, after, change, fit_options(options, output, input == Input())), output)
@@ -537,9 +539,9 @@ def devices() -> None:
 @expand_options
 def config() -> None:
     """List the defaults that you set, and where."""
-    from attnviz.cli.defaults import describe
+    from attnviz.cli.defaults import describe_defaults
 
-    write(describe().encode(errors="surrogateescape"))
+    write(describe_defaults().encode(errors="surrogateescape"))
 
 
 def show_version(wanted: bool) -> None:
@@ -566,16 +568,20 @@ def options(
 
 
 def program(words: Sequence[str]) -> typer.Typer:
-    """Returns the program with only the command that the words name, or with all: building each command takes time."""
-    first = words[0] if words else ""
-    named = [each for each in app.registered_commands if first == (each.name or getattr(each.callback, "__name__", ""))]
-    if first == "--version":  # which needs none of them
-        named = app.registered_commands[:1]
-    if not named:
+    """Returns the program with only the command of the first word, to start faster; with all if it names none."""
+    first_word = words[0] if words else ""
+    matching = [
+        registered
+        for registered in app.registered_commands
+        if first_word == (registered.name or getattr(registered.callback, "__name__", ""))
+    ]
+    if first_word == "--version":  # which needs none of them
+        matching = app.registered_commands[:1]
+    if not matching:
         return app
-    alone = copy(app)
-    alone.registered_commands = named
-    return alone
+    single_command = copy(app)
+    single_command.registered_commands = matching
+    return single_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -603,15 +609,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:
-        reason = what_failed(error)
+        reason = failure_line(error)
         if reason is None:
             raise
         remark(reason)
         return 1
 
 
-def what_failed(error: Exception) -> str | None:
-    """Returns a line for errors of memory, files and disks; ``None`` if the error is a bug."""
+def failure_line(error: Exception) -> str | None:
+    """Returns a message for an error of memory, files or disks; ``None`` for any other error, which is a bug."""
     from attnviz.base.machine import lacks_memory
 
     if lacks_memory(error):

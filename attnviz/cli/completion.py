@@ -10,7 +10,9 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.options import Option
 
 ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # which typer names after the program
-PLAIN = "/._-+,@" + ("\\:" if os.name == "nt" else "")  # what a name that is completed has beside letters and digits
+PLAIN_CHARACTERS = "/._-+,@" + (
+    "\\:" if os.name == "nt" else ""
+)  # characters of a completed name, besides letters and digits
 Completer = Callable[[typer.Context, str], list[str]]
 
 
@@ -21,13 +23,13 @@ def completer(name: str, option: Option) -> Completer | None:
     """
     if ASKED_BY_SHELL not in os.environ:
         return None
-    if name in SPECIAL:
-        return SPECIAL[name]
+    if name in COMPLETERS:
+        return COMPLETERS[name]
     if not option.takes_names:
         return None
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        return starting(incomplete, option.known_names())
+        return names_starting_with(incomplete, option.known_names())
 
     return complete
 
@@ -38,22 +40,22 @@ def complete_output(context: typer.Context, incomplete: str) -> list[str]:
 
     stem = incomplete.removesuffix(Path(incomplete).suffix)
     files = (stem + suffix for suffix in FORMATS if stem and suffix != TERMINAL)
-    return list(filter(_is_plain, (*_folders(incomplete), *starting(incomplete, files))))
+    return list(filter(_is_plain, (*_folders(incomplete), *names_starting_with(incomplete, files))))
 
 
 def _is_plain(name: str) -> bool:
-    """True if no shell makes anything of the name: zsh evaluates what typer hands it, bash inserts it unquoted."""
-    return all(character.isalnum() or character in PLAIN for character in name.removeprefix("~/"))
+    """True if the name is safe in a shell: zsh evaluates what typer passes it, and bash inserts it unquoted."""
+    return all(character.isalnum() or character in PLAIN_CHARACTERS for character in name.removeprefix("~/"))
 
 
 def _folders(incomplete: str) -> list[str]:
-    """Returns the folders whose path begins so."""
+    """Returns the folders whose path begins with the typed text; empty if nothing is typed or it cannot be listed."""
     before, name = os.path.split(incomplete)
     try:
-        found = [each.name for each in os.scandir(before or ".") if each.name.startswith(name) and each.is_dir()]
+        names = [entry.name for entry in os.scandir(before or ".") if entry.name.startswith(name) and entry.is_dir()]
     except OSError:
         return []
-    return [os.path.join(before, each, "") for each in sorted(found)] if incomplete else []
+    return [os.path.join(before, folder, "") for folder in sorted(names)] if incomplete else []
 
 
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
@@ -69,15 +71,17 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
     except AttnvizError:
         return []
     before = incomplete[: incomplete.rfind(",") + 1]
-    return starting(incomplete, (f"{before}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads))
+    return names_starting_with(
+        incomplete, (f"{before}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads)
+    )
 
 
-def starting(incomplete: str, names: Iterable[str]) -> list[str]:
+def names_starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
     """Returns the names that begin with the typed text."""
     return [name for name in names if name.startswith(incomplete)]
 
 
-SPECIAL: dict[str, Completer] = {
+COMPLETERS: dict[str, Completer] = {
     "output": complete_output,
     "heads": complete_heads,
     "head": complete_heads,

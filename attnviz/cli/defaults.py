@@ -21,13 +21,30 @@ from attnviz.report.picture.look import Look
 from attnviz.text.selection import Grouping
 
 FILE, PROJECT, PREFIX = "attnviz.toml", "pyproject.toml", "ATTNVIZ_"
-OF_ONE_TEXT = ("title", "query", "context", "pair", "generate", "notes", "effects")  # which would be wrong for the next
+ONE_TEXT_OPTIONS = (
+    "title",
+    "query",
+    "context",
+    "pair",
+    "generate",
+    "notes",
+    "effects",
+)  # which would be wrong for the next
 PATHS = ("model", "tokenizer")  # in a file, relative to its folder
-PLACES = """\
+PLACES_TEXT = """\
 Set them as lines such as theme = "dark" in attnviz.toml here or in a folder above, in [tool.attnviz] of
 pyproject.toml, in {}, or as ATTNVIZ_THEME=dark."""
-OTHERS = "set an option of a model or of the look, such as theme"
-WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+SETTABLE_TEXT = "set an option of a model or of the look, such as theme"
+BOOLEAN_WORDS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 class Default(NamedTuple):
@@ -50,7 +67,7 @@ def read_defaults() -> dict[str, Default]:
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
     """
-    return {**_of_file(user_file()), **_of_folders(), **_of_environment(os.environ)}
+    return {**_file_defaults(user_file()), **_folder_defaults(), **_environment_defaults(os.environ)}
 
 
 def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
@@ -58,21 +75,25 @@ def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, A
 
     Args:
         context: the parsed command, which knows where each value comes from.
-        values: of all options of the command, by name.
+        values: the values of all options of the command, by name.
     """
-    ours = [name for name in values if (source := context.get_parameter_source(name)) and source.name == "DEFAULT_MAP"]
-    if not ours:
+    from_defaults = [
+        name for name in values if (source := context.get_parameter_source(name)) and source.name == "DEFAULT_MAP"
+    ]
+    if not from_defaults:
         return values
     from attnviz.models.sources import used_settings
 
-    settings, used = declared_options(ModelSettings), used_settings(values["model"])
-    return values | {name: settings[name].default for name in ours if name in settings and name not in used}
+    settings, used_names = declared_options(ModelSettings), used_settings(values["model"])
+    return values | {
+        name: settings[name].default for name in from_defaults if name in settings and name not in used_names
+    }
 
 
 def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError where a file in a folder, which a stranger may have written, has a model fetched.
+    """Raises AttnvizError if a file in a folder, which a stranger may have written, names a model that must be fetched.
 
-    Says which file chooses the model, where it is in a folder above.
+    Prints a remark with the file that names the model if that file is in a folder above.
     """
     source = context.get_parameter_source("model")
     if source is None or source.name != "DEFAULT_MAP":
@@ -94,70 +115,73 @@ def refuse_to_fetch(context: typer.Context, model: str) -> None:
         )
 
 
-def can_be_set() -> dict[str, DeclaredOption]:
+def settable_options() -> dict[str, DeclaredOption]:
     """Returns the options that users can set defaults for: of the model, of joined tokens, and of the look."""
     groups = (ModelSettings, Grouping, Look)
-    declared = {name: each for group in groups for name, each in declared_options(group).items()}
-    return {name: each for name, each in declared.items() if name not in OF_ONE_TEXT}
+    declared = {name: option for group in groups for name, option in declared_options(group).items()}
+    return {name: option for name, option in declared.items() if name not in ONE_TEXT_OPTIONS}
 
 
-def with_origin(line: str, typed: Iterable[str]) -> str:
+def with_origin(line: str, words: Iterable[str]) -> str:
     """Returns a message, followed by the source of each option that it names: ``(--size is set in attnviz.toml)``.
 
     Args:
         line: the message.
-        typed: the words of the command line; options among them are not followed up.
+        words: the words of the command line; options among them are not followed up.
     """
-    options = {word.partition("=")[0] for word in typed}
+    options = {word.partition("=")[0] for word in words}
     origins: list[str] = []
     with suppress(AttnvizError):  # the message is about the defaults already
         origins = [
-            f"{flag(name)} is set in {each.source}"
-            for name, each in read_defaults().items()
+            f"{flag(name)} is set in {default.source}"
+            for name, default in read_defaults().items()
             if flag(name) in line and flag(name) not in options
         ]
     return f"{line} ({', '.join(origins)})" if origins else line
 
 
-def describe() -> str:
+def describe_defaults() -> str:
     """Returns the text of ``attnviz config``: a line for each default, and the options that can have one."""
     from textwrap import fill
 
     rows = [
-        (_written(name), printable(str(value)), printable(source)) for name, (value, source) in read_defaults().items()
+        (_file_spelling(name), printable(str(value)), printable(source))
+        for name, (value, source) in read_defaults().items()
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows]
-    options = fill(f"Options that you can set: {or_list(map(_written, can_be_set()))}.", 80, break_on_hyphens=False)
-    places = PLACES.format(printable(str(user_file())))
+    options = fill(
+        f"Options that you can set: {or_list(map(_file_spelling, settable_options()))}.", 80, break_on_hyphens=False
+    )
+    places = PLACES_TEXT.format(printable(str(user_file())))
     return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, options, ""])
 
 
-def _written(name: str) -> str:
+def _file_spelling(name: str) -> str:
     """Returns the name of an option as a file spells it."""
     return name.replace("_", "-")
 
 
-def _of_folders() -> dict[str, Default]:
+def _folder_defaults() -> dict[str, Default]:
     """Returns the defaults of the nearest folder that has any, from the working folder upwards."""
     for folder in _folders():
         files = [(folder / PROJECT, ("tool", "attnviz")), (folder / FILE, ())]
-        found = [_of_file(path, tables) for path, tables in files if _is_ours(path)]
-        if any(found):
-            return dict(ChainMap(*reversed(found)))
+        defaults = [_file_defaults(path, tables) for path, tables in files if _is_trusted(path)]
+        if any(defaults):
+            return dict(ChainMap(*reversed(defaults)))
     return {}
 
 
-def _is_ours(path: Path) -> bool:
-    """True if the user, or who runs the machine, wrote the file: anybody may put one in a folder such as /tmp.
+def _is_trusted(path: Path) -> bool:
+    """True if the user or root owns the file: in a folder such as /tmp anybody may put one.
 
-    Who runs the machine trusts the owner of a folder that nobody else can write to.
+    Root also trusts any file in a folder that others cannot write to.
     """
     try:
-        found, folder, user = path.stat(), path.parent.stat(), os.geteuid()
+        file, folder, user = path.stat(), path.parent.stat(), os.geteuid()
     except (OSError, AttributeError):  # not there, or a system without such users
         return not hasattr(os, "geteuid")
-    return found.st_uid in (user, 0) or (user == 0 and not folder.st_mode & stat.S_IWOTH)
+    return file.st_uid in (user, 0) or (user == 0 and not folder.st_mode & stat.S_IWOTH)
 
 
 def _folders() -> Iterator[Path]:
@@ -168,7 +192,7 @@ def _folders() -> Iterator[Path]:
     yield from (here, *here.parents)
 
 
-def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
+def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
     table: Any = read_toml(path, b"attnviz" if path.name == PROJECT else b"")
     for name in tables:
         table = table.get(name, {}) if isinstance(table, dict) else table
@@ -176,64 +200,64 @@ def _of_file(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
         raise AttnvizError(
             f"{str(path)!r}: {'.'.join(tables)} is not a table; write lines such as theme = 'dark' below it"
         )
-    return {(name := key.replace("-", "_")): _checked(name, value, path) for key, value in table.items()}
+    return {(name := key.replace("-", "_")): _checked_default(name, value, path) for key, value in table.items()}
 
 
-def _checked(name: str, value: Any, path: Path) -> Default:
+def _checked_default(name: str, value: Any, path: Path) -> Default:
     """Returns the default; raises AttnvizError if there is no such option or it refuses the value."""
-    options = can_be_set()
+    options = settable_options()
     if name not in options:
-        near = did_you_mean(_written(name), map(_written, options)).strip()
-        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near or OTHERS}")
+        near = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
+        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near or SETTABLE_TEXT}")
     try:
-        return Default(_converted(name, _relative(name, value, path.parent), options[name]), str(path))
+        return Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
     except AttnvizError as error:
         raise AttnvizError(f"{str(path)!r}: {error.worded(flag)}") from error
 
 
-def _relative(name: str, value: Any, folder: Path) -> Any:
+def _resolved_path(name: str, value: Any, folder: Path) -> Any:
     """Returns the value; a path that exists in the folder of the file is joined to that folder."""
     inside = folder / str(value)
     return str(inside) if name in PATHS and inside.exists() else value
 
 
-def _of_environment(environment: Mapping[str, str]) -> dict[str, Default]:
+def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
     defaults = {}
-    for name, declared in can_be_set().items():
+    for name, declared in settable_options().items():
         if text := environment.get(variable := PREFIX + name.upper()):
             try:
-                defaults[name] = Default(_converted(name, _as_value(text, declared), declared), variable)
+                defaults[name] = Default(_converted_value(name, _parsed_variable(text, declared), declared), variable)
             except AttnvizError as error:
                 raise AttnvizError(f"{variable}: {error.worded(flag)}") from error
     return defaults
 
 
-def _as_value(text: str, declared: DeclaredOption) -> str | float | bool:
+def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
     """Returns the text of a variable as a value of the option's type."""
-    kinds = _kinds(declared)
-    if bool in kinds:
-        return WORDS.get(text.lower(), text)
+    types = _value_types(declared)
+    if bool in types:
+        return BOOLEAN_WORDS.get(text.lower(), text)
     with suppress(ValueError):
-        if int in kinds:
+        if int in types:
             return int(text)
-        if float in kinds:
+        if float in types:
             return float(text)
     return text
 
 
-def _converted(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
-    kinds = _kinds(declared)
-    if type(value) is int and float in kinds:
+def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
+    types = _value_types(declared)
+    if type(value) is int and float in types:
         value = float(value)
-    if type(value) in (int, float) and str in kinds:
+    if type(value) in (int, float) and str in types:
         value = str(value)
-    if type(value) not in kinds:
-        expected = {bool: "true or false", int: "a whole number", float: "a number"}.get(kinds[0], "a text in quotes")
-        raise AttnvizError(f"{_written(name)} is {value!r}; give {expected}")
+    if type(value) not in types:
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}.get(types[0], "a text in quotes")
+        raise AttnvizError(f"{_file_spelling(name)} is {value!r}; give {expected}")
     if declared.option.check is not None:
         declared.option.check(name, value)
     return cast("str | float | bool", value)
 
 
-def _kinds(declared: DeclaredOption) -> tuple[type, ...]:
-    return tuple(kind for kind in get_args(declared.type) or (declared.type,) if kind is not NoneType)
+def _value_types(declared: DeclaredOption) -> tuple[type, ...]:
+    return tuple(value_type for value_type in get_args(declared.type) or (declared.type,) if value_type is not NoneType)

@@ -90,7 +90,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; a reader of standard output that has gone is no error, which typer would make of it."""
+        """Runs the command; exits with 0 if the reader of standard output is gone, which typer reports as an error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -99,10 +99,10 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes the whole help: every option, and the names that options take."""
-        _write_start(self, ctx, formatter)
-        for title, entries in _panels(self, ctx).items():
+        _write_usage(self, ctx, formatter)
+        for title, entries in _panel_entries(self, ctx).items():
             _write_table(formatter, title, [(entry.names, entry.help) for entry in entries])
-        for name, declared in declared_of(self).items():
+        for name, declared in declared_options_of(self).items():
             rows = [(known, meaning) for known, meaning in declared.option.known_names().items() if meaning]
             if rows:
                 _write_table(formatter, f"Names for {flag(name)}", rows)
@@ -113,7 +113,7 @@ class Program(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes the examples and the list of commands."""
-        _write_start(self, ctx, formatter)
+        _write_usage(self, ctx, formatter)
         commands = [(name, self.commands[name].get_short_help_str(limit=200)) for name in self.list_commands(ctx)]
         _write_table(formatter, "Commands", commands)
         formatter.write_paragraph()
@@ -128,9 +128,9 @@ class HelpEntry(NamedTuple):
     brief: str = ""
 
 
-def show_short_help(context: typer.Context, wanted: bool) -> None:
+def show_short_help(context: typer.Context, requested: bool) -> None:
     """Prints the help that fits a screen, and exits."""
-    if wanted:
+    if requested:
         formatter = context.make_formatter()
         write_brief(context.command, context, formatter)
         typer.echo(formatter.getvalue().rstrip("\n"))
@@ -153,22 +153,22 @@ ShortHelp = Annotated[
 
 def write_brief(command: Any, context: Any, formatter: Any) -> None:
     """Writes the examples and the most used options; for a command without such options, the whole help."""
-    entries = chain.from_iterable(_panels(command, context).values())
+    entries = chain.from_iterable(_panel_entries(command, context).values())
     rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
     if not rows:
         command.format_help(context, formatter)
         return
-    _write_start(command, context, formatter)
+    _write_usage(command, context, formatter)
     _write_table(formatter, "Most used", rows)
     formatter.write(f"\n{context.command_path} --help lists all options.\n")
 
 
-def declared_of(command: Any) -> Mapping[str, DeclaredOption]:
+def declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
     """Returns the declared options of a command by name."""
     return getattr(command.callback, "declared", {})
 
 
-def _write_start(command: Any, context: Any, formatter: Any) -> None:
+def _write_usage(command: Any, context: Any, formatter: Any) -> None:
     command.format_usage(context, formatter)
     formatter.write_paragraph()
     formatter.write_text(command.help)
@@ -189,8 +189,8 @@ def _write_heading(formatter: Any, title: str) -> None:
     formatter.write_heading(typer.style(title, bold=True))
 
 
-def _panels(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
-    """Returns the rows of each panel that has any, in the order of `PANELS`."""
+def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
+    """Returns the rows of each panel that is not empty, by the panel's title, in the order of `PANELS`."""
     panels: dict[str, list[HelpEntry]] = {title: [] for title in PANELS}
     for parameter in command.get_params(context):
         panels[getattr(parameter, "rich_help_panel", None) or HELP].append(_entry(parameter, command))
@@ -198,7 +198,7 @@ def _panels(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 
 
 def _entry(parameter: Any, command: Any) -> HelpEntry:
-    declared = declared_of(command).get(parameter.name)
+    declared = declared_options_of(command).get(parameter.name)
     names = _names(parameter)
     if declared is None:
         return HelpEntry(names, parameter.help or "")
@@ -206,7 +206,7 @@ def _entry(parameter: Any, command: Any) -> HelpEntry:
         names += "/" + parameter.secondary_opts[0]
     elif declared.type is not bool and parameter.param_type_name == "option":
         names += " " + _value_name(parameter.name, declared)
-    return HelpEntry(names, _help(declared), declared.option.brief)
+    return HelpEntry(names, _help_sentence(declared), declared.option.brief)
 
 
 def _names(parameter: Any) -> str:
@@ -214,14 +214,14 @@ def _names(parameter: Any) -> str:
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
     letters, words = ([name for name in parameter.opts if name.startswith("--") is long] for long in (False, True))
-    named = flag(parameter.name)
-    return ", ".join([*letters, named if named in words else words[0]] if words else letters)
+    main_name = flag(parameter.name)
+    return ", ".join([*letters, main_name if main_name in words else words[0]] if words else letters)
 
 
 def _value_name(name: str, declared: DeclaredOption) -> str:
     return "FILE" if "Path" in str(declared.type) else name.upper().replace("_", "-")
 
 
-def _help(declared: DeclaredOption) -> str:
-    shown = not isinstance(declared.default, bool) and declared.default not in (None, 0)
-    return declared.option.help + (f" [{declared.default}]" if shown else "")
+def _help_sentence(declared: DeclaredOption) -> str:
+    shows_default = not isinstance(declared.default, bool) and declared.default not in (None, 0)
+    return declared.option.help + (f" [{declared.default}]" if shows_default else "")

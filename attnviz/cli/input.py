@@ -16,47 +16,47 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 MAX_BATCH_TEXTS = 10_000
-GIVEN_BY = {"text": "TEXT", "file": "--file", "sample": "--sample", "image": "--image"}  # by the name of its option
+INPUT_NAMES = {"text": "TEXT", "file": "--file", "sample": "--sample", "image": "--image"}  # by the name of its option
 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
-    """Returns the input that the options name, with the labels of arrays, or the passages before a text."""
+    """Returns the input that the options name, with the token labels of arrays and the passages before a text."""
     return _read_subject(input, tokenizer).labelled(input.tokens).after(input.passages)
 
 
 def _read_subject(input: Input, tokenizer: str) -> Subject:
-    """Returns the text, saved file, sample or standard input; else the first sample."""
+    """Returns the input that an option or standard input gives; the first sample if neither does."""
     from attnviz.text.samples import read_sample, samples
 
-    given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
-    if len(given) > 1:
+    input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
+    if len(input_names) > 1:
         inputs = "an input" if input.image else "a text"
-        raise AttnvizError(f"{' and '.join(given)} both give {inputs}; use one of them")
+        raise AttnvizError(f"{' and '.join(input_names)} both give {inputs}; use one of them")
     if input.image is not None:
         return Subject(str(input.image), Kind.IMAGE)
     if input.file:
-        return _of_files(input.file, tokenizer)
+        return _file_subject(input.file, tokenizer)
     if input.sample is not None:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
         return Subject.of(refuse_blank(str(input.text), tokenizer)).shown()
     if input.text == "-" or is_piped():
-        return _of_pipe(tokenizer)
+        return _piped_subject(tokenizer)
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return Subject(read_sample(first))
 
 
-def _of_files(files: list[Path], tokenizer: str) -> Subject:
+def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     from attnviz.base.reading import read_text
 
     if len(files) > 1:
         raise AttnvizError("only attnviz heads takes several --file; give one here")
-    found = Subject.of(str(files[0]))
-    return found if found.kind is Kind.CHAT else Subject(refuse_blank(read_text(files[0]), tokenizer))
+    subject = Subject.of(str(files[0]))
+    return subject if subject.kind is Kind.CHAT else Subject(refuse_blank(read_text(files[0]), tokenizer))
 
 
-def _of_pipe(tokenizer: str) -> Subject:
+def _piped_subject(tokenizer: str) -> Subject:
     from attnviz.base.reading import read_stream
 
     if sys.stdin is None:
@@ -78,20 +78,20 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
     return [read_input(input, tokenizer)]
 
 
-def read_survey(given: list[Subject]) -> "Survey | None":
+def read_survey(subjects: list[Subject]) -> "Survey | None":
     """Returns the survey if it is the only input; ``None`` for texts and recordings."""
-    return given[0].survey if len(given) == 1 else None
+    return subjects[0].survey if len(subjects) == 1 else None
 
 
-def read_surveys(one: Subject, other: Subject) -> "tuple[Survey, Survey] | None":
+def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | None":
     """Returns two surveys to compare; ``None`` for texts and recordings.
 
     Raises:
         AttnvizError: if only one of the two is a survey.
     """
-    if one.survey is not None and other.survey is not None:
-        return one.survey, other.survey
-    if one.survey is not None or other.survey is not None:
+    if first.survey is not None and second.survey is not None:
+        return first.survey, second.survey
+    if first.survey is not None or second.survey is not None:
         raise AttnvizError(
             "only one of the two is a survey; attnviz compare takes two surveys, or two recordings or texts"
         )
@@ -104,16 +104,16 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
     Raises:
         AttnvizError: if only one of the two holds effects.
     """
-    given = [Subject.of(each) for each in (first, second) if each is not None]
-    found = [each for each in given if each.kind is Kind.EFFECTS]
-    if not found:
+    subjects = [Subject.of(subject) for subject in (first, second) if subject is not None]
+    tables = [subject for subject in subjects if subject.kind is Kind.EFFECTS]
+    if not tables:
         return None
-    if len(found) == 1:
+    if len(tables) == 1:
         raise AttnvizError(
-            f"{found[0].source!r} holds effects of heads; attnviz compare takes two such files, or two recordings or "
+            f"{tables[0].source!r} holds effects of heads; attnviz compare takes two such files, or two recordings or "
             "texts"
         )
-    one, other = (each.effects for each in found)
+    one, other = (subject.effects for subject in tables)
     assert one is not None
     assert other is not None
     return one, other
@@ -123,9 +123,9 @@ def read_batch(path: Path, input: Input) -> list[str]:
     """Returns the texts of a file, one per line, without blank lines."""
     from attnviz.base.reading import read_text
 
-    given = [said for name, said in GIVEN_BY.items() if getattr(input, name) is not None]
-    if given:
-        raise AttnvizError(f"{given[0]} and --batch both give a text; use one of them")
+    input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
+    if input_names:
+        raise AttnvizError(f"{input_names[0]} and --batch both give a text; use one of them")
     if input.passages is not None:
         raise AttnvizError("--passages stand before one text, and --batch gives several; leave one out")
     texts = [line for line in read_text(path).splitlines() if line.strip()]
@@ -143,10 +143,10 @@ def read_comparison(other: str | None, second: str | None) -> Subject | None:
     """Returns the input to compare with: the text or recording after --with, the second argument, or ``None``."""
     if second is None:
         return None if other is None else Subject.of(other).shown(beside=True)
-    found = Subject.of(second)
-    if other is not None or found.shown().is_text:
+    subject = Subject.of(second)
+    if other is not None or subject.shown().is_text:
         raise AttnvizError(f"{second!r} is not a recording; use --with TEXT to compare with another text")
-    return found
+    return subject
 
 
 def refuse_blank(text: str, tokenizer: str) -> str:

@@ -46,7 +46,7 @@ STANDARD_OUTPUT = Path("-")
 
 @dataclass(frozen=True)
 class Input:
-    """The source of the text."""
+    """The options that name the input: a text, a file, a sample, an image, and passages or labels for it."""
 
     text: Annotated[
         str | None,
@@ -263,7 +263,7 @@ GROUPS: dict[type, tuple[Callable[..., object], str]] = {
     Drawn: (Drawn, "Look"),
 }
 ARGUMENTS = ("text", "second", "corpus", "recordings")  # positional
-ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # accepted too: --layer for --layers
+ALIASES = {"layers": "layer", "heads": "head", "head": "heads"}  # other spellings: --layer for --layers
 NAMES = {"output": ("--output", "-o"), "other": ("--with",)}  # parameters whose option has another name
 
 
@@ -276,45 +276,45 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     A parameter of the command is an option, or a group: the group's type, or ``Annotated[type, names]`` to take only
     some of its options. The attribute ``declared`` of the returned function holds all options by name.
     """
-    singles = declared_options(command)
+    single_options = declared_options(command)
     command_parameters = inspect.signature(command).parameters.values()
-    groups = {each.name: _group(each.annotation) for each in command_parameters if each.name not in singles}
+    groups = {each.name: _group(each.annotation) for each in command_parameters if each.name not in single_options}
     parameters = [
         parameter
         for each in command_parameters
         for parameter in (
-            groups[each.name].parameters if each.name in groups else [_parameter(each.name, singles[each.name])]
+            groups[each.name].parameters if each.name in groups else [_parameter(each.name, single_options[each.name])]
         )
     ]
 
     def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
         values = used_defaults(parsed, values)
-        given = typed_names(parsed, values)
-        for name, each in singles.items():
+        typed = typed_names(parsed, values)
+        for name, each in single_options.items():
             if each.option.check is not None and values.get(name) is not None:
                 each.option.check(name, values[name])
-        refuse_ignored(given, declared, values)
-        TYPED.set(tuple(given))
-        if "model" in values and _recording_alone(values) is None:
+        refuse_ignored(typed, declared, values)
+        TYPED.set(tuple(typed))
+        if "model" in values and _only_recording(values) is None:
             refuse_to_fetch(parsed, values["model"])
-        built = {
+        group_values = {
             name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
             for name, group in groups.items()
         }
-        command(**values, **built)
+        command(**values, **group_values)
 
     parameters.append(inspect.Parameter("parsed", inspect.Parameter.KEYWORD_ONLY, annotation=Context))
     parameters.append(inspect.Parameter("brief", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=ShortHelp))
     expanded.__name__, expanded.__doc__ = command.__name__, command.__doc__
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    declared = dict(ChainMap(singles, *(group.declared for group in groups.values())))
+    declared = dict(ChainMap(single_options, *(group.declared for group in groups.values())))
     expanded.declared = declared  # type: ignore[attr-defined]
     return expanded
 
 
 def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the options that were typed, in contrast to defaults."""
+    """Returns the names of the options that the user typed, without those that have a default value."""
     return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
 
 
@@ -327,7 +327,7 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
         values: the values of all options by name.
     """
     refuse_unmet_needs(typed, declared, {name for name in values if values[name] is not None})
-    if (recording := _recording_alone(values)) is not None:
+    if (recording := _only_recording(values)) is not None:
         settings = declared_options(ModelSettings)
         if unused := next((name for name in typed if name in settings), None):
             raise AttnvizError(
@@ -343,14 +343,14 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
         )
 
 
-def _recording_alone(values: Mapping[str, Any]) -> str | None:
-    """Returns the first recording if a command is given only recordings; ``None`` if it has a text too, or none."""
+def _only_recording(values: Mapping[str, Any]) -> str | None:
+    """Returns the first recording if the command's only inputs are recordings; else ``None``."""
     from attnviz.cli.subject import is_saved
 
-    texts = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
+    other_inputs = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
     recordings = [value for name in ("text", "second", "other") if (value := values.get(name)) is not None]
-    alone = not any(texts) and values.get("text") is not None and all(map(is_saved, recordings))
-    return recordings[0] if alone else None
+    only_recordings = not any(other_inputs) and values.get("text") is not None and all(map(is_saved, recordings))
+    return recordings[0] if only_recordings else None
 
 
 class OptionGroup(NamedTuple):
@@ -363,11 +363,11 @@ class OptionGroup(NamedTuple):
 
 @cache
 def _group(annotation: Any) -> OptionGroup:
-    kind, *names = (annotation.__origin__, *annotation.__metadata__[0]) if get_args(annotation) else (annotation,)
-    make, panel = GROUPS[kind]
+    group, *names = (annotation.__origin__, *annotation.__metadata__[0]) if get_args(annotation) else (annotation,)
+    make, panel = GROUPS[group]
     options = declared_options(make)
-    chosen = {name: options[name] for name in names or options}
-    return OptionGroup(make, chosen, [_parameter(name, declared, panel) for name, declared in chosen.items()])
+    selected = {name: options[name] for name in names or options}
+    return OptionGroup(make, selected, [_parameter(name, declared, panel) for name, declared in selected.items()])
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:

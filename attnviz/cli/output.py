@@ -38,7 +38,7 @@ def refuse_output(output: Output, writes: str = "picture", films: bool = False) 
         refuse_suffix(output.file, suffixes, writes)
     if not (films and film_suffix(output)):
         medium(output)
-    _refuse_place(output)
+    _refuse_unwritable(output)
 
 
 def film_suffix(output: Output) -> str | None:
@@ -79,7 +79,7 @@ def explanation_suffix(output: Output) -> str:
 
         refuse_suffix(output.file, list(FORMATS), "notes")
     suffix = format_of(_suffix(output) or TERMINAL).suffix
-    _refuse_place(output)
+    _refuse_unwritable(output)
     return suffix
 
 
@@ -93,7 +93,7 @@ def recording_path(output: Output) -> Path:
 
     if output.file is None or _suffix(output) != SUFFIX:
         raise AttnvizError(f"a recording is written to a file; use -o run{SUFFIX}")
-    _refuse_place(output)
+    _refuse_unwritable(output)
     return output.file
 
 
@@ -112,7 +112,7 @@ def _suffix(output: Output) -> str | None:
     return output.suffix
 
 
-def _refuse_place(output: Output) -> None:
+def _refuse_unwritable(output: Output) -> None:
     """Raises AttnvizError if the file cannot be written, or standard output is closed or cannot show the format."""
     from attnviz.base.files import refuse_closed, refuse_target
 

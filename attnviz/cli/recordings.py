@@ -1,4 +1,4 @@
-"""Makes the recordings that a command line asks for: of one text, of a batch, or two to compare."""
+"""Records what a command line asks for: one text, a batch, or two recordings to compare."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOTHING_TO_COMPARE = (
     "nothing to compare; add --causal, --scale, --temperature, --seed, --dropout, --with TEXT or --with-model MODEL"
 )
-CHANGES = ("causal", "scale", "temperature", "seed", "dropout")
+COMPARABLE_SETTINGS = ("causal", "scale", "temperature", "seed", "dropout")
 
 
 def record(
@@ -31,10 +31,10 @@ def record(
 
     Args:
         subject: the text, the image or the saved recording.
-        settings: of the model that runs over a text or an image.
+        settings: the settings of the model that runs over a text or an image.
         selection: the layers and heads to record of a text or an image.
         whole: True if all numbers of a saved recording will be read.
-        values: True to record what each key contributes too.
+        values: True to also record the norm of what each key contributes.
         factors: True to record queries and keys beside whole maps too.
     """
     if not subject.is_run:
@@ -96,10 +96,10 @@ def record_both(
     Args:
         text: the input of A, and of B if ``other`` is ``None``.
         other: the input of B.
-        settings: of the model, with the changes.
+        settings: the settings of the model, with the changes.
         selection: the layers and heads to record.
         whole: True if all numbers of saved recordings will be read.
-        values: True to record what each key contributes too.
+        values: True to also record the norm of what each key contributes.
     """
     if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
@@ -107,7 +107,7 @@ def record_both(
     from attnviz.models.reading.settings import ModelSettings
     from attnviz.models.sources import open_reader, refuse_unused
 
-    examples = [each.example(settings) for each in (text, other or text)]
+    examples = [subject.example(settings) for subject in (text, other or text)]
 
     if settings.model != ModelSettings.model:
         if other is None:
@@ -129,8 +129,8 @@ def record_both(
     after = SeededReader(settings, weights_from=None if "seed" in changed else before)
     recording_a = before.record(examples[0], selection, values)
     recording_b = after.record(examples[1], selection, values)
-    words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
-    return recording_a, recording_b, " ".join(words + ([] if other is None else ["another text"]))
+    change_words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
+    return recording_a, recording_b, " ".join(change_words + ([] if other is None else ["another text"]))
 
 
 def refuse_unchanged(settings: "ModelSettings") -> None:
@@ -145,7 +145,7 @@ def _changed(settings: "ModelSettings") -> list[str]:
     """Returns the names of the comparable settings that differ from the defaults."""
     from attnviz.models.reading.settings import ModelSettings
 
-    return [name for name in CHANGES if getattr(settings, name) != getattr(ModelSettings, name)]
+    return [name for name in COMPARABLE_SETTINGS if getattr(settings, name) != getattr(ModelSettings, name)]
 
 
 def record_models(
@@ -161,10 +161,10 @@ def record_models(
     Args:
         text: the input of both models.
         other: the input of the second model instead; ``None`` for the same text.
-        settings: of both models; the second has the name ``model``.
-        model: the second model.
+        settings: the settings of both models, but for the name of the second.
+        model: the name of the second model.
         selection: the layers and heads to record.
-        values: True to record what each key contributes too.
+        values: True to also record the norm of what each key contributes.
     """
     if not (text.is_run and (other is None or other.is_run)):
         raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
@@ -184,5 +184,5 @@ def record_each(
     """Returns the recordings of two inputs of which at least one is a saved recording, and the change in words."""
     if other is None:
         raise AttnvizError(f"nothing to compare {text.source} with; add a second recording, or --with TEXT")
-    before, after = (record(each, settings, selection, whole, values) for each in (text, other))
+    before, after = (record(subject, settings, selection, whole, values) for subject in (text, other))
     return before, after, f"the change to {other.source}"

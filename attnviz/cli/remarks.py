@@ -1,11 +1,11 @@
-"""Says a line on standard error, beside the result."""
+"""Prints remarks to standard error, apart from the result."""
 
 import sys
 from contextlib import suppress
 
 
 def remark(line: str) -> None:
-    """Says a line on standard error, where somebody can read it."""
+    """Prints a line to standard error after ``attnviz:``; does nothing if standard error cannot be written."""
     from attnviz.base.printable import message_line
 
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Decides by one table what kind of input a command is given: a text, a chat, an image, or a file of another kind."""
+"""Decides the kind of a command's input by one table: a text, a chat, an image, or a file of another kind."""
 
 import os
 import shlex
@@ -22,14 +22,27 @@ if TYPE_CHECKING:
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 MAX_NEAR = 1000  # files of a folder whose names are compared
-OWN_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
+ATTNVIZ_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
 SURVEY_MARK, EFFECTS_MARK = rb"\"survey\"", b'"attnviz effects"'  # in the first bytes of a file of that kind
 MAX_START_BYTES = 128
 PICTURES, SOUNDS = (
     (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tiff"),
     (".wav", ".mp3", ".flac", ".ogg", ".m4a"),
 )
-FILES = (".txt", ".md", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".html", ".pdf", *PICTURES, *SOUNDS)
+FILE_SUFFIXES = (
+    ".txt",
+    ".md",
+    ".json",
+    ".jsonl",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".arrow",
+    ".html",
+    ".pdf",
+    *PICTURES,
+    *SOUNDS,
+)
 
 
 class Kind(Enum):
@@ -67,27 +80,32 @@ def _begins_with(argument: str, mark: bytes) -> bool:
 
 
 def _names_a_file(argument: str) -> bool:
-    """True if an argument without spaces is written as the name of a file is: with a known suffix, or as a path."""
+    """True if an argument looks like the name of a file: without spaces, and a path or with a known suffix."""
     if not argument or any(character.isspace() for character in argument):
         return False
     path = argument.startswith(("./", "../", "~/")) or (argument.startswith("/") and "/" in argument[1:])
     suffix = Path(argument).suffix.lower()
-    return path or suffix in FILES or suffix.startswith(RECORDING[:-3])
+    return path or suffix in FILE_SUFFIXES or suffix.startswith(RECORDING[:-3])
 
 
 def _holds_messages(argument: str) -> bool:
+    """True if the file holds the messages of a chat."""
     from attnviz.text.conversation import is_conversation
 
     return is_conversation(Path(argument))
 
 
 def _ends_with(argument: str, *suffixes: str) -> bool:
+    """True if the argument has one of these suffixes, in upper or lower case."""
     return Path(argument).suffix.lower() in suffixes
 
 
 KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that is true decides
     (Kind.SURVEY, lambda argument: is_saved(argument) and _begins_with(argument, SURVEY_MARK)),
-    (Kind.ARRAYS, lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, OWN_MARK)),
+    (
+        Kind.ARRAYS,
+        lambda argument: is_saved(argument) and is_file(argument) and not _begins_with(argument, ATTNVIZ_MARK),
+    ),
     (Kind.RECORDING, is_saved),
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
     (Kind.CHAT, lambda argument: _ends_with(argument, ".json") and is_file(argument) and _holds_messages(argument)),
@@ -101,17 +119,17 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 )
 
 
-def _near(argument: str) -> str:
+def _nearest_file(argument: str) -> str:
     """Returns a question with the name of the nearest file here; "" if none is near."""
     folder = Path(argument).expanduser().parent
     try:
-        names = [str(folder / each.name) for each in os.scandir(folder)][:MAX_NEAR]
+        names = [str(folder / entry.name) for entry in os.scandir(folder)][:MAX_NEAR]
     except OSError:
         return ""
     return did_you_mean(argument, names)
 
 
-SHOWN = (Kind.TEXT, Kind.CHAT, Kind.IMAGE, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take
+DRAWABLE_KINDS = (Kind.TEXT, Kind.CHAT, Kind.IMAGE, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take
 
 
 @dataclass(frozen=True)
@@ -132,17 +150,17 @@ class Subject:
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
-        """Returns the subject of an argument; piped text and text from a file never come here, and are always texts."""
+        """Returns the subject that an argument names: a file of some kind, or else the text itself."""
         return cls(argument, next(kind for kind, holds in KINDS if holds(argument)))
 
     @property
     def is_text(self) -> bool:
-        """True for a text or a chat, which a model can run over."""
+        """True for a text or a chat."""
         return self.kind in (Kind.TEXT, Kind.CHAT)
 
     @property
     def is_run(self) -> bool:
-        """True for a text, a chat or an image, which a model runs over."""
+        """True for a text, a chat or an image, which need a model; False for a saved file."""
         return self.is_text or self.kind is Kind.IMAGE
 
     @property
@@ -159,8 +177,8 @@ class Subject:
         """Returns the example of this text or chat.
 
         Args:
-            settings: of the model that will read it.
-            refusal: the message for any other kind.
+            settings: the settings of the model that will read it.
+            refusal: the message for a saved file, which no model can read.
 
         Raises:
             AttnvizError: if this is a saved file or an image, or a chat whose messages cannot be read.
@@ -183,7 +201,7 @@ class Subject:
         return Example.of_messages(read_conversation(Path(self.source)), settings)
 
     def refuse_recorded(self) -> None:
-        """Raises AttnvizError for a recording, or a survey: there is nothing left to record."""
+        """Raises AttnvizError for a recording or a survey, which holds what was recorded."""
         if not self.is_run and self.kind is not Kind.ARRAYS:
             raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
@@ -220,51 +238,51 @@ class Subject:
         return Effects.load(Path(self.source))
 
     def labelled(self, tokens: Path | None) -> "Subject":
-        """Returns this subject with the labels of its tokens.
+        """Returns this subject with a file of labels for its tokens; unchanged for ``None``.
 
         Raises:
             AttnvizError: if labels are given for anything but arrays, which alone lack them.
         """
         if tokens is not None and self.kind is not Kind.ARRAYS:
-            raise AttnvizError(f"{self.source[:40]!r} has tokens of its own; leave out --tokens, which is for arrays")
+            raise AttnvizError(f"--tokens labels arrays, and {self.source[:40]!r} has its own tokens; leave it out")
         return replace(self, tokens=tokens)
 
     def after(self, passages: str | None) -> "Subject":
-        """Returns this text with the texts of files before it.
+        """Returns this text with the texts of files before it; unchanged for ``None``.
 
         Raises:
             AttnvizError: if passages are given for anything but a text.
         """
         if passages is not None and self.kind is not Kind.TEXT:
-            raise AttnvizError(f"{self.source[:40]!r} is no text; --passages stand before a text, so leave them out")
+            raise AttnvizError(f"--passages come before a text, and {self.source[:40]!r} is no text; leave them out")
         return replace(self, passages=passages)
 
     def shown(self, beside: bool = False) -> "Subject":
-        """Returns this subject, if it is of a kind that most commands take.
+        """Returns this subject if it is of a kind that most commands take, `DRAWABLE_KINDS`.
 
         Args:
-            beside: True if another input is compared with it.
+            beside: True if it is compared with another input.
 
         Raises:
             AttnvizError: for any other file or folder; the message says how to use that.
         """
-        if self.kind in SHOWN:
+        if self.kind in DRAWABLE_KINDS:
             return self
         source = self.source
-        as_text = f"--file {source} reads it"
-        recorded = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
+        text_advice = f"--file {source} reads it"
+        recording_advice = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
         medium = "picture" if _ends_with(source, *PICTURES) else "sound" if _ends_with(source, *SOUNDS) else None
         if self.kind is Kind.FILE and medium is not None:
             raise AttnvizError(
                 f"{source!r} is a {medium}; use attnviz.record(model) in Python for a model that reads it"
             )
         advice = {
-            Kind.MISSING: f"there is no file {source!r}; {_near(source)}printf %s {shlex.quote(source)} | "
+            Kind.MISSING: f"there is no file {source!r}; {_nearest_file(source)}printf %s {shlex.quote(source)} | "
             "attnviz show - draws these words",
             Kind.EFFECTS: f"{source!r} holds effects of heads; use attnviz heads TEXT --effects {source}, or "
             f"attnviz compare {source} OTHER.json",
             Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",
             Kind.FOLDER: f"{source!r} is a folder here; give --file a file in it, or --model the folder of a model",
-            Kind.FILE: f"{source!r} is a file here; {recorded if beside else as_text}",
+            Kind.FILE: f"{source!r} is a file here; {recording_advice if beside else text_advice}",
         }
         raise AttnvizError(advice[self.kind])

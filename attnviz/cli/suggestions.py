@@ -1,4 +1,4 @@
-"""Suggests what was meant by a command line that does not parse."""
+"""Suggests what the user meant by a command line that does not parse."""
 
 import re
 import shlex
@@ -11,11 +11,11 @@ import typer
 
 from attnviz.base.errors import AttnvizError, choices, did_you_mean, or_list
 
-EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
+EXTRA_WORDS = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""  # a word as repr writes it
 NO_COMMAND = re.compile(rf"No such command ({QUOTED})(?:\. Did you mean .*)?", re.DOTALL)
 NUMBERS = {"int_parsing": "whole number", "int_from_float": "whole number", "float_parsing": "number"}
-JOINED = ("layers", "heads")  # options whose values can be joined to a list
+LIST_OPTIONS = ("layers", "heads")  # options whose values can be joined to a list
 
 
 def usage_line(error: typer.TyperException, program: Any) -> str:
@@ -35,56 +35,56 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
     if context is None:
         return message
     if (command := NO_COMMAND.fullmatch(message)) is not None:
-        return _no_command(literal_eval(command[1]), program)
-    if (extra := EXTRA.fullmatch(message)) is not None:
-        return _unquoted(context, path, extra[1])
-    if (number := _no_number(error)) is not None:
+        return _unknown_command_line(literal_eval(command[1]), program)
+    if (extra := EXTRA_WORDS.fullmatch(message)) is not None:
+        return _extra_words_line(context, path, extra[1])
+    if (number := _not_a_number_line(error)) is not None:
         return number
     unknown = getattr(error, "option_name", None)
     if unknown is not None and message.startswith("No such option"):
-        return _unknown_option(context, path, unknown, program)
+        return _unknown_option_line(context, path, unknown, program)
     return message
 
 
-def _no_command(word: str, program: Any) -> str:
+def _unknown_command_line(word: str, program: Any) -> str:
     """Returns the line for an unknown command: the one closest to it, or how to draw it if it is a text or a file."""
     suggestion = did_you_mean(word, program.commands).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
 
-def _no_number(error: typer.TyperException) -> str | None:
+def _not_a_number_line(error: typer.TyperException) -> str | None:
     """Returns the line for a value that is not a number; ``None`` for any other error."""
     cause, parameter = error.__cause__, getattr(error, "param", None)
-    found: Any = getattr(cause, "errors", lambda: [{}])()[0]
-    kind = NUMBERS.get(found.get("type", ""))
+    details: Any = getattr(cause, "errors", lambda: [{}])()[0]
+    kind = NUMBERS.get(details.get("type", ""))
     if kind is None or parameter is None:
         return None
     example = parameter.default if isinstance(parameter.default, int | float) else 10
-    return f"{parameter.opts[0]} {found['input']!r} is not a {kind}; give one, as {parameter.opts[0]} {example:g}"
+    return f"{parameter.opts[0]} {details['input']!r} is not a {kind}; give one, as {parameter.opts[0]} {example:g}"
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:
     """Raises AttnvizError if a command line gives an option twice, since the parser would use only the last value."""
-    single = {name: each for each in command.params if not each.multiple for name in _names(each)}
+    parameters = {name: each for each in command.params if not each.multiple for name in _names(each)}
     typed = [argument.partition("=")[0] for argument in arguments]
-    places = [place for place, name in enumerate(typed) if name in single]
-    for place in places:
-        parameter = single[typed[place]]
-        before = next((each for each in places if each < place and single[typed[each]] is parameter), None)
+    indices = [index for index, name in enumerate(typed) if name in parameters]
+    for index in indices:
+        parameter = parameters[typed[index]]
+        before = next((each for each in indices if each < index and parameters[typed[each]] is parameter), None)
         if before is None or parameter.is_flag:
             continue
-        values = [_value(arguments, each) for each in (before, place)]
-        remedy = ",".join(values) if parameter.name in JOINED else values[1]
-        raise AttnvizError(f"{typed[place]} is given twice, {' and '.join(values)}; use {typed[place]} {remedy}")
+        values = [_value(arguments, each) for each in (before, index)]
+        remedy = ",".join(values) if parameter.name in LIST_OPTIONS else values[1]
+        raise AttnvizError(f"{typed[index]} is given twice, {' and '.join(values)}; use {typed[index]} {remedy}")
 
 
-def _value(arguments: list[str], place: int) -> str:
-    """Returns the value of the option at ``place``, after an equals sign or a space."""
-    _, sign, value = arguments[place].partition("=")
-    return value if sign else "".join(arguments[place + 1 : place + 2])
+def _value(arguments: list[str], index: int) -> str:
+    """Returns the value of the option at ``index``, after an equals sign or a space."""
+    _, sign, value = arguments[index].partition("=")
+    return value if sign else "".join(arguments[index + 1 : index + 2])
 
 
-def _unquoted(context: Any, path: str, extra: str) -> str:
+def _extra_words_line(context: Any, path: str, extra: str) -> str:
     """Returns the line for superfluous words, most often those of a text without quotes."""
     from attnviz.cli.subject import is_file, is_saved
 
@@ -98,7 +98,7 @@ def _unquoted(context: Any, path: str, extra: str) -> str:
     return f'{name} takes one text and was given several words; quote the text: {path} "{words}"'
 
 
-def _unknown_option(context: Any, path: str, unknown: str, program: Any) -> str:
+def _unknown_option_line(context: Any, path: str, unknown: str, program: Any) -> str:
     """Returns the line for an unknown option: it names the commands that take it, or the option closest to it."""
     takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
     if takers:
@@ -131,8 +131,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     from attnviz.cli.subject import RECORDING
     from attnviz.render.formats import FILMS
 
-    named = [name for name in suffixes if name]
-    choice = or_list(named)
+    file_suffixes = [name for name in suffixes if name]
+    choice = or_list(file_suffixes)
     example = next(name for name in suffixes if name != ".txt")
     if suffix in FILMS:
         raise AttnvizError(f"{suffix} is a film, which attnviz steps and attnviz film write; use {writes}{example}")
@@ -142,4 +142,4 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
         raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {path}{example} ({choice})")
     if suffix == RECORDING and RECORDING not in suffixes:
         raise AttnvizError(f"attnviz record writes recordings; use attnviz record TEXT -o {path}")
-    raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, named)}")
+    raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, file_suffixes)}")

@@ -1,4 +1,4 @@
-"""Runs the survey that a command line asks for, continues an unfinished one, and shows a saved one full-screen."""
+"""Runs or continues the survey that a command line asks for, and shows a saved one full-screen."""
 
 import re
 from dataclasses import dataclass, replace
@@ -62,14 +62,14 @@ def parse_count(name: str, text: str) -> int:
     """Returns the number that ``500k`` or ``10M`` stands for.
 
     Args:
-        name: the option, for the message.
+        name: the name of the option for the message.
         text: the number as it was typed.
 
     Raises:
         AttnvizError: if the text is not such a number, or the number is less than one.
     """
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
-    number = int(float(found[1]) * MULTIPLES[found[2]]) if found else 0
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kmbg]?)", text.strip().lower().replace("_", ""), re.ASCII)
+    number = int(float(match[1]) * MULTIPLES[match[2]]) if match else 0
     if number < 1:
         raise AttnvizError(f"{option(name)} {text!r} is not a number of tokens; give 500k or 10M")
     return number
@@ -82,7 +82,7 @@ def write_survey(
 
     Args:
         corpora: the texts to survey.
-        settings: of the model.
+        settings: the settings of the model.
         selection: the layers and heads to measure.
         path: the file to write; its suffix picks a survey or a table.
         force: True to replace the file.

@@ -92,7 +92,7 @@ def test_labels_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
     drawn = capsys.readouterr().out
     assert all(label in drawn for label in LABELS)
     assert main(["show", "a text", "--tokens", str(tmp_path / "t.txt")]) == 1
-    assert "has tokens of its own" in capsys.readouterr().err
+    assert "has its own tokens" in capsys.readouterr().err
 
 
 def test_arrays_become_a_recording(tmp_path: Path) -> None:

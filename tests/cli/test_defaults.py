@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.defaults import can_be_set
+from attnviz.cli.defaults import settable_options
 from tests.cli.streams import Streams
 
 
@@ -50,7 +50,7 @@ def test_a_project_the_user_and_a_variable_set_defaults_and_the_nearest_wins(
 def test_config_lists_what_is_set_and_where(attnviz: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     unset = attnviz.run("config")
     assert unset.startswith("No defaults are set.\n")
-    assert all(name.replace("_", "-") in unset for name in can_be_set())
+    assert all(name.replace("_", "-") in unset for name in settable_options())
     Path("attnviz.toml").write_text('dpi = 300\n"color-scale" = "log"\n')
     monkeypatch.setenv("ATTNVIZ_WORDS", "yes")
     rows = [line.split() for line in attnviz.run("config").splitlines()[:3]]
@@ -147,7 +147,7 @@ def test_a_file_too_long_is_refused_and_not_cut(attnviz: Streams) -> None:
 
 
 def test_no_default_can_name_what_is_written_or_read() -> None:
-    assert not {"output", "force", "text", "file", "query", "title"} & set(can_be_set())
+    assert not {"output", "force", "text", "file", "query", "title"} & set(settable_options())
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

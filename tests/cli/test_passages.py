@@ -52,7 +52,7 @@ def test_an_answer_is_a_passage_of_its_own_with_and_without_a_chat(
     [
         (("show", *GIVEN), "does not read --passages"),
         (("show", "my bike", "--by", "passages"), "--by passages needs passages; add --passages docs/*.txt"),
-        (("show", "x.safetensors", *GIVEN[1:]), "'x.safetensors' is no text; --passages stand before a text"),
+        (("show", "x.safetensors", *GIVEN[1:]), "--passages come before a text, and 'x.safetensors' is no text"),
         (("show", "--batch", "a.txt", *GIVEN[1:]), "--passages stand before one text, and --batch gives several"),
         (("heads", "--file", "a.txt", "--file", "b.txt", *GIVEN[1:3]), "--passages stand before one text; give one"),
     ],

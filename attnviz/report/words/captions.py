@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
 
 MAX_OUTPUT_DIFFERENCE = 1e-3  # of weights @ values from the model's output; a larger one is a warning
-MAX_NAMED_PANELS = 6  # of a part; more are named by the first and the last
+MAX_NAMED_PANELS = 6  # in the title of a part; of more, only the first and the last are named
 MAX_TITLE_CHARACTERS = 200  # each medium cuts a title further to what fits
 MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, before white space is joined
 MAX_TOKEN_CHARACTERS = 60  # of a token in a sentence
@@ -37,13 +37,13 @@ def text_title(recording: Recording) -> str:
     """Returns the text or texts of a recording on one line; without a text its tokens, without tokens its model."""
     from attnviz.text.tokens import first_words
 
-    texts = {maps.item: _written(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
-    first = sorted(texts)[:MAX_TITLE_CHARACTERS]
-    words = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in first)))
-    return first_words(words, MAX_TITLE_CHARACTERS) or recording.model
+    texts = {maps.item: _source_text(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
+    items = sorted(texts)[:MAX_TITLE_CHARACTERS]
+    title = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items)))
+    return first_words(title, MAX_TITLE_CHARACTERS) or recording.model
 
 
-def _written(tokens: "Tokens") -> str:
+def _source_text(tokens: "Tokens") -> str:
     """Returns the text, the title of an image, or the labels of tokens; "" if the labels only number the tokens."""
     if isinstance(tokens.canvas, Image):
         return tokens.canvas.title
@@ -61,10 +61,10 @@ def source_line(report: DrawnReport) -> str:
         return ""
     text = " ".join(str(source["text"]).split())
     model = str(source["model"])
-    named = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
-    shown = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
-    titled = not shown or report.title in (shown, model) or report.look.title is None
-    return printable_line(f"Model: {named}." + ("" if titled else f" Text: {shown}"))
+    model_text = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
+    text_start = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
+    is_title = not text_start or report.title in (text_start, model) or report.look.title is None
+    return printable_line(f"Model: {model_text}." + ("" if is_title else f" Text: {text_start}"))
 
 
 def source_of(model: str, text: str) -> dict[str, object]:
@@ -95,16 +95,16 @@ def group_title(recording: Recording, maps: LayerMaps) -> str:
 
 def which_maps(recording: Recording, maps: LayerMaps) -> str:
     """Returns words that tell these maps from others of their layer: cross-attention, text of a batch, module."""
-    batch = len({maps.item for maps in recording.maps}) > 1
-    alike = {
+    has_texts = len({maps.item for maps in recording.maps}) > 1
+    modules = {
         other.module
         for other in recording.maps
         if (other.layer, other.kind, other.item) == (maps.layer, maps.kind, maps.item)
     }
-    module = f", {maps.module}" if len(alike) > 1 else ""
+    module = f", {maps.module}" if len(modules) > 1 else ""
     return (
         (" cross" if maps.kind == "cross" and not _all_cross(recording) else "")
-        + (f", text {maps.item}" if batch else "")
+        + (f", text {maps.item}" if has_texts else "")
         + module
     )
 
@@ -158,14 +158,14 @@ def heads_caption(
         panels: their panels, for the largest weight.
         sides: the words for the sides of queries and keys.
     """
-    which = heads_named(heads)
-    if not which.startswith("head "):
-        which = f"{which} of {_layers_named(heads)}"
+    names = heads_named(heads)
+    if not names.startswith("head "):
+        names = f"{names} of {_layers_named(heads)}"
     kind = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
-    queries = _spans_counted([one.queries for one in heads], "queries")
-    keys = _spans_counted([one.keys for one in heads], "keys")
+    queries = _spans_counted([head.queries for head in heads], "queries")
+    keys = _spans_counted([head.keys for head in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
-    return f"{kind} of {which} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
+    return f"{kind} of {names} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
 
 
 def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
@@ -175,13 +175,13 @@ def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
 
 def heads_named(heads: Sequence[ChosenHead]) -> str:
     """Returns the name of a single head, or the number of heads; a head over several texts counts once."""
-    count = len({(one.maps.layer, one.maps.kind, one.maps.module, one.head) for one in heads})
+    count = len({(head.maps.layer, head.maps.kind, head.maps.module, head.head) for head in heads})
     return f"{count} heads" if count > 1 else f"head {heads[0].name}"
 
 
 def for_texts(heads: Sequence[ChosenHead]) -> str:
     """Returns the number of texts in words, as `` for 3 texts``; "" for one."""
-    count = len({one.maps.item for one in heads})
+    count = len({head.maps.item for head in heads})
     return f" for {count} texts" if count > 1 else ""
 
 
@@ -197,7 +197,7 @@ def counted(count: int, name: str) -> str:
 
 
 def _layers_named(heads: Sequence[ChosenHead]) -> str:
-    layers = {one.maps.layer for one in heads}
+    layers = {head.maps.layer for head in heads}
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
 
 
@@ -209,14 +209,14 @@ def strongest(panels: Sequence[Panel]) -> str:
     if best is None or best.peak < 0:
         return ""
     row, column = np.unravel_index(np.nanargmax(np.where(best.informative, best.values, -1)), best.values.shape)
-    most, name = _level_text(best), f"head {best.name}" if best.group else best.name
-    what = "contribution" if best.quantity is CONTRIBUTION else "weight"
+    level, name = _level_text(best), f"head {best.name}" if best.group else best.name
+    noun = "contribution" if best.quantity is CONTRIBUTION else "weight"
     if not best.pooled:
-        ends = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
-        return f"; the largest {what} is {most}, {name}, {ends}"
-    which = f"largest {what}" if best.pool == "max" else "largest mean of a block"
+        tokens = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
+        return f"; the largest {noun} is {level}, {name}, {tokens}"
+    kind = f"largest {noun}" if best.pool == "max" else "largest mean of a block"
     place = f"around query {best.rows.middle(int(row))} and key {best.columns.middle(int(column))}"
-    return f"; the {which} is {most}, {name}, {place}"
+    return f"; the {kind} is {level}, {name}, {place}"
 
 
 def strongest_key(panels: Sequence[Panel]) -> str:
@@ -227,8 +227,8 @@ def strongest_key(panels: Sequence[Panel]) -> str:
     column = int(np.nanargmax(np.where(best.informative, best.values, -1)[0]))
     head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
     key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
-    what = "contribution" if best.quantity is CONTRIBUTION else "weight"
-    return f"; the largest {what} is {_level_text(best)}, {head}to {key}"
+    noun = "contribution" if best.quantity is CONTRIBUTION else "weight"
+    return f"; the largest {noun} is {_level_text(best)}, {head}to {key}"
 
 
 def _level_text(panel: Panel) -> str:
@@ -273,8 +273,8 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     count = max(len(axis.marks) for panel in panels for axis in (panel.rows, panel.columns))
     if not count:
-        written = f"{option('mark')} {mark!r}"
-        raise AttnvizError(f"{written} matches nothing in the text shown; try lines, paragraphs or '^Chapter .*'")
+        mark_option = f"{option('mark')} {mark!r}"
+        raise AttnvizError(f"{mark_option} matches nothing in the text shown; try lines, paragraphs or '^Chapter .*'")
     return (
         f"Labels: {count} {plural(mark) if plural(mark) in NAMES else f'matches of {mark}'}, each at its first token.",
     )
@@ -284,14 +284,14 @@ def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns the remark on the selected queries and keys that a table leaves out."""
     if not panels:
         return ()
-    chosen, axes = (head.queries, head.keys), (panels[0].rows, panels[0].columns)
-    cut = [
+    spans, axes = (head.queries, head.keys), (panels[0].rows, panels[0].columns)
+    cuts = [
         f"{axis.name} {axis.edges[0]}:{axis.edges[-1]} of {span.start}:{span.stop}"
-        for span, axis in zip(chosen, axes, strict=True)
+        for span, axis in zip(spans, axes, strict=True)
         if axis.edges[-1] < span.stop
     ]
     advice = f"{option('queries')} and {option('keys')} select others, -o numbers.csv writes all."
-    return (f"Cut: {' and '.join(cut)}; {advice}",) if cut else ()
+    return (f"Cut: {' and '.join(cuts)}; {advice}",) if cuts else ()
 
 
 DROPPED = (
@@ -308,9 +308,9 @@ def recording_remarks(recording: Recording) -> tuple[str, ...]:
 
 
 def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark that dropout does not change the weights of a single layer, if there is dropout."""
-    alone = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
-    return (DROPPED,) if alone else ()
+    """Returns the remark that dropout leaves weights of a single layer unchanged; else empty."""
+    single_layer = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
+    return (DROPPED,) if single_layer else ()
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
@@ -326,5 +326,5 @@ def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
         )
     within = f"within {worst:.0e}" if worst else "exactly"
     unknown = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
-    but = f"; not checked in layer {number_ranges(unknown)}" if unknown else ""
-    return (f"Checked: weights @ values equal the model's own attention output {within}{but}.",)
+    unchecked = f"; not checked in layer {number_ranges(unknown)}" if unknown else ""
+    return (f"Checked: weights @ values equal the model's own attention output {within}{unchecked}.",)

@@ -20,10 +20,10 @@ MAX_READ_CHARACTERS = 400
 
 @dataclass(frozen=True, eq=False)
 class LookedAt:
-    """What the last unit of a text looked at.
+    """The units that the last unit of a text looked at.
 
     Attributes:
-        sentence: what it looked at most, in which head.
+        sentence: the unit that it looked at most, and the head that did.
         frame: the numbers of each head.
     """
 
@@ -60,20 +60,21 @@ def looked_at_most(shares: Sequence[UnitShares], by: str) -> str:
         shares: the shares of each attention call.
         by: the name of the units.
     """
-    found = strongest_unit(shares)
+    strongest_share = strongest_unit(shares)
     last = shares[0].last if by in REMAINDER_LABELS else f"“{shares[0].last}”"
-    if found is None:
+    if strongest_share is None:
         return f"{last} looked at no {singular(by)} more than at an even share of the keys."
-    each, head, unit = found
-    text = f"“{_text_of(each, unit) or each.labels[unit]}”"
-    named = f"{each.labels[unit]}, {text}" if by in REMAINDER_LABELS else text
-    share, lift = each.shares[head, unit], each.lift[head, unit]
-    where = head_name(each.maps, each.heads[head])
-    return f"{last} looked most at {named}: {share:.0%} of its weight in head {where}, {lift:.1f} times an even share."
+    unit_shares, head, unit = strongest_share
+    quotation = f"“{_first_words(unit_shares, unit) or unit_shares.labels[unit]}”"
+    unit_text = f"{unit_shares.labels[unit]}, {quotation}" if by in REMAINDER_LABELS else quotation
+    share, lift = unit_shares.shares[head, unit], unit_shares.lift[head, unit]
+    head_text = head_name(unit_shares.maps, unit_shares.heads[head])
+    numbers = f"{share:.0%} of its weight in head {head_text}, {lift:.1f} times an even share"
+    return f"{last} looked most at {unit_text}: {numbers}."
 
 
-def _text_of(each: UnitShares, unit: int) -> str:
-    """Returns the first words of a unit."""
-    tokens, span = each.maps.key_tokens, each.spans[unit]
+def _first_words(unit_shares: UnitShares, unit: int) -> str:
+    """Returns the first words of a unit of the keys; "" for tokens without a text."""
+    tokens, span = unit_shares.maps.key_tokens, unit_shares.spans[unit]
     start, stop = int(tokens.offsets[span.start, 0]), int(tokens.offsets[span.stop - 1, 1])
     return first_words(tokens.text[start:stop][:MAX_READ_CHARACTERS], MAX_QUOTED_CHARACTERS)

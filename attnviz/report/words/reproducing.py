@@ -36,7 +36,7 @@ def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[st
     control character.
 
     Args:
-        text: the text.
+        text: the text of the survey.
         settings: the settings of the survey, as JSON values.
         model: the name of the model.
     """

@@ -134,7 +134,9 @@ def test_effects_shade_sort_and_filter_heads_as_what_they_move_does(show: Opener
 
 def test_effects_of_other_heads_and_files_that_hold_none_are_refused(tmp_path: Path) -> None:
     files = {
-        str(effects_file(tmp_path, {"9.9": 1.0})): "has effects of 9.9, and of none of these heads; measure these",
+        str(
+            effects_file(tmp_path, {"9.9": 1.0})
+        ): "has effects of 9.9, but of none of these heads; measure their effects",
         str(tmp_path / "none.json"): "cannot read '.*none.json': No such file",
     }
     for file, said in files.items():

@@ -78,9 +78,8 @@ def test_a_long_text_becomes_the_strongest_places_with_their_surroundings() -> N
         "head 0.0: “w699” (699) attends 25% to “w40” (40), 12% to “w44” (44)",
         "head 0.0: “w699” (699) attends 6% to “w300” (300)",
     ]
-    assert report.panels[0].columns.labels == tuple(
-        f"w{place}" for place in range(500 - CONTEXT_TOKENS, 500 + CONTEXT_TOKENS + 1)
-    )
+    shown = range(500 - CONTEXT_TOKENS, 500 + CONTEXT_TOKENS + 1)
+    assert report.panels[0].columns.labels == tuple(f"w{place}" for place in shown)
     assert float(report.panels[0].values[0, CONTEXT_TOKENS]) == 0.5
     assert len({panel.scale for panel in report.panels}) == 1
     assert report.caption == (
