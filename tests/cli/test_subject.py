@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
-from attnviz.cli.subject import SHOWN, Kind, Subject
+from attnviz.cli.subject import DRAWABLE_KINDS, Kind, Subject
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
 
@@ -59,7 +59,7 @@ KINDS = [
 def test_kind_of_an_argument(files: Path, argument: str, kind: Kind) -> None:
     subject = Subject.of(argument)
     assert subject.kind is kind
-    if kind in SHOWN:
+    if kind in DRAWABLE_KINDS:
         assert subject.shown() is subject
     else:
         with pytest.raises(AttnvizError, match=r"works|reads|takes|runs|draws|compares|records|give|use") as refused:
