@@ -31,6 +31,7 @@ def build(folder: Path, page: str) -> tuple[int, str]:
 
 
 def test_the_reference_of_the_command_line_has_every_option_of_every_command() -> None:
+    assert "\x1b" not in command_line()
     _, *parts = command_line().split("\n## ")
     page = {part.partition("\n")[0]: part for part in parts}
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]

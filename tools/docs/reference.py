@@ -51,7 +51,7 @@ class MarkdownFormatter:
 
     def write_heading(self, heading: str) -> None:
         """Adds the heading of a part."""
-        self.lines += [f"### {heading}", ""]
+        self.lines += [f"### {plain(heading)}", ""]
 
     def write_dl(self, rows: list[tuple[str, str]], col_max: int = 0) -> None:
         """Adds terms with their meanings."""
@@ -65,7 +65,7 @@ class MarkdownFormatter:
 
 
 def plain(text: str) -> str:
-    """Returns the text without terminal styles, with characters that Markdown interprets escaped outside of code."""
+    """Returns the text without terminal styles."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text).strip("\n")
 
 
