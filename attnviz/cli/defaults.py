@@ -127,7 +127,7 @@ def with_origin(line: str, words: Iterable[str]) -> str:
 
     Args:
         line: the message.
-        words: the words of the command line; options among them are not followed up.
+        words: the words of the command line; options among them have no other source.
     """
     options = {word.partition("=")[0] for word in words}
     origins: list[str] = []

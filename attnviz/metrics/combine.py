@@ -144,7 +144,7 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
 
 
 def _product(layers: Iterator[Float64Array], *, paths: bool) -> tuple[Float64Array, BoolArray]:
-    """Returns the product of the layers' matrices, and which of its cells a path of attention reaches.
+    """Returns the product of the layers' matrices, and True for its cells that a path of attention reaches.
 
     Args:
         layers: matrices ``(tokens, tokens)``, the first layer first.

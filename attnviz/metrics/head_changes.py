@@ -97,14 +97,16 @@ def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
     later, earlier = common_frames(after, before)
     differences = after - before
     counts = [
-        [each.texts] * earlier.values.size if each.counts is None else each.counts.ravel().tolist()
-        for each in (earlier, later)
+        [frame.texts] * earlier.values.size if frame.counts is None else frame.counts.ravel().tolist()
+        for frame in (earlier, later)
     ]
     cells = ((row, measure) for row in differences.rows for measure in differences.measures)
     margins = [math.nan] * earlier.values.size if differences.margins is None else differences.margins.ravel().tolist()
     numbers = zip(earlier.values.ravel().tolist(), later.values.ravel().tolist(), margins, *counts, strict=True)
     return [
-        NumberChange(row, measure, one, other, margin, (texts, others))
-        for (row, measure), (one, other, margin, texts, others) in zip(cells, numbers, strict=True)
-        if not (math.isnan(one) or math.isnan(other))
+        NumberChange(row, measure, value_before, value_after, margin, (texts_before, texts_after))
+        for (row, measure), (value_before, value_after, margin, texts_before, texts_after) in zip(
+            cells, numbers, strict=True
+        )
+        if not (math.isnan(value_before) or math.isnan(value_after))
     ]

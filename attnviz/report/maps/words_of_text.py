@@ -16,24 +16,24 @@ def find_word(tokens: Tokens, name: str, called: str) -> tuple[int, str]:
 
     Args:
         tokens: the tokens to search.
-        name: a word of their text, in any case if it does not stand there as written.
-        called: the word for the token in messages, ``query`` or ``key``.
+        name: a word of their text; upper and lower case count only if the text has the word as written.
+        called: the noun for the token in messages: ``query`` or ``key``.
 
     Raises:
         AttnvizError: if the text has no such word; the message proposes one that is close to it.
     """
-    found = [tokens_of_word for tokens_of_word in _occurrences(tokens, name) if tokens_of_word]
-    if not found:
+    occurrences = [tokens_of_word for tokens_of_word in _occurrences(tokens, name) if tokens_of_word]
+    if not occurrences:
         question = did_you_mean(name, _words(tokens))
         choose = f"{question}{'Choose' if question else 'choose'} a token or a number from 0 to {len(tokens) - 1}"
         raise AttnvizError(f"no {called} {name!r} among the tokens; {choose}")
-    one, *others = found
-    if len(one) == 1:
-        remark = f"“{name}” is in token {one[0]}"
+    first, *others = occurrences
+    if len(first) == 1:
+        remark = f"“{name}” is in token {first[0]}"
     else:
-        remark = f"“{name}” is {len(one)} tokens, {one[0]} to {one[-1]}; the last is the {called} here"
-    also = ", ".join(str(other[-1]) for other in others[:MAX_OTHERS])
-    return one[-1], f"{remark}; it is also at {also}." if also else f"{remark}."
+        remark = f"“{name}” is {len(first)} tokens, {first[0]} to {first[-1]}; the last is the {called} here"
+    other_places = ", ".join(str(other[-1]) for other in others[:MAX_OTHERS])
+    return first[-1], f"{remark}; it is also at {other_places}." if other_places else f"{remark}."
 
 
 def _occurrences(tokens: Tokens, name: str) -> Iterator[list[int]]:

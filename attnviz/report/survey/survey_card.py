@@ -53,14 +53,14 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         AttnvizError: if the survey lacks a head or metric.
     """
     refuse_of_texts(options)
-    wanted = None if options.sort is None else named_measure(options.sort, survey.metrics).name
+    sort_metric = None if options.sort is None else named_measure(options.sort, survey.metrics).name
     places = ranked_places(survey, options)
-    shown_by = [wanted or clearest_metric(survey, place) for place in places]
+    example_metrics = [sort_metric or clearest_metric(survey, place) for place in places]
     if not options.medium.draws_maps and not options.medium.lists_heads:
-        return surveyed_heads_report(survey, places, shown_by, options)
+        return surveyed_heads_report(survey, places, example_metrics, options)
     chosen = options.selection != Selection() or options.filter is not None or options.top is not None
     if options.axes is not None or (options.medium.one_page and chosen and len(places) <= MAX_CARDS):
-        return surveyed_heads_report(survey, places, shown_by, options)
+        return surveyed_heads_report(survey, places, example_metrics, options)
     if not options.medium.lists_heads:
         return _profiles(survey, places, options)
     shown = places if chosen or options.all else places[:MAX_CARDS]
@@ -76,7 +76,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
             *survey_remarks(survey),
         ),
         look=options.look,
-        sections=tuple(section for place in shown for section in _card(survey, place, wanted, options.look.width)),
+        sections=tuple(section for place in shown for section in _card(survey, place, sort_metric, options.look.width)),
     )
 
 

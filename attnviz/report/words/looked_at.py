@@ -32,7 +32,7 @@ class LookedAt:
 
 
 def looked_at(recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping) -> LookedAt:
-    """Returns what the last unit of a text looked at, in these heads.
+    """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the largest.
 
     Args:
         recordings: the recordings of the heads; there must be one.
@@ -43,8 +43,8 @@ def looked_at(recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, 
         AttnvizError: if there are several texts, no such units, or no unit before the last one.
     """
     by = option("by", grouping.units)
-    maps = [each for recording in recordings for each in recording.maps]
-    if len(recordings) > 1 or len({each.item for each in maps}) > 1:
+    maps = [layer_maps for recording in recordings for layer_maps in recording.maps]
+    if len(recordings) > 1 or len({layer_maps.item for layer_maps in maps}) > 1:
         raise AttnvizError(f"{by} needs a single text, since each text has its own; give one")
     refuse_missing_units(maps, grouping)
     frame, shares = unit_frame(heads, grouping.units)
