@@ -14,9 +14,9 @@ from tools.house import (
     MODULES,
     ROOMS,
     ROOT,
-    imported,
-    inner_place,
-    named_by,
+    imported_names,
+    imports_of,
+    inner_index,
     room_of,
     tree_of,
 )
@@ -25,13 +25,13 @@ HEAVY = ("torch", "matplotlib", "transformers", "textual", "tokenizers", "pptx")
 
 
 def test_a_room_imports_only_rooms_before_it() -> None:
-    pairs = [(module, name) for module in MODULES for name in imported(module)]
+    pairs = [(module, name) for module in MODULES for name in imports_of(module)]
     assert [pair for pair in pairs if ROOMS.index(room_of(pair[1])) > ROOMS.index(room_of(pair[0]))] == []
 
 
 def test_a_room_inside_imports_only_rooms_inside_before_it() -> None:
-    pairs = ((module, name) for module in MODULES for name in imported(module) if room_of(module) == room_of(name))
-    assert [pair for pair in pairs if inner_place(pair[1]) > inner_place(pair[0])] == []
+    pairs = ((module, name) for module in MODULES for name in imports_of(module) if room_of(module) == room_of(name))
+    assert [pair for pair in pairs if inner_index(pair[1]) > inner_index(pair[0])] == []
 
 
 def test_every_folder_of_a_room_has_its_place_in_the_order() -> None:
@@ -42,7 +42,7 @@ def test_every_folder_of_a_room_has_its_place_in_the_order() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    graphlib.TopologicalSorter({module: imported(module) for module in MODULES}).prepare()  # raises CycleError
+    graphlib.TopologicalSorter({module: imports_of(module) for module in MODULES}).prepare()  # raises CycleError
 
 
 def test_no_two_classes_share_a_name() -> None:
@@ -56,7 +56,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_no_test_file_imports_another() -> None:
     files = sorted(Path(__file__).parent.rglob("*.py"))
-    imports = {(file.name, name) for file in files for node in ast.walk(_parsed(file)) for name in named_by(node)}
+    imports = {(file.name, name) for file in files for node in ast.walk(_parsed(file)) for name in imported_names(node)}
     assert {pair for pair in imports if re.match(r"tests\.(.*\.)?test_", pair[1])} == set()
 
 

@@ -29,18 +29,21 @@ DEFAULT = [name for name in CHECKS if name not in ("fast", "settings")]
 
 
 def main() -> int:
-    """Runs the checks, prints which failed, and returns their number."""
-    wanted = sys.argv[1:] or DEFAULT
-    unknown = [name for name in wanted if name not in CHECKS]
+    """Runs the named checks, or the default ones, prints which failed, and returns the number of failures."""
+    names = sys.argv[1:] or DEFAULT
+    unknown = [name for name in names if name not in CHECKS]
     if unknown:
         sys.exit(f"unknown check {unknown[0]!r}; choose from {', '.join(CHECKS)}")
-    failed = [name for name in wanted if not all(map(passes, CHECKS[name]))]
-    print(f"failed: {', '.join(failed)}" if failed else f"passed: {', '.join(wanted)}")
+    failed = [name for name in names if not all(map(passes, CHECKS[name]))]
+    print(f"failed: {', '.join(failed)}" if failed else f"passed: {', '.join(names)}")
     return len(failed)
 
 
 def passes(command: list[str]) -> bool:
-    """Runs a program in the checkout; True if it succeeds, or is not installed, which is printed."""
+    """Runs a command in the checkout; True if it succeeds.
+
+    True also if the program is not installed, which is printed.
+    """
     if shutil.which(command[0]) is None:
         print(f"left out, as {command[0]} is not installed: {' '.join(command)}", file=sys.stderr)
         return True

@@ -17,29 +17,30 @@ import transformers
 
 LIMIT = 1e-4
 LAYERS, HEADS, VOCABULARY = 3, 4, 60
-PLACES = ((-1, 7), (4, 31))  # a position, and the token whose logit is attributed
+ATTRIBUTED = ((-1, 7), (4, 31))  # a position, and the token whose logit is attributed
 CONTRAST = 12  # the token whose logit is taken off, since TransformerLens centres the unembedding
-FOUND = "transformer_lens.json"
+RESULTS_FILE = "transformer_lens.json"
 
 
 def main() -> None:
-    """Writes the results of TransformerLens, or compares with them."""
+    """Writes the results of TransformerLens if it is installed, and compares attnviz with them if that is installed."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m tools.compare_with_transformer_lens FOLDER")
     folder = Path(sys.argv[1])
     if find_spec("transformer_lens") is not None:
         _write_model(folder)
-        (folder / FOUND).write_text(json.dumps(_found_by_transformer_lens(folder), indent=1))
+        (folder / RESULTS_FILE).write_text(json.dumps(_transformer_lens_results(folder), indent=1))
     if find_spec("attnviz") is None:
         return
-    if not (folder / FOUND).is_file():
-        sys.exit(f"no {FOUND} in {folder}; run this first where transformer-lens 4.3.0 is installed")
-    worst = _difference(folder)
-    print(f"largest difference from TransformerLens: {worst:.1e} (at most {LIMIT:g})")
-    sys.exit(worst > LIMIT)
+    if not (folder / RESULTS_FILE).is_file():
+        sys.exit(f"no {RESULTS_FILE} in {folder}; run this first where transformer-lens 4.3.0 is installed")
+    difference = _largest_difference(folder)
+    print(f"largest difference from TransformerLens: {difference:.1e} (at most {LIMIT:g})")
+    sys.exit(difference > LIMIT)
 
 
-def _ids() -> torch.Tensor:
+def _input_ids() -> torch.Tensor:
+    """Returns the input of the model, ``(1, tokens)``."""
     return torch.arange(11)[None] * 7 % 57 + 3
 
 
@@ -62,13 +63,14 @@ def _write_model(folder: Path) -> None:
     fast(tokenizer_object=words, **special).save_pretrained(folder)
 
 
-def _model(folder: Path) -> Any:
+def _loaded_model(folder: Path) -> Any:
+    """Returns the saved model, with eager attention."""
     loaded: Any = transformers.GPT2LMHeadModel
     return loaded.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-def _found_by_transformer_lens(folder: Path) -> dict[str, dict[str, float]]:
-    """Returns what each head and component adds to the difference of two logits, by label."""
+def _transformer_lens_results(folder: Path) -> dict[str, dict[str, float]]:
+    """Returns, by position and token, the contribution of each head and component to the difference of two logits."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     from importlib import import_module
 
@@ -76,40 +78,47 @@ def _found_by_transformer_lens(folder: Path) -> dict[str, dict[str, float]]:
     attribution = import_module("transformer_lens.tools.analysis").direct_logit_attribution
     tokenizer: Any = transformers.AutoTokenizer
     model = bridge.boot_transformers(
-        str(folder), hf_model=_model(folder), tokenizer=tokenizer.from_pretrained(folder), device="cpu"
+        str(folder), hf_model=_loaded_model(folder), tokenizer=tokenizer.from_pretrained(folder), device="cpu"
     )
     model.enable_compatibility_mode(fold_value_biases=False)
     model.eval()
-    found: dict[str, dict[str, float]] = {}
-    for position, token in PLACES:
-        numbers = found[f"{position},{token}"] = {}
+    results: dict[str, dict[str, float]] = {}
+    for position, token in ATTRIBUTED:
+        numbers = results[f"{position},{token}"] = {}
         for unit in ("head", "component"):
-            asked: Any = {"answer_tokens": token, "incorrect_tokens": CONTRAST, "unit": unit, "pos": position}
-            parts = attribution(model, _ids(), **asked)
+            arguments: Any = {"answer_tokens": token, "incorrect_tokens": CONTRAST, "unit": unit, "pos": position}
+            parts = attribution(model, _input_ids(), **arguments)
             numbers |= dict(zip(parts.labels, parts.attribution.flatten().tolist(), strict=True))
-    return found
+    return results
 
 
-def _difference(folder: Path) -> float:
-    """Returns the largest difference between the two libraries in what a head, an embedding or a layer adds."""
+def _largest_difference(folder: Path) -> float:
+    """Returns the largest difference between the libraries in the contribution of a head, an embedding or a layer."""
     import attnviz
 
-    model, worst = _model(folder), 0.0
-    for place, theirs in json.loads((folder / FOUND).read_text()).items():
-        position, token = map(int, place.split(","))
-        one, other = (attnviz.logit_attribution(model, _ids(), each, position) for each in (token, CONTRAST))
+    model, largest = _loaded_model(folder), 0.0
+    for name, expected in json.loads((folder / RESULTS_FILE).read_text()).items():
+        position, token = map(int, name.split(","))
+        attribution, contrast = (
+            attnviz.logit_attribution(model, _input_ids(), token_of_logit, position)
+            for token_of_logit in (token, CONTRAST)
+        )
         heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
         ours = {
-            f"L{layer}H{head}": one[f"{layer}.{head}"].adds - other[f"{layer}.{head}"].adds for layer, head in heads
+            f"L{layer}H{head}": attribution[f"{layer}.{head}"].adds - contrast[f"{layer}.{head}"].adds
+            for layer, head in heads
         }
-        ours |= {label: one[name].adds - other[name].adds for label, name in (("embed", "wte"), ("pos_embed", "wpe"))}
-        differences = [abs(added - theirs[label]) for label, added in ours.items()]
+        ours |= {
+            label: attribution[name].adds - contrast[name].adds
+            for label, name in (("embed", "wte"), ("pos_embed", "wpe"))
+        }
+        differences = [abs(added - expected[label]) for label, added in ours.items()]
         for layer in range(LAYERS):
             names = [*(f"{layer}.{head}" for head in range(HEADS)), f"{layer}.mlp", f"{layer}.bias"]
-            added = sum(one[name].adds - other[name].adds for name in names)
-            differences.append(abs(added - theirs[f"{layer}_attn_out"] - theirs[f"{layer}_mlp_out"]))
-        worst = max(worst, *differences)
-    return worst
+            added = sum(attribution[name].adds - contrast[name].adds for name in names)
+            differences.append(abs(added - expected[f"{layer}_attn_out"] - expected[f"{layer}_mlp_out"]))
+        largest = max(largest, *differences)
+    return largest
 
 
 if __name__ == "__main__":

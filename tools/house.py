@@ -1,4 +1,4 @@
-"""Reads the rooms of the package from its imports, for the tests, a picture (``build/house.svg``) and counts.
+"""Reads the rooms of the package from its imports, for tests, for a picture (``build/house.svg``) and for counts.
 
 ``python -m tools.house`` draws and counts.
 """
@@ -48,8 +48,8 @@ def tree_of(module: str) -> ast.Module:
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def named_by(node: ast.AST) -> list[str]:
-    """Returns the dotted names that a syntax node may import, in a statement or in a string."""
+def imported_names(node: ast.AST) -> list[str]:
+    """Returns the dotted names that a syntax node may import, as a statement or as a string."""
     if isinstance(node, ast.ImportFrom):
         return [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
     if isinstance(node, ast.Import):
@@ -59,68 +59,78 @@ def named_by(node: ast.AST) -> list[str]:
     return []
 
 
-def imported(module: str) -> set[str]:
-    """Returns the modules of the package that a module imports: lazily, for types only, or by name in a string too."""
-    names = {name for node in ast.walk(tree_of(module)) for name in named_by(node)}
+def imports_of(module: str) -> set[str]:
+    """Returns the modules of the package that a module imports: also in functions, for types only, or by a string."""
+    names = {name for node in ast.walk(tree_of(module)) for name in imported_names(node)}
     return names & set(MODULES) - {module, "attnviz"}
 
 
 def room_of(module: str) -> str:
-    """Returns the room of a module; a module directly in the package's folder is a room by itself."""
+    """Returns the room of a module; a module directly in the package's folder is a room of its own."""
     return (*module.split("."), "__init__")[1]
 
 
-def inner_place(module: str) -> int:
-    """Returns the place of a module among the inner rooms of its room; files directly in the room come last."""
+def inner_index(module: str) -> int:
+    """Returns the index of a module's inner room in its room; the last index for a file directly in the room."""
     room, inner = (*module.split("."), "", "")[1:3]
     rooms = INNER_ROOMS.get(room, [])
     return rooms.index(inner) if inner in rooms else len(rooms)
 
 
-def arrows() -> Counter[tuple[str, str]]:
-    """Returns the number of imports between files of two rooms, by the names of the rooms."""
-    pairs = ((room_of(module), room_of(name)) for module in MODULES for name in imported(module))
+def imports_between_rooms() -> Counter[tuple[str, str]]:
+    """Returns the number of imports from files of one room to files of another, by pair of rooms."""
+    pairs = ((room_of(module), room_of(name)) for module in MODULES for name in imports_of(module))
     return Counter(pair for pair in pairs if pair[0] != pair[1])
 
 
-def floors() -> int:
-    """Returns the number of rooms on the longest path of imports."""
-    below: dict[str, int] = {}
+def longest_chain() -> int:
+    """Returns the number of rooms on the longest chain of imports."""
+    height: dict[str, int] = {}
     for room in ROOMS:
-        below[room] = 1 + max((below[two] for one, two in arrows() if one == room and two in below), default=0)
-    return max(below.values())
+        height[room] = 1 + max(
+            (
+                height[imported_room]
+                for importer, imported_room in imports_between_rooms()
+                if importer == room and imported_room in height
+            ),
+            default=0,
+        )
+    return max(height.values())
 
 
 def draw() -> str:
-    """Returns the picture as SVG: a row and a column for each room, and in each cell the number of imports."""
+    """Returns the picture as SVG: a row and a column for each room, and the number of imports in each cell."""
     rooms = [room for room in ROOMS if not room.startswith("__")]
-    counts, files = arrows(), Counter(map(room_of, MODULES))
+    counts, files = imports_between_rooms(), Counter(map(room_of, MODULES))
     width, height = LABELS + CELL * len(rooms) + 20, TOP + CELL * len(rooms) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="DejaVu Sans, sans-serif" font-size="13" fill="{INK}">',
         "<title>The rooms of attnviz: each row imports only rooms before it</title>",
         f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
-        *(_name(room, place, files[room]) for place, room in enumerate(rooms)),
-        *(_cell(rooms.index(one), rooms.index(two), counts[one, two]) for one, two in product(rooms, rooms)),
+        *(_name(room, index, files[room]) for index, room in enumerate(rooms)),
+        *(
+            _cell(rooms.index(row_room), rooms.index(column_room), counts[row_room, column_room])
+            for row_room, column_room in product(rooms, rooms)
+        ),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _name(room: str, place: int, files: int) -> str:
-    """Returns the labels of a room: its name and number of files beside its row, its name over its column."""
-    middle, across = TOP + CELL * (place + 0.5), LABELS + CELL * (place + 0.5)
+def _name(room: str, index: int, files: int) -> str:
+    """Returns the labels of a room: its name and number of files at its row, and its name over its column."""
+    center_of_row, center = TOP + CELL * (index + 0.5), LABELS + CELL * (index + 0.5)
     noun = "file" if files == 1 else "files"
     return (
-        f'<text x="14" y="{middle + 5:g}" font-weight="bold">{escape(room)}</text>'
-        f'<text x="{LABELS - 14}" y="{middle + 5:g}" text-anchor="end" fill="{FAINT}">{files} {noun}</text>'
-        f'<text transform="translate({across + 4:g} {TOP - 10}) rotate(-50)">{escape(room)}</text>'
+        f'<text x="14" y="{center_of_row + 5:g}" font-weight="bold">{escape(room)}</text>'
+        f'<text x="{LABELS - 14}" y="{center_of_row + 5:g}" text-anchor="end" fill="{FAINT}">{files} {noun}</text>'
+        f'<text transform="translate({center + 4:g} {TOP - 10}) rotate(-50)">{escape(room)}</text>'
     )
 
 
 def _cell(row: int, column: int, count: int) -> str:
-    """Returns a cell: darker for more imports, grey where imports are forbidden, orange where there are some anyway."""
+    """Returns a cell: darker for more imports, grey where imports are forbidden, orange if they exist there."""
     x, y = LABELS + CELL * column, TOP + CELL * row
     shade = min(1, math.log2(1 + count) / 7)
     fill = (
@@ -129,16 +139,17 @@ def _cell(row: int, column: int, count: int) -> str:
         else "rgb({:.0f},{:.0f},{:.0f})".format(*(255 - shade * part for part in (215, 140, 70)))
     )
     fill = ODD if count and column >= row else fill
-    ink = PAPER if shade > 0.55 or fill == ODD else INK
+    text_color = PAPER if shade > 0.55 or fill == ODD else INK
     square = f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{CELL - 2}" fill="{fill}"/>'
     if not count:
         return square
     return (
-        square + f'<text x="{x + CELL / 2:g}" y="{y + CELL / 2 + 5:g}" text-anchor="middle" fill="{ink}">{count}</text>'
+        square
+        + f'<text x="{x + CELL / 2:g}" y="{y + CELL / 2 + 5:g}" text-anchor="middle" fill="{text_color}">{count}</text>'
     )
 
 
-def functions() -> Iterator[int]:
+def function_lengths() -> Iterator[int]:
     """Yields the number of lines of every function and method."""
     for module in MODULES:
         for node in ast.walk(tree_of(module)):
@@ -147,15 +158,18 @@ def functions() -> Iterator[int]:
 
 
 def main() -> None:
-    """Draws the picture and prints the counts."""
+    """Writes the picture and prints the counts."""
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(), encoding="utf-8")
     print(PICTURE)
     lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES.values()]
-    ninth = quantiles(functions(), n=10)[-1]
+    ninth_decile = quantiles(function_lengths(), n=10)[-1]
     print(f"{len(MODULES)} files, {sum(lengths)} lines, median {median(lengths):g} and at most {max(lengths)}")
-    print(f"{len(arrows())} arrows between {len(ROOMS)} rooms on {floors()} floors")
-    print(f"functions: median {median(functions()):g} lines, ninth decile {ninth:g}, longest {max(functions())}")
+    print(f"{len(imports_between_rooms())} arrows between {len(ROOMS)} rooms on {longest_chain()} floors")
+    print(
+        f"functions: median {median(function_lengths()):g} lines, ninth decile {ninth_decile:g}, "
+        f"longest {max(function_lengths())}"
+    )
 
 
 if __name__ == "__main__":

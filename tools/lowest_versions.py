@@ -19,26 +19,30 @@ BOUND = re.compile(r"([\w.-]+)>=([\w.]+)")
 
 
 def lowest_versions() -> dict[str, str]:
-    """Returns the lower bound of each direct requirement by name; for torch the tested version."""
+    """Returns the lower bound of each direct requirement by name; for torch, the version of constraints.txt."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
-    bounds = {match[1]: match[2] for match in map(BOUND.fullmatch, wanted) if match is not None}
-    return bounds | {"torch": _tested("torch")}
+    requirements = [
+        *project["dependencies"],
+        *(requirement for extra in EXTRAS for requirement in project["optional-dependencies"][extra]),
+    ]
+    bounds = {match[1]: match[2] for match in map(BOUND.fullmatch, requirements) if match is not None}
+    return bounds | {"torch": _tested_version("torch")}
 
 
-def _tested(name: str) -> str:
+def _tested_version(name: str) -> str:
     """Returns the version of a package in constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return next(line.partition("==")[2] for line in lines if line.startswith(f"{name}=="))
 
 
 def _requirements() -> Iterator[str]:
+    """Yields the requirements to install, each with its exact version."""
     yield from (f"{name}=={version}" for name, version in lowest_versions().items())
-    yield from (f"{name}=={_tested(name)}" for name in TEST_TOOLS)
+    yield from (f"{name}=={_tested_version(name)}" for name in TEST_TOOLS)
 
 
 def main(folder: Path, tests: list[str]) -> int:
-    """Installs the versions, runs the tests and returns their exit status; warnings are not errors there."""
+    """Installs the versions in an environment, runs tests in it without warnings, and returns their exit status."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)

@@ -1,4 +1,4 @@
-"""Lists every sentence that users read, by file, so that all can be read aloud in one go.
+"""Lists every sentence that users read, by file, so that all can be read at once.
 
 ``python -m tools.messages`` prints the list; two lists, before and after a change, make a diff of the words.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 PACKAGE = "attnviz"
 SPEAKING_ROOMS = ("report", "render", "cli", "explain", "browse")  # every sentence of these is read by a user
 NAMED_CALLS = {"AttnvizError": "refusal", "Option": "option"}  # calls whose strings users read, in any room
-WORDS = 2  # literals of fewer words are keys, names and formats
+MIN_WORDS = 2  # of a sentence; shorter literals are keys, names and formats
 
 
 class Message(NamedTuple):
@@ -20,7 +20,7 @@ class Message(NamedTuple):
     Attributes:
         line: its line in the file.
         kind: ``command`` for the help of a command, ``option`` for that of an option, ``refusal``, or ``text``.
-        text: its words, with the code of inserted values in braces.
+        text: the sentence, with the code of inserted values in braces.
     """
 
     line: int
@@ -43,46 +43,49 @@ def messages(source: str, speaking: bool) -> list[Message]:
 def _command_helps(tree: ast.Module) -> Iterator[Message]:
     """Yields the help of each command: the docstring of a function that a ``command`` decorates."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and any("command" in ast.unparse(each) for each in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any(
+            "command" in ast.unparse(decorator) for decorator in node.decorator_list
+        ):
             yield Message(node.lineno, "command", ast.get_docstring(node) or "")
 
 
 def _docstrings(tree: ast.Module) -> set[ast.expr]:
+    """Returns the syntax nodes of all docstrings."""
     values = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
     return {value for value in values if isinstance(value, ast.Constant)}
 
 
-def _literals(node: ast.AST, kind: str, skipped: set[ast.expr]) -> Iterator[Message]:
-    """Yields the literals below a node that read as sentences; with kind "", only those in named calls."""
-    if node in skipped:
+def _literals(node: ast.AST, kind: str, docstrings: set[ast.expr]) -> Iterator[Message]:
+    """Yields the sentences in literals below a node; if ``kind`` is "", only those in calls of ``NAMED_CALLS``."""
+    if node in docstrings:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         kind = NAMED_CALLS.get(node.func.id, kind)
     text = _text(node)
     if text is not None:
-        if kind and len(text.split()) >= WORDS:
+        if kind and len(text.split()) >= MIN_WORDS:
             yield Message(node.lineno, kind, text)  # type: ignore[attr-defined]
         return
-    returned = getattr(node, "returns", None)  # a type in quotes
+    annotation = getattr(node, "returns", None)  # a type in quotes
     for child in ast.iter_child_nodes(node):
-        if child is not returned:
-            yield from _literals(child, kind, skipped)
+        if child is not annotation:
+            yield from _literals(child, kind, docstrings)
 
 
 def _text(node: ast.AST) -> str | None:
-    """Returns the words of a string, with the code of each inserted value in braces; ``None`` for any other node."""
+    """Returns the text of a string, with the code of inserted values in braces; ``None`` for any other node."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     return ast.unparse(node) if isinstance(node, ast.JoinedStr) else None
 
 
 def main() -> None:
-    """Prints the messages of the package, each file's below its name."""
+    """Prints the messages of the package, under the name of each file."""
     for path in sorted(Path(PACKAGE).rglob("*.py")):
-        found = messages(path.read_text(), path.relative_to(PACKAGE).parts[0] in SPEAKING_ROOMS)
-        if found:
+        sentences = messages(path.read_text(), path.relative_to(PACKAGE).parts[0] in SPEAKING_ROOMS)
+        if sentences:
             print(f"\n{path}")
-        for _, kind, text in found:
+        for _, kind, text in sentences:
             print(f"  {kind:8} {' '.join(text.split())}")
 
 

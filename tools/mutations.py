@@ -1,4 +1,4 @@
-"""Changes the package at random places and says which changes no test of the same room notices.
+"""Changes the package at random places, and says which changes no test of the same room notices.
 
 ``python -m tools.mutations --room metrics --room maps --count 48 --seed 0`` draws comparisons, operators, constants and
 branches. Each change is tried in a copy of the checkout: first by the tests of its file, then by those of its room.
@@ -61,7 +61,7 @@ class Mutation:
     after: str
 
     def apply(self, source: str) -> str:
-        """Returns the source with the change."""
+        """Returns a source with the change."""
         lines = source.splitlines(keepends=True)
         line = lines[self.line - 1].encode()
         lines[self.line - 1] = (line[: self.start] + self.after.encode() + line[self.stop :]).decode()
@@ -79,7 +79,7 @@ def mutations_of(path: Path, source: str) -> Iterator[Mutation]:
         source: its text.
     """
     for node in ast.walk(ast.parse(source)):
-        changed = _changed(node)
+        changed = _changed_node(node)
         if changed is None or node.lineno != node.end_lineno:  # type: ignore[attr-defined]
             continue
         before = ast.get_source_segment(source, node)
@@ -88,36 +88,36 @@ def mutations_of(path: Path, source: str) -> Iterator[Mutation]:
         yield Mutation(path, node.lineno, node.col_offset, node.end_col_offset, before, after)  # type: ignore[attr-defined]
 
 
-def _changed(node: ast.AST) -> ast.AST | None:
-    """Returns the expression with another comparison, operator, constant or branch; ``None`` for any other node."""
-    other = deepcopy(node)
-    match other:
+def _changed_node(node: ast.AST) -> ast.AST | None:
+    """Returns an expression with another comparison, operator, constant or branch; ``None`` for other nodes."""
+    changed = deepcopy(node)
+    match changed:
         case ast.Compare(ops=[operator]) if type(operator) in COMPARISONS:
-            other.ops = [COMPARISONS[type(operator)]()]
-        case ast.BinOp(op=operator) if type(operator) in OPERATORS and not _is_text(other):
-            other.op = OPERATORS[type(operator)]()
+            changed.ops = [COMPARISONS[type(operator)]()]
+        case ast.BinOp(op=operator) if type(operator) in OPERATORS and not _is_text(changed):
+            changed.op = OPERATORS[type(operator)]()
         case ast.BoolOp(op=operator):
-            other.op = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            changed.op = ast.Or() if isinstance(operator, ast.And) else ast.And()
         case ast.Constant(value=bool(value)):
-            other.value = not value
+            changed.value = not value
         case ast.Constant(value=int(value)) | ast.Constant(value=float(value)):
-            other.value = value + 1
+            changed.value = value + 1
         case ast.IfExp():
-            other.body, other.orelse = other.orelse, other.body
+            changed.body, changed.orelse = changed.orelse, changed.body
         case _:
             return None
-    return other
+    return changed
 
 
 def _is_text(node: ast.BinOp) -> bool:
-    """True for text that is joined or formatted: a change of it is a type error, which mypy notices."""
+    """True if a sum is of texts: a change of it is a type error, which mypy notices."""
     return any(
-        isinstance(each, ast.JoinedStr) or isinstance(getattr(each, "value", None), str) for each in ast.walk(node)
+        isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str) for part in ast.walk(node)
     )
 
 
-def drawn(rooms: list[str], count: int, seed: int) -> list[Mutation]:
-    """Draws changes of files of these rooms, each file as often as it has places to change.
+def drawn_mutations(rooms: list[str], count: int, seed: int) -> list[Mutation]:
+    """Returns random changes of files of some rooms; each possible change is equally likely.
 
     Args:
         rooms: folders of the package.
@@ -125,28 +125,29 @@ def drawn(rooms: list[str], count: int, seed: int) -> list[Mutation]:
         seed: of the draw.
     """
     paths = sorted(path for room in rooms for path in (ROOT / "attnviz" / room).rglob("*.py"))
-    every = [
+    all_mutations = [
         mutation
         for path in paths
         for mutation in mutations_of(path.relative_to(ROOT), path.read_text(encoding="utf-8"))
     ]
-    return random.Random(seed).sample(every, min(count, len(every)))
+    return random.Random(seed).sample(all_mutations, min(count, len(all_mutations)))
 
 
-def noticed_by(mutation: Mutation, copy: Path) -> str | None:
-    """Returns the tests in a copy of the checkout that fail with a change: those of its file, or of its room."""
+def failing_tests(mutation: Mutation, copy: Path) -> str | None:
+    """Returns the tests that fail with a change, those of its file or else of its room; ``None`` if none does."""
     path, room = copy / mutation.path, mutation.path.parts[1]
     source = path.read_text(encoding="utf-8")
-    own = Path("tests", *mutation.path.parts[1:-1], f"test_{mutation.path.name}")
+    test_file = Path("tests", *mutation.path.parts[1:-1], f"test_{mutation.path.name}")
     path.write_text(mutation.apply(source), encoding="utf-8")
     try:
-        tests = [each for each in (own, Path("tests", room)) if (copy / each).exists()]
-        return next((str(each) for each in tests if not _passes(each, copy)), None)
+        tests = [path_of_tests for path_of_tests in (test_file, Path("tests", room)) if (copy / path_of_tests).exists()]
+        return next((str(path_of_tests) for path_of_tests in tests if not _passes(path_of_tests, copy)), None)
     finally:
         path.write_text(source, encoding="utf-8")
 
 
 def _passes(tests: Path, copy: Path) -> bool:
+    """True if tests pass in a copy of the checkout within ``SECONDS``."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", str(tests)]
     try:
         return subprocess.run(command, cwd=copy, capture_output=True, timeout=SECONDS, check=False).returncode == 0
@@ -155,22 +156,22 @@ def _passes(tests: Path, copy: Path) -> bool:
 
 
 def main() -> None:
-    """Prints each change with the tests that notice it, and how many no test noticed."""
+    """Prints each change with the tests that notice it, and the number of changes that are noticed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--room", action="append", required=True, help="a folder of attnviz/; may be repeated")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    mutations = drawn(given.room, given.count, given.seed)
+    arguments = parser.parse_args()
+    mutations = drawn_mutations(arguments.room, arguments.count, arguments.seed)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "node_modules", "build"))
-        left = 0
+        unnoticed = 0
         for mutation in mutations:
-            tests = noticed_by(mutation, copy)
-            left += tests is None
+            tests = failing_tests(mutation, copy)
+            unnoticed += tests is None
             print(f"{tests or 'NOT NOTICED'}  {mutation}", flush=True)
-    print(f"{len(mutations) - left} of {len(mutations)} changes are noticed by the tests of their room")
+    print(f"{len(mutations) - unnoticed} of {len(mutations)} changes are noticed by the tests of their room")
 
 
 if __name__ == "__main__":

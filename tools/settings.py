@@ -19,7 +19,7 @@ WAITING = "base browse capture cli models render streaming".split()
 
 
 class Setting(NamedTuple):
-    """A way to run tests.
+    """A way to run tests: the rooms to test, and the environment in which they run.
 
     Attributes:
         rooms: folders of ``tests``.
@@ -47,12 +47,12 @@ SETTINGS = {
 
 def main() -> int:
     """Runs the tests under each setting and returns the number of settings that fail."""
-    wanted = sys.argv[1:] or list(SETTINGS)
-    unknown = [name for name in wanted if name not in SETTINGS]
+    names = sys.argv[1:] or list(SETTINGS)
+    unknown = [name for name in names if name not in SETTINGS]
     if unknown:
         sys.exit(f"unknown setting {unknown[0]!r}; choose from {', '.join(SETTINGS)}")
-    failed = [name for name in wanted if not passes(SETTINGS[name])]
-    print(f"failed: {', '.join(failed)}" if failed else f"passed: {', '.join(wanted)}")
+    failed = [name for name in names if not passes(SETTINGS[name])]
+    print(f"failed: {', '.join(failed)}" if failed else f"passed: {', '.join(names)}")
     return len(failed)
 
 
@@ -60,8 +60,8 @@ def passes(setting: Setting) -> bool:
     """True if all tests pass under this setting."""
     folders = [f"tests/{room}" for room in setting.rooms]
     command = [sys.executable, "-m", "pytest", "-q", "-n", str(os.cpu_count() or 1), *setting.options, *folders]
-    shown = " ".join(f"{name}={value}" for name, value in setting.environment.items())
-    print(f"$ {shown} {' '.join(command)}", flush=True)
+    variables = " ".join(f"{name}={value}" for name, value in setting.environment.items())
+    print(f"$ {variables} {' '.join(command)}", flush=True)
     with busy_processes(BUSY_PROCESSES if setting.busy else 0):
         return subprocess.run(command, cwd=ROOT, env=os.environ | setting.environment, check=False).returncode == 0
 

@@ -51,15 +51,15 @@ class Figures:
 
     def __str__(self) -> str:
         heads = (
-            f"{what} head {layer}.{head} {numbers[layer, head]:.3f}"
-            for what, numbers in (("previous-token", self.previous), ("induction", self.induction))
+            f"{kind} head {layer}.{head} {numbers[layer, head]:.3f}"
+            for kind, numbers in (("previous-token", self.previous), ("induction", self.induction))
             for layer, head in [np.unravel_index(numbers.argmax(), numbers.shape)]
         )
         return f"accuracy {self.accuracy:.4f}, {', '.join(heads)}"
 
 
 def train(seed: int = SEED, steps: int = STEPS) -> AttentionStack:
-    """Returns the model after ``steps`` steps; shows a progress bar if standard error is a terminal."""
+    """Returns the model after ``steps`` steps of training; shows a progress bar if standard error is a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -70,12 +70,12 @@ def train(seed: int = SEED, steps: int = STEPS) -> AttentionStack:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate(step, steps))
     for step in track(range(steps), "training", console=Console(stderr=True), disable=not sys.stderr.isatty()):
         tokens = TRAINED_TOKENS // 2 if step < SHORT_SHARE * steps else TRAINED_TOKENS
-        ids, known = draw_repeats(random, BATCH * TRAINED_TOKENS // tokens // 2, tokens)
-        first = int(torch.randint(0, MAX_FIRST_POSITION, (1,), generator=random))
-        logits = model(ids, first)
+        ids, is_known = draw_repeats(random, BATCH * TRAINED_TOKENS // tokens // 2, tokens)
+        first_position = int(torch.randint(0, MAX_FIRST_POSITION, (1,), generator=random))
+        logits = model(ids, first_position)
         losses = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         optimizer.zero_grad()
-        loss: torch.Tensor = (losses * known.flatten()).sum() / known.sum()
+        loss: torch.Tensor = (losses * is_known.flatten()).sum() / is_known.sum()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
@@ -83,7 +83,7 @@ def train(seed: int = SEED, steps: int = STEPS) -> AttentionStack:
 
 
 def learning_rate(step: int, steps: int) -> float:
-    """Returns the share of the full learning rate at a step: it rises, stays, then falls to a fiftieth."""
+    """Returns the learning rate of a step as a share of the full rate: it rises, stays, then falls to a fiftieth."""
     return min(1, step / WARM_UP) * max(0.02, min(1, (1 - step / steps) / (1 - SHORT_SHARE)))
 
 
@@ -95,35 +95,42 @@ def draw_repeats(random: torch.Generator, batch: int, tokens: int) -> tuple[torc
     """
     every_byte = torch.rand(batch, 256, generator=random).argsort(-1)
     period = torch.randint(MIN_SEGMENT_TOKENS, tokens // 2 + 1, (batch, 1), generator=random)
-    different = torch.randint(*BYTES_RANGE, (batch, 1), generator=random)
-    drawn = torch.randint(0, 2**31, (batch, tokens), generator=random) % different
-    distinct = torch.rand(batch, 1, generator=random) < DISTINCT_SHARE
-    segment = torch.where(distinct, torch.arange(tokens).expand(batch, -1), drawn)
+    byte_count = torch.randint(*BYTES_RANGE, (batch, 1), generator=random)
+    random_bytes = torch.randint(0, 2**31, (batch, tokens), generator=random) % byte_count
+    is_distinct = torch.rand(batch, 1, generator=random) < DISTINCT_SHARE
+    segment = torch.where(is_distinct, torch.arange(tokens).expand(batch, -1), random_bytes)
     repeated = every_byte.gather(1, segment.gather(1, torch.arange(tokens) % period))
-    known = torch.arange(tokens) >= period
-    return torch.cat([torch.full((batch, 1), START_TOKEN), repeated], dim=1), known.float()
+    is_known = torch.arange(tokens) >= period
+    return torch.cat([torch.full((batch, 1), START_TOKEN), repeated], dim=1), is_known.float()
 
 
 def check(model: AttentionStack, segment: int = HELD_OUT_TOKENS, texts: int = HELD_OUT_TEXTS) -> Figures:
-    """Returns the model's figures on held-out segments of distinct bytes, each repeated once."""
-    ids, known = held_out_repeats(START_TOKEN, texts, segment)
+    """Returns the figures of a model on unseen segments of distinct bytes, each repeated once."""
+    ids, is_known = held_out_repeats(START_TOKEN, texts, segment)
     with torch.no_grad():
         logits, runs = model.forward_with_runs(ids)
-    right = logits[:, known].argmax(-1) == ids[:, segment + 2 :]
-    names, visible, tokens = ("previous", "induction"), causal_cells(ids.shape[1]), [numbered(each) for each in ids]
+    is_predicted = logits[:, is_known].argmax(-1) == ids[:, segment + 2 :]
+    names, visible, tokens = (
+        ("previous", "induction"),
+        causal_cells(ids.shape[1]),
+        [tokens_of_ids(text_tokens) for text_tokens in ids],
+    )
     numbers = [
-        [measure(dense_maps(run, each, each, visible, item=text), names) for text, each in enumerate(tokens)]
+        [
+            measure(dense_maps(run, text_tokens, text_tokens, visible, item=text), names)
+            for text, text_tokens in enumerate(tokens)
+        ]
         for run in runs
     ]
     previous, induction = (
         np.array([[[head.values[name] for head in heads] for heads in layer] for layer in numbers])
         for name in ("previous", "induction")
     )
-    return Figures(float(right.float().mean()), previous.mean(axis=1), induction.mean(axis=1))
+    return Figures(float(is_predicted.float().mean()), previous.mean(axis=1), induction.mean(axis=1))
 
 
-def numbered(ids: torch.Tensor) -> Tokens:
-    """Returns tokens with these ids and no text."""
+def tokens_of_ids(ids: torch.Tensor) -> Tokens:
+    """Returns tokens with some ids and without a text."""
     tokens = Tokens.numbered(len(ids))
     return Tokens(**{**vars(tokens), "ids": ids.numpy().astype(np.int64)})
 
@@ -138,11 +145,11 @@ def main() -> None:
     parser.add_argument("--output", "-o", type=Path, default=MODEL_FILE, help="the file to write; it is replaced")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--steps", type=int, default=STEPS)
-    given = parser.parse_args()
-    model = train(given.seed, given.steps)
-    with atomic_file(given.output, force=True) as file:
+    arguments = parser.parse_args()
+    model = train(arguments.seed, arguments.steps)
+    with atomic_file(arguments.output, force=True) as file:
         file.write(save(model.state_dict()))
-    print(f"{given.output}: {check(model)}")
+    print(f"{arguments.output}: {check(model)}")
 
 
 if __name__ == "__main__":

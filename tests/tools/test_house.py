@@ -19,14 +19,14 @@ def test_every_room_is_a_row_and_a_column_with_the_number_of_its_imports() -> No
     rooms = [room for room in house.ROOMS if not room.startswith("__")]
     shown = texts(house.draw())
     assert {room: shown[room] for room in rooms} == dict.fromkeys(rooms, 2)
-    counts = [count for (one, two), count in house.arrows().items() if one in rooms and two in rooms]
+    counts = [count for (one, two), count in house.imports_between_rooms().items() if one in rooms and two in rooms]
     assert Counter({text: count for text, count in shown.items() if text.isdigit()}) == Counter(map(str, counts))
 
 
 def test_an_import_that_the_rule_forbids_is_drawn_in_a_colour_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert house.ODD not in house.draw()
     backwards = Counter({("base", "cli"): 3})
-    monkeypatch.setattr(house, "arrows", lambda: backwards)
+    monkeypatch.setattr(house, "imports_between_rooms", lambda: backwards)
     assert house.draw().count(house.ODD) == 1
 
 

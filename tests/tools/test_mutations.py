@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutations import drawn, mutations_of
+from tools.mutations import drawn_mutations, mutations_of
 
 PATH = Path("attnviz/a.py")
 
@@ -32,8 +32,8 @@ def test_text_is_left_as_it_is() -> None:
 
 
 def test_a_draw_is_that_of_its_seed_and_every_change_can_be_parsed() -> None:
-    some = drawn(["metrics", "maps"], 40, 3)
-    assert some == drawn(["metrics", "maps"], 40, 3) != drawn(["metrics", "maps"], 40, 4)
+    some = drawn_mutations(["metrics", "maps"], 40, 3)
+    assert some == drawn_mutations(["metrics", "maps"], 40, 3) != drawn_mutations(["metrics", "maps"], 40, 4)
     assert {mutation.path.parts[1] for mutation in some} == {"metrics", "maps"}
     for mutation in some:
         source = mutation.path.read_text(encoding="utf-8")
