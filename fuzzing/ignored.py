@@ -51,7 +51,7 @@ battery --model trained --json
 """
 )
 VALUES = """\
-attention=encoder axes=previous,sink batch=two.txt by=mean cmap=magma color-scale=log context=c dpi=50 dropout=0.3
+attention=encoder axes=previous,sink batch=two.txt by=mean cmap=magma color-scale=log context=c·d dpi=50 dropout=0.3
 effects=effects.json embed-dim=8 file=two.txt font-size=20 format=json generate=2 init=uniform keys=0:2 limits=0:0.3
 logits=a mark=lines max-size=100kB metric=kl notes=two.txt num-heads=2 num-layers=2 of=contributions pair=c per-slide=2
 pool=max queries=0:2 query=b reduce=mean residual=0.3 sample=repeat scale=none seed=3 sets=0.0+1.1 size=4:3
@@ -80,7 +80,7 @@ def answered(line: str, folder: Path) -> tuple[int, bytes]:
 
 def typed_options(line: str) -> dict[str, str]:
     """Returns the options that can be added to a line, by name, as they are typed."""
-    values = dict(word.split("=", 1) for word in VALUES.split())
+    values = dict(word.replace("·", " ").split("=", 1) for word in VALUES.split())
     commands: Any = typer.main.get_command(app)
     options = {}
     for parameter in commands.commands[line.split(maxsplit=1)[0]].params:

@@ -48,6 +48,11 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         return replace(report, story=chapters(recording, options, original))
     if options.look.notes is not None and options.medium.draws_maps:
         raise AttnvizError(f"{option('notes')} are pinned to single heads; leave {option('reduce')} out")
+    if options.sort is not None and options.top is None:
+        raise AttnvizError(
+            f"{option('sort', options.sort)} orders heads, and {option('reduce', options.reduce)} makes one map "
+            f"of them; add {option('top', 3)} to combine the first ones, or leave {option('sort')} out"
+        )
     from attnviz.report.maps.combined import combined_report
 
     combined = combined_report(recording, options, options.reduce, options.residual)

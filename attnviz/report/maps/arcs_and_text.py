@@ -19,7 +19,7 @@ from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
 from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, Panel, quantity_of
 from attnviz.report.picture.report import Arcs, ShadedText
-from attnviz.report.picture.scales import scale_remarks, share_scales
+from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_scales
 from attnviz.report.words.captions import (
     ARC_SIDES,
     Notes,
@@ -67,6 +67,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         remarks=(
             _arcs_remark(scaled, options.look),
             *scale_remarks(options.look),
+            *pool_remarks(options.look, scaled),
             *recording_remarks(recording),
         ),
         look=options.look,
@@ -88,7 +89,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     """
     _refuse_undrawable(heads, options)
     look, first = options.look, heads[0]
-    query_of_maps = {head.maps: find_query(head.maps.query_tokens, look.query) for head in heads}
+    query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}
     draw = _whole_text if _fits_whole(first, options) else _strongest_places
     panels = [
         replace(panel, title=f"{title}: {panel.title}", group=title)
@@ -106,6 +107,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
             *([_context_remark(first.maps.query_tokens, query)] if draw is _strongest_places else []),
             *_text_remarks(panels),
             *scale_remarks(look),
+            *pool_remarks(look, panels),
             *recording_remarks(recording),
         ),
         look=look,
@@ -252,6 +254,23 @@ def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, p
 def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     masked = not all(panel.visible.all() for panel in panels)
     return ("Masked tokens have no shade: the query cannot see them.",) if masked else ()
+
+
+def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
+    """Returns the index of the chosen query with this name, the last one without a name, and a remark or "".
+
+    Raises:
+        AttnvizError: if the query is none of the chosen ones.
+    """
+    tokens, (start, stop) = head.maps.query_tokens, (head.queries.start, head.queries.stop)
+    if name is None:
+        return next((index for index in range(stop - 1, start, -1) if not is_padding(tokens, index)), start), ""
+    query, remark = find_query(tokens, name)
+    if not start <= query < stop:
+        raise AttnvizError(
+            f"query {query} is not among {option('queries', f'{start}:{stop}')}; leave {option('queries')} out"
+        )
+    return query, remark
 
 
 def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[int, str]:

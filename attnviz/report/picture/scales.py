@@ -223,7 +223,7 @@ def scale_remarks(look: Look, panels: Sequence[Panel] = ()) -> tuple[str, ...]:
         *_lift_remarks(panels),
         *_clipping_remarks(look, panels),
         *_faint_remarks(look, panels),
-        *_pool_remarks(look, panels),
+        *pool_remarks(look, panels),
         *_only_one_key_remarks(panels),
     )
 
@@ -235,7 +235,7 @@ def _only_one_key_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
     return (ONLY_ONE_KEY,) if weights and one_key_each else ()
 
 
-def _pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
+def pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark if the user chose a way to pool, but no cell is pooled; else empty."""
     pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
     return (f"{option('pool', look.pool)} has no effect: every cell is one pair of tokens.",) if pools_nothing else ()

@@ -138,6 +138,20 @@ def test_a_query_is_found_by_token_or_number() -> None:
         find_query(tokens, "three")
 
 
+def test_the_query_of_a_text_is_one_of_the_chosen_ones(recording: Recording) -> None:
+    report = report_of(recording, selection=Selection(queries=(1, 3)), style="text")
+    assert report.caption.startswith("What “q2” (2) attends to")
+    with pytest.raises(AttnvizError, match=r"query 4 is not among queries='1:3'; leave queries out"):
+        report_of(recording, selection=Selection(queries=(1, 3)), query="q4")
+
+
+@pytest.mark.parametrize(("suffix", "style"), [(".txt", "text"), (".svg", "arcs")])
+def test_a_way_to_pool_has_no_effect_where_nothing_is_pooled(recording: Recording, suffix: str, style: str) -> None:
+    said = "pool='max' has no effect: every cell is one pair of tokens."
+    assert said in report_of(recording, suffix, style=style, pool="max").remarks
+    assert said not in report_of(recording, suffix, style=style).remarks
+
+
 @pytest.mark.parametrize("suffix", [".txt", ".csv"])
 def test_arcs_need_a_picture(suffix: str) -> None:
     with pytest.raises(
