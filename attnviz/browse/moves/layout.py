@@ -32,6 +32,7 @@ class Tiles:
         height: lines of a tile.
         shown_rows: the number of rows on the screen.
         cells_a_column: cells of a thumbnail per column; more than 1 if the terminal draws pixels.
+        text: lines below for the text, shaded by the chosen head; 0 for none.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -39,6 +40,7 @@ class Tiles:
     height: int
     shown_rows: int
     cells_a_column: int = 1
+    text: int = 0
 
     @property
     def columns(self) -> int:
@@ -206,16 +208,19 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         state: the state, with the order and the filter of heads, and the zoom of tiles.
         size: the size of the terminal.
     """
-    body = size.height - FIXED_LINES
     ranked = session.ranking.is_sorted(state.view)
     heads = session.ranking.order(state.view)
     groups = [heads] if ranked else session.ranking.by_layer(heads)
     least_width = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
-    fitting_widths = [
-        width
-        for width in range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
-        if _all_fit(groups, width, size.width, body, whole_rows=not ranked)
-    ]
+
+    def fitting(body: int) -> list[int]:
+        widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
+        return [width for width in widths if _all_fit(groups, width, size.width, body, whole_rows=not ranked)]
+
+    most = text_lines(size) if size.text is not None and session.has_short_maps else 0
+    text = next((lines for lines in range(most, 0, -1) if fitting(size.height - FIXED_LINES - lines)), 0)
+    body = size.height - FIXED_LINES - text
+    fitting_widths = fitting(body)
     whole_row_widths = [
         width for width in range(least_width, size.width + 1) if max(map(len, groups)) * width <= size.width
     ]
@@ -225,7 +230,14 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, 2 * (body - 1)))
     height = tile_height(width)
     cells = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
-    return Tiles(_tile_rows(groups, size.width // width), width, height, max(1, body // height), cells)
+    return Tiles(
+        _tile_rows(groups, size.width // width),
+        width,
+        height,
+        max(1, body // height),
+        cells,
+        text or min(most, body % height),
+    )
 
 
 def tile_height(width: int) -> int:

@@ -1,6 +1,7 @@
 """Holds the recording that the inspector shows, another to compare it with, and what is computed from them."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ from attnviz.browse.session.blocks import MAX_POOLED_CELLS, CellBlock, RefinedBl
 from attnviz.browse.session.cache import LruCache
 from attnviz.browse.session.heads import InspectedHeads
 from attnviz.browse.session.ranking import Ranking
-from attnviz.browse.session.rows import QueryRow, QueryRows, TokenRows
+from attnviz.browse.session.rows import QueryRow, QueryRows, TokenRow, TokenRows
 from attnviz.browse.session.state import Theme, View
 from attnviz.browse.session.thumbnails import HeadThumbnails, pooled_key
 from attnviz.maps.block_cells import block_cells
@@ -26,6 +27,7 @@ from attnviz.text.units import Units
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
+MAX_SPOKEN_CELLS = 250_000  # of a head whose text is shaded as soon as it is chosen
 MAX_KEPT_BLOCKS = 256  # large blocks in the cache
 MAX_KEPT_SCREENS = 64  # small blocks in the cache, about one for each screen
 
@@ -77,6 +79,7 @@ class Session(InspectedHeads):
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
         self.unfinished: list[RefinedBlock] = []
         self._query_rows = QueryRows(self)
+        self._mean_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
         self._cells = LruCache[CellBlock](MAX_KEPT_SCREENS)
 
@@ -193,6 +196,29 @@ class Session(InspectedHeads):
             query: the query, in units.
         """
         return self._query_rows.find(head, view, query)
+
+    @cached_property
+    def has_short_maps(self) -> bool:
+        """True if the maps are small enough that whole heads are read at every key."""
+        return all(len(maps.query_tokens) * len(maps.key_tokens) <= MAX_SPOKEN_CELLS for maps, _ in self.heads)
+
+    def mean_row(self, head: int, view: View) -> TokenRow:
+        """Returns the mean of a head's rows over the queries that see each key; of all its cells, so for short maps.
+
+        Args:
+            head: the head.
+            view: the toggles.
+        """
+        key = (head, view.scores, view.difference, view.words, view.special)
+        return self._mean_rows.get(key, lambda: self._mean_row(head, self.view_of(head, view)))
+
+    def _mean_row(self, head: int, view: View) -> TokenRow:
+        rows, columns = self.units(head, view)
+        whole = slice(0, len(rows)), slice(0, len(columns))
+        cells = unit_cells(self.inspected(head), view, (rows, whole[0]), (columns, whole[1]))
+        counts = cells.visible.sum(axis=0)
+        totals = np.where(cells.visible, cells.values, 0).sum(axis=0)
+        return TokenRow((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
 
     def _selected_spans(self, maps: LayerMaps) -> tuple[slice, slice]:
         queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")

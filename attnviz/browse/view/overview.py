@@ -6,16 +6,18 @@ import numpy as np
 from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen
-from attnviz.browse.moves.layout import Tiles, tiles
+from attnviz.browse.moves.layout import FIXED_LINES, Tiles, tiles
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
-from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, PictureArea, StyledText
-from attnviz.browse.view.legends import legend, preview_status
+from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, FixedBox, PictureArea, StyledText
+from attnviz.browse.view.legends import legend, preview_status, quantity_text
+from attnviz.browse.view.text_pane import ShadedTokens, shades, text_pane, unique_label
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns; with fewer a pattern is left out, since nobody could read it
 LEGEND_COLUMNS = 12
+MAX_LISTED_KEYS = 6  # of the chosen head
 
 
 def overview_body(screen: Screen, state: State) -> Body:
@@ -25,9 +27,32 @@ def overview_body(screen: Screen, state: State) -> Body:
     scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
     rows = grid.rows[state.top : state.top + grid.shown_rows]
     boxes = tuple(BoxRow((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
+    lines = len(boxes) * grid.height
+    text = (_text(screen, state, grid.text),) if grid.text else ()
+    gap = FixedBox(BoxColumn(()), height=screen.size.height - FIXED_LINES - grid.text - lines)
     return Body(
-        _title(session, state), BoxColumn(boxes), _status(screen, state, grid, legend(quantity, scale, LEGEND_COLUMNS))
+        _title(session, state),
+        BoxColumn((*boxes, gap, *text)),
+        _status(screen, state, grid, legend(quantity, scale, LEGEND_COLUMNS)),
     )
+
+
+def _text(screen: Screen, state: State, lines: int) -> Box:
+    """Composes the text, shaded by the mean of the chosen head's rows, under its strongest keys with their numbers."""
+    session = screen.session
+    row, (_, keys) = session.mean_row(state.head, state.view), session.units(state.head, state.view)
+    scale = session.scale(
+        replace(state.view, own_scale=True), [CellBlock(row.values[None], row.visible[None])], state.theme
+    )
+    quantity, strengths = session.quantity(state.view), np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)
+    strongest = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
+    numbers = [f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest]
+    caption = shades(f"mean of all queries in head {session.names[state.head]}", quantity, scale)
+    while numbers and cell_len(f"{caption}: {', '.join(numbers)}") > screen.size.width:
+        numbers.pop()
+    caption += f": {', '.join(numbers)}" if numbers else ""
+    tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest[0], caption)
+    return FixedBox(text_pane(tokens, screen.size.width, lines), height=lines)
 
 
 def _title(session: Session, state: State) -> str:

@@ -8,7 +8,7 @@ from attnviz.browse.moves.keys import press
 from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
-from attnviz.browse.session.state import Size
+from attnviz.browse.session.state import Size, State
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from tests.browse.examples import long_recording, previous_maps
@@ -96,3 +96,36 @@ def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
         block.advance()
     screen.session.unfinished = []
     assert "preview" not in text(draw_screen(screen, state))
+
+
+def test_a_chosen_head_shades_the_text_and_has_its_numbers_beside() -> None:
+    session = Session(Recording(maps=(previous_maps(0), previous_maps(1)), model="a test"))
+    screen = Screen(session, Size(120, 40, text=1), colors=2**24)
+    state = replace(first_state(screen), head=1)
+    shown = text(draw_screen(screen, state)).splitlines()
+    [caption] = [line for line in shown if "shades" in line]
+    assert caption.startswith(" shades: mean of all queries in head 0.7, 0% to 100%: 0 100.0%"), (
+        "0.7 looks at the first"
+    )
+    assert shown[shown.index(caption) + 1].split() == list("01234567")
+    small = Screen(session, Size(60, 24, text=None), colors=2**24)
+    assert "shades" not in text(draw_screen(small, state)), "no space for it was asked for"
+
+
+def test_the_mean_row_of_a_head_is_over_the_queries_that_see_the_key(causal_recording: Recording) -> None:
+    session = Session(causal_recording)
+    maps = causal_recording.maps[0]
+    window = maps.window((1,), slice(0, 5), slice(0, 7))
+    row = session.mean_row(1, State().view)
+    for key in range(7):
+        seen = window.visible[:, key]
+        assert row.visible[key] == seen.any()
+        if seen.any():
+            assert row.values[key] == pytest.approx(window.weights[0, seen, key].mean(), abs=1e-6)
+
+
+def test_a_long_head_is_not_read_whole_when_it_is_chosen() -> None:
+    session = Session(long_recording(2048))
+    screen = Screen(session, Size(120, 40, text=5), colors=2**24)
+    assert not session.has_short_maps
+    assert "shades" not in text(draw_screen(screen, first_state(screen)))
