@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FRAME_HEIGHT = 720  # pixels of the page in a notebook
 NOTEBOOK_SIZE = "10MB"  # limit of a page, since a notebook keeps every page that it has shown
 TYPES: dict[type, tuple[type, str]] = {str: (str, "text"), int: (Real, "a number"), float: (Real, "a number")}
-FILES = ("notes", "effects")  # options that name a file, by a string or a path
+FILES = ("notes", "effects", "names")  # options that name a file, by a string or a path
 
 
 class DrawOptions(SelectionOptions, GroupingOptions, TableOptions, LookOptions, total=False):

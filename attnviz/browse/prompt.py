@@ -12,6 +12,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.finding import filter_heads, find
 from attnviz.browse.moves.history import with_history
 from attnviz.browse.session.state import State
+from attnviz.report.words.head_names import read_names, write_name
 
 if TYPE_CHECKING:
     from textual import events
@@ -101,10 +102,25 @@ class PromptLine:
                 with_history(state, filter_heads(self.stage.current_screen, state, state.prompt_text))
             )
             return
+        if state.prompt == "name":
+            self.name_head()
+            return
         path = Path(os.path.expanduser(state.prompt_text))
         self.stage.show_state(replace(state, prompt=None, prompt_text="", message=f"saving {path} …"))
         screen = self.stage.current_screen
         self.stage.run_worker(lambda: self.write(screen, state, path), thread=True, group="save")
+
+    def name_head(self) -> None:
+        """Gives the chosen head the typed name, also in the file of names; an empty text takes the name away."""
+        state, session = self.stage.state, self.stage.current_screen.session
+        maps, number = session.heads[state.head]
+        message = f"named in {session.names_file}"
+        try:
+            write_name(session.names_file, (maps.layer, number), state.prompt_text)
+            session.ranking.given_names = dict(read_names(session.names_file))
+        except AttnvizError as error:
+            message = error.worded(flag)
+        self.stage.show_state(replace(state, prompt=None, prompt_text="", message=message))
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
         """Writes a picture of a state, and shows a message about its success or failure; runs in a thread.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnviz.browse.survey.app import OpenedText
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.metrics.head_frame import HeadFrame
+    from attnviz.report.words.head_names import HeadNames
 
 
 def refuse_browse() -> None:
@@ -86,6 +87,8 @@ def browse(
         effects,
         by="words" if unit_name is None else unit_name,
         begins_joined=unit_name is not None,
+        given_names=names_to_begin_with(look),
+        names_file=look.names or "",
     )
     _refuse_place(session)
     _take_keys_from_terminal()
@@ -109,6 +112,17 @@ def _joined_unit_name(recording: Recording, grouping: Grouping) -> str | None:
 
     refuse_missing_units(recording.maps, grouping)
     return None if grouping.units == "tokens" else grouping.units
+
+
+def names_to_begin_with(look: Look) -> "HeadNames":
+    """Returns the names in the file that the look names; none if the file is to be written first.
+
+    Raises:
+        AttnvizError: if the file cannot be read.
+    """
+    from attnviz.report.words.head_names import read_names
+
+    return read_names(look.names) if look.names is not None and Path(look.names).exists() else {}
 
 
 def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":

@@ -153,7 +153,7 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     Raises:
         AttnvizError: if the file is no survey, or has no such heads.
     """
-    from attnviz.browse.start import browse, browse_survey
+    from attnviz.browse.start import browse, browse_survey, names_to_begin_with
     from attnviz.browse.survey.listing import SurveyView
     from attnviz.cli.recordings import record
     from attnviz.corpus.saved import load_survey
@@ -162,7 +162,7 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
 
     refuse_of_texts(ReportOptions(selection=selection))
     survey = load_survey(path)
-    view, line = SurveyView(survey, selection), None
+    view, line = SurveyView(survey, selection, given_names=names_to_begin_with(look)), None
     _ = view.rows
     while True:
         opened, code = browse_survey(

@@ -30,12 +30,14 @@ class HeadRow:
         kind: the kind of attention, ``self`` or ``cross``.
         module: the name of the attention module.
         patterns: the patterns found in its weights, the clearest first; empty if none were sought.
+        given_name: the name that a user gave to the head; "" for none.
     """
 
     heads: HeadSet
     kind: str = "self"
     module: str = ""
     patterns: tuple[Pattern, ...] = ()
+    given_name: str = ""
 
     @property
     def name(self) -> str:
@@ -59,8 +61,9 @@ class HeadRow:
 
     @property
     def pattern(self) -> str:
-        """The patterns in plain words, joined by commas."""
-        return ", ".join(map(str, self.patterns))
+        """The name that a user gave and the patterns in plain words, joined by commas."""
+        given = (f"“{self.given_name}”",) if self.given_name else ()
+        return ", ".join((*given, *map(str, self.patterns)))
 
     @property
     def first_pattern(self) -> Pattern:
@@ -189,6 +192,15 @@ class HeadFrame:
         places = {row.heads: place for place, row in enumerate(other.rows)}
         sources = [places.get(row.heads, len(other.rows)) for row in self.rows]
         return self.with_columns(other.measures, np.vstack([other.values, _unknown(1, len(other.measures))])[sources])
+
+    def with_names(self, names: Mapping[tuple[int, int], str]) -> "HeadFrame":
+        """Returns the frame with the names that a user gave to heads, by layer and number."""
+        if not names:
+            return self
+        full = None if self.full_frame is None else self.full_frame.with_names(names)
+        given = (names.get(row.heads[0], "") if len(row.heads) == 1 else "" for row in self.rows)
+        rows = tuple(replace(row, given_name=name) for row, name in zip(self.rows, given, strict=True))
+        return replace(self, rows=rows, full_frame=full)
 
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
         """Returns the frame with more columns before its own; their spreads, margins, counts and deciles are NaN.

@@ -102,8 +102,21 @@ def _open_prompt(screen: Screen, state: State, key: str) -> State:
         return replace(state, prompt="save", prompt_text=suggestion, suggested=True)
     if key == "f":
         return replace(state, prompt="filter", prompt_text=state.view.filter, suggested=bool(state.view.filter))
+    if key == "e":
+        return _open_name_prompt(screen, state)
     prompts: dict[str, Prompt] = {"slash": "query", "backslash": "key", "y": "copy"}
     return replace(state, prompt=prompts[key], prompt_text="", suggested=False)
+
+
+def _open_name_prompt(screen: Screen, state: State) -> State:
+    session = screen.session
+    if state.head >= session.recorded:
+        return replace(state, message="several heads together have no name; Esc goes back to one")
+    if not session.names_file:
+        return replace(state, message="names are kept in a file; start browse with --names heads.txt")
+    maps, number = session.heads[state.head]
+    name = session.ranking.given_names.get((maps.layer, number), "")
+    return replace(state, prompt="name", prompt_text=name, suggested=bool(name))
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
@@ -285,6 +298,7 @@ BINDINGS = (
         (),
         (KeyHint("heads", 9, "actions"), KeyHint("head", 10, "actions"), KeyHint("lens", 8, "actions")),
     ),
+    Binding(("e",), "e", "name the head", _open_prompt),
     Binding(("question_mark", "f1"), "?", "show these keys", _open_help, ("show all keys",)),
     Binding(("q",), "q", "quit", _leave_state, ()),
 )

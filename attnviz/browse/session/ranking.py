@@ -1,7 +1,7 @@
 """Measures heads, sorts and filters them by their metrics, and names their patterns."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,11 +26,18 @@ class Ranking:
         layers: a list of heads for each attention call.
         added: tables of numbers from a file, such as effects, by which heads can be sorted and filtered too.
         measured_names: the names of the numbers that every head has: measured metrics and added numbers.
+        given_names: the names that the user gave to heads, by layer and number.
         named_heads: the heads whose metrics are all measured and whose pattern is named.
     """
 
-    def __init__(self, heads: list[tuple[CellMaps, int]], added: "Sequence[HeadFrame]" = ()) -> None:
+    def __init__(
+        self,
+        heads: list[tuple[CellMaps, int]],
+        added: "Sequence[HeadFrame]" = (),
+        given_names: Mapping[tuple[int, int], str] | None = None,
+    ) -> None:
         self.heads = list(heads)
+        self.given_names = dict(given_names or {})
         self.added = tuple(frame.select(frame.names[:1]) for frame in added)
         groups: dict[int, list[int]] = {}
         for index, (maps, _) in enumerate(heads):
@@ -104,8 +111,11 @@ class Ranking:
         return float(self.frame.column(str(name))[head]) if measured else None
 
     def pattern(self, head: int) -> str:
-        """Returns the pattern of a head, such as ``previous token 0.98``; "" until it is measured."""
-        return self.frame.rows[head].pattern if head in self.named_heads else ""
+        """Returns the given name of a head and its pattern, as ``previous token 0.98``, as soon as it is measured."""
+        maps, number = self.heads[head] if head < len(self.heads) else (None, 0)
+        name = "" if maps is None else self.given_names.get((maps.layer, number), "")
+        pattern = self.frame.rows[head].pattern if head in self.named_heads else ""
+        return ", ".join(filter(None, (f"“{name}”" if name else "", pattern)))
 
     def measure(self, name: str) -> None:
         """Measures one metric of every head and adds it to the table; may run in a thread."""

@@ -1,5 +1,6 @@
 """Holds the recording that the inspector shows, another to compare it with, and what is computed from them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -47,6 +48,8 @@ class Session(InspectedHeads):
         added: numbers of heads from a file, such as effects.
         by: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
         begins_joined: True if tokens are joined from the start.
+        given_names: the names that the user gave to heads, by layer and number.
+        names_file: the file that keeps these names; empty if none was given.
         weights: the quantity of the recording: weights or contributions.
         ranking: the metrics of the heads.
         thumbnails: small pictures of every head.
@@ -68,6 +71,8 @@ class Session(InspectedHeads):
     added: "tuple[HeadFrame, ...]" = ()
     by: str = "words"
     begins_joined: bool = False
+    given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    names_file: str = ""
 
     def __post_init__(self) -> None:
         others = [] if self.other is None else [self.other]
@@ -75,7 +80,7 @@ class Session(InspectedHeads):
         self.other = others[0] if others else None
         super().__init__(self.recording, self.other, self.selection, self.by)
         self.weights = quantity_of(self.heads[0][0], PERCENT)
-        self.ranking = Ranking(self.heads, self.added)
+        self.ranking = Ranking(self.heads, self.added, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
         self.unfinished: list[RefinedBlock] = []
         self._query_rows = QueryRows(self)

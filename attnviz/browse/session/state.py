@@ -8,7 +8,7 @@ from attnviz.report.picture.colors import Steps
 Direction = Literal["to", "from"]
 Theme = Literal["terminal", "light", "dark"]
 THEMES: tuple[Theme, ...] = ("terminal", "light", "dark")
-Prompt = Literal["query", "key", "filter", "save", "copy"]
+Prompt = Literal["query", "key", "filter", "save", "copy", "name"]
 MIN_SCREEN_SIZE = (40, 12)  # columns and lines; on a smaller screen only a refusal is drawn
 
 

@@ -1,7 +1,7 @@
 """Decides what the inspector of a survey shows: the list of heads, the axes of points, a head's examples."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,6 +33,7 @@ class SurveyView:
         ascending: sort the smallest number first.
         filter: the words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
         axis_names: the names of the metrics across and up, as ``--axes`` takes them; "" chooses two.
+        given_names: the names that the user gave to heads, by layer and number.
         texts_by: the metric by which a head's texts are chosen; ``None`` for that of the order, else the clearest.
     """
 
@@ -43,6 +44,7 @@ class SurveyView:
     filter: str = ""
     axis_names: str = ""
     texts_by: str | None = None
+    given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     @cached_property
     def table(self) -> HeadFrame:
@@ -52,7 +54,7 @@ class SurveyView:
             AttnvizError: if no head has the metric, or the filter leaves no head.
         """
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
-        frame = survey_frame(self.survey, chosen_places(self.survey, self.selection))
+        frame = survey_frame(self.survey, chosen_places(self.survey, self.selection)).with_names(self.given_names)
         return frame.selected(order, None, self.filter or None)
 
     @property

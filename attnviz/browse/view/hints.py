@@ -32,7 +32,14 @@ class Hint:
         return len(self.label) + len(self.description) + 3
 
 
-PROMPTS = {"query": "find query", "key": "find key", "filter": "filter", "save": "save as", "copy": "copy"}
+PROMPTS = {
+    "query": "find query",
+    "key": "find key",
+    "filter": "filter",
+    "save": "save as",
+    "copy": "copy",
+    "name": "name of the head",
+}
 KEY_LABELS = {
     "enter": "Enter",
     "escape": "Esc",

@@ -25,6 +25,7 @@ from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import model_name, recording_remarks, text_title
+from attnviz.report.words.head_names import read_names
 from attnviz.report.words.looked_at import looked_at
 from attnviz.text.named_groups import TOKENS
 
@@ -140,6 +141,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
     Raises:
         AttnvizError: for an unknown measure or an invalid filter.
     """
+    frame = frame.with_names(read_names(options.look.names))
     table = frame.selected(options.sort, options.top, options.filter)
     shown = _listed_metrics(table, options)
     found = Found(

@@ -39,6 +39,7 @@ from attnviz.report.words.captions import (
     recording_remarks,
     report_title,
 )
+from attnviz.report.words.head_names import read_names
 
 HeadPair = tuple[ChosenHead, ChosenHead]
 MAX_SCREEN_ROWS = 4  # rows of a table that fits on a screen together with a map
@@ -259,9 +260,9 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
 
 
 def _summary(comparison: _Comparison) -> Summary:
-    changes = comparison.changes
+    changes = comparison.changes.with_names(read_names(comparison.options.look.names))
     rows = (
-        (row.name, *(f"{number:.4f}" for number in row_values))
+        (f"{row.name} {row.pattern}".rstrip(), *(f"{number:.4f}" for number in row_values))
         for row, row_values in zip(changes.rows, changes.values, strict=True)
     )
     return Summary(("head", *(measure.header for measure in changes.measures)), tuple(rows))

@@ -31,6 +31,7 @@ from attnviz.report.words.captions import (
     report_title,
     which_maps,
 )
+from attnviz.report.words.head_names import read_names
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import first_words
 
@@ -124,11 +125,14 @@ def _first_heads(recording: Recording, heads: list[ChosenHead], options: ReportO
 def _title_notes(
     ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Notes:
-    """Returns the note in each head's title: the number that orders the heads, or the head's pattern."""
-    if options.sort is None:
-        return {} if summaries is None else summaries.notes
-    metric = options.sort.removeprefix("-")
-    return {head.key: f"{metric} {value:.2f}" for head, value in ranking}
+    """Returns the note in each head's title: its given name, and the number that orders the heads or the head's pattern."""
+    names = read_names(options.look.names)
+    given = {head.key: f"“{names[place]}”" for head, _ in ranking if (place := (head.maps.layer, head.head)) in names}
+    notes = dict({} if summaries is None else summaries.notes)
+    if options.sort is not None:
+        metric = options.sort.removeprefix("-")
+        notes = {head.key: f"{metric} {value:.2f}" for head, value in ranking}
+    return notes | {key: f"{name}, {notes[key]}" if key in notes else name for key, name in given.items()}
 
 
 def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[ChosenHead]:

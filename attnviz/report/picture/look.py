@@ -166,6 +166,13 @@ class Look:
             media=("page",),
         ),
     ] = None
+    names: Annotated[
+        str | None,
+        Option(
+            "Name heads from a file with lines as: 4.11 name mover; e in browse writes them.",
+            media=PICTURE_MEDIA,
+        ),
+    ] = None
     width: int = 80
     height: int | None = None
     moves_cursor: bool = False
@@ -242,6 +249,7 @@ class LookOptions(TypedDict, total=False):
     max_size: str
     notes: str | None
     effects: str | None
+    names: str | None
     width: int
     colors: int
 

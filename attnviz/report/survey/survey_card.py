@@ -21,12 +21,14 @@ from attnviz.report.heads.head_columns import (
     listed,
     share_of,
 )
+from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
 from attnviz.report.picture.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
 from attnviz.report.picture.scales import share_scales
 from attnviz.report.survey.survey_heads import ranked_places, refuse_of_texts, survey_remarks, title_of
 from attnviz.report.survey.surveyed_heads import chosen_examples, classes_of, surveyed_heads_report
+from attnviz.report.words.head_names import read_names
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import first_words
 
@@ -76,13 +78,13 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
             *survey_remarks(survey),
         ),
         look=options.look,
-        sections=tuple(section for place in shown for section in _card(survey, place, sort_metric, options.look.width)),
+        sections=tuple(section for place in shown for section in _card(survey, place, sort_metric, options.look)),
     )
 
 
-def _card(survey: Survey, place: int, wanted: str | None, width: int) -> list[Section]:
+def _card(survey: Survey, place: int, wanted: str | None, look: Look) -> list[Section]:
     """Returns the tables of one head."""
-    frame = survey_frame(survey, [place])
+    frame, width = survey_frame(survey, [place]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
     best = wanted or clearest_metric(survey, place)
     texts = _texts(survey, place, best, width)

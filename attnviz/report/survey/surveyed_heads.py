@@ -16,6 +16,7 @@ from attnviz.corpus.texts.token_classes import CLASSES, RELATIONS
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
 from attnviz.report.survey.survey_heads import survey_remarks, title_of
+from attnviz.report.words.head_names import read_names
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.spaces import spaces_before
 from attnviz.text.tokens import Tokens
@@ -76,7 +77,7 @@ def surveyed_heads_report(
     axes, cards = chosen_axes(survey, options.axes), picture and options.axes is None
     if picture and not options.medium.one_page:
         raise AttnvizError(f"{option('axes')} draws points; use -o heads.png, .svg, .pdf or .html")
-    frame = survey_frame(survey, places)
+    frame = survey_frame(survey, places).with_names(read_names(options.look.names))
     chosen_heads, tallies = list(places), survey.tallies
     names = [metric.name for metric in survey.metrics]
     pairs, rows = tallies.pairs[chosen_heads], tallies.rows[chosen_heads]

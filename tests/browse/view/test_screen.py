@@ -9,6 +9,7 @@ from attnviz.browse.moves.layout import tiles
 from attnviz.browse.session.blocks import MAX_POOLED_CELLS
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
+from attnviz.maps.layer_maps import cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.render.terminal.lines import Line
 from tests.browse.examples import long_recording, previous_maps
@@ -115,7 +116,7 @@ def test_a_chosen_head_shades_the_text_and_has_its_numbers_beside() -> None:
 def test_the_mean_row_of_a_head_is_over_the_queries_that_see_the_key(causal_recording: Recording) -> None:
     session = Session(causal_recording)
     maps = causal_recording.maps[0]
-    window = maps.window((1,), slice(0, 5), slice(0, 7))
+    window = cell_maps(maps).window((1,), slice(0, 5), slice(0, 7))
     row = session.mean_row(1, State().view)
     for key in range(7):
         seen = window.visible[:, key]

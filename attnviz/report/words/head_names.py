@@ -1,0 +1,54 @@
+"""Reads and writes the names that people give to heads: each line of a file holds a head and its name."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.files import output_file
+from attnviz.base.printable import printable_line
+from attnviz.base.reading import read_lines
+
+HeadNames = Mapping[tuple[int, int], str]
+MAX_NAMES_BYTES = 10**7
+LINE = re.compile(r"(\d{1,6})\.(\d{1,6})\s+(\S.*)", re.ASCII)
+EXAMPLE = "4.11 name mover"
+
+
+def read_names(file: str | None) -> HeadNames:
+    """Returns the name of each named head by its layer and number; {} without a file. The last name of a head counts.
+
+    Raises:
+        AttnvizError: if the file cannot be read, or a line is not a head and a name.
+    """
+    if file is None:
+        return {}
+    lines = read_lines(Path(file), MAX_NAMES_BYTES, "a file of names")
+    return dict(_named(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def write_name(file: str, head: tuple[int, int], name: str) -> None:
+    """Writes the name of a head into a file, which may not exist yet; "" removes it.
+
+    Args:
+        file: the path of the file.
+        head: the layer and the number of the head.
+        name: the name.
+
+    Raises:
+        AttnvizError: if the file exists and cannot be read, or cannot be written.
+    """
+    names = dict(read_names(file)) if Path(file).exists() else {}
+    names.pop(head, None)
+    if printable_line(name).strip():
+        names[head] = printable_line(name).strip()
+    lines = (f"{layer}.{number} {text}\n" for (layer, number), text in sorted(names.items()))
+    with output_file(Path(file), force=True) as target:
+        target.write("".join(lines).encode())
+
+
+def _named(line: str, number: int) -> tuple[tuple[int, int], str]:
+    match = LINE.fullmatch(line)
+    if match is None:
+        raise AttnvizError(f"{option('names')}: line {number} is not a head and a name; write it as {EXAMPLE!r}")
+    return (int(match[1]), int(match[2])), printable_line(match[3])

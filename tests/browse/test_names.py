@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from attnviz.browse.app import Browser
+from attnviz.browse.session.session import Session
+from attnviz.maps.recording import Recording
+from attnviz.report.words.head_names import read_names
+from tests.browse.player import after_play, no_save
+
+
+def test_a_head_is_named_by_e_and_keeps_its_name_in_the_file(recording: Recording, tmp_path: Path) -> None:
+    file = tmp_path / "heads.txt"
+
+    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
+        await pilot.press("right", "e", *"mover", "enter")
+        assert browser.canvas.state.message == f"named in {file}"
+
+    browser = Browser(Session(recording, names_file=str(file)), no_save)
+    after_play(browser, play, (80, 24))
+    assert read_names(str(file)) == {(0, 1): "mover"}
+    again = Session(recording, given_names=read_names(str(file)))
+    assert again.ranking.pattern(1).startswith("“mover”")
+    assert "“" not in again.ranking.pattern(0)
+
+
+@pytest.mark.parametrize("keys", [("e",)])
+def test_without_a_file_e_says_how_to_keep_names(recording: Recording, keys: tuple[str, ...]) -> None:
+    async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
+        await pilot.press(*keys)
+        assert "--names heads.txt" in browser.canvas.state.message
+        assert browser.canvas.state.prompt is None
+
+    after_play(Browser(Session(recording), no_save), play, (80, 24))

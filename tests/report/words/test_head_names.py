@@ -1,0 +1,58 @@
+"""Names of heads: read, written, and shown wherever a head's pattern is."""
+
+from pathlib import Path
+
+import pytest
+
+from attnviz.api.drawing import options_for_medium
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.recording import Recording
+from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import HeadList, Heatmaps
+from attnviz.report.words.head_names import read_names, write_name
+
+
+def test_names_that_are_written_are_read_back(tmp_path: Path) -> None:
+    file = str(tmp_path / "heads.txt")
+    write_name(file, (4, 11), "name mover")
+    write_name(file, (0, 2), "the one\tbefore \x1b[31m")
+    assert read_names(file)[4, 11] == "name mover"
+    assert read_names(file)[0, 2].isprintable(), "what a file holds never reaches a terminal as it is"
+    write_name(file, (4, 11), " ")
+    assert list(read_names(file)) == [(0, 2)], "an empty name takes it away"
+    assert read_names(None) == {}
+
+
+@pytest.mark.parametrize("line", ["4 name", "mover", "4.11", "4.11.2 x"])
+def test_a_line_that_is_no_name_is_refused(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "heads.txt"
+    file.write_text(f"0.1 first\n{line}\n")
+    with pytest.raises(AttnvizError, match=r"line 2 is not a head and a name; write it as '4\.11 name mover'"):
+        read_names(str(file))
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> str:
+    file = tmp_path / "heads.txt"
+    file.write_text("0.1 pronoun finder\n1.2 mover\n9.9 of another model\n")
+    return str(file)
+
+
+def test_lists_titles_and_filters_have_the_names(recording: Recording, names: str) -> None:
+    look = Look(names=names)
+    listed = heads_report((recording,), options_for_medium(ReportOptions(look=look, all=True), ".txt"))
+    assert isinstance(listed, HeadList)
+    shown = {row[0]: row[1] for row in listed.summary.rows}
+    assert "“pronoun finder”" in shown["0.1 cross"]
+    assert not any("“" in pattern for head, pattern in shown.items() if head not in ("0.1 cross", "1.2 cross"))
+    options = options_for_medium(ReportOptions(look=look, filter="pronoun"), ".txt")
+    found = heads_report((recording,), options)
+    assert isinstance(found, HeadList)
+    assert [row[0] for row in found.summary.rows] == ["0.1 cross"]
+    maps = build_report(recording, options_for_medium(ReportOptions(look=look, sort="entropy"), ".png"))
+    assert isinstance(maps, Heatmaps)
+    [title] = [panel.title for panel in maps.panels if panel.name.startswith("head 1.2")]
+    assert "· “mover”, entropy " in title
