@@ -33,6 +33,11 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
         from attnviz.maps.contributions import contributions_of
 
         recording = contributions_of(recording)
+    if options.table == "pairs":
+        raise AttnvizError(
+            f"{option('table', 'pairs')} counts pairs over the texts of a survey, and this is one text; "
+            f"use {option('table', 'weights')}"
+        )
     original, answer = recording, _answer_line(recording, options)
     if options.grouping != Grouping():
         from attnviz.maps.grouped import regroup

@@ -12,9 +12,14 @@ from attnviz.text.selection import Grouping, Selection
 if TYPE_CHECKING:
     from attnviz.report.picture.report import Report
 
-TABLES = ("scores", "weights", "both")
+TABLES = ("scores", "weights", "both", "pairs")
 Table = Annotated[
-    str | None, Option("Print the numbers: scores, weights or both.", panel="Look", names=name_lister(TABLES))
+    str | None,
+    Option(
+        "Print the numbers: scores, weights or both; of a survey, pairs: which token looks at which.",
+        panel="Look",
+        names=name_lister(TABLES),
+    ),
 ]
 
 CONTRIBUTIONS = "contributions"
@@ -123,7 +128,8 @@ class ReportOptions(Reduction, Rank):
     Attributes:
         selection: the layers, heads, queries and keys to show.
         grouping: the tokens to leave out, and the units to join them into.
-        table: print ``scores``, ``weights`` or ``both`` as numbers; ``None`` draws heatmaps of the weights.
+        table: print ``scores``, ``weights`` or ``both`` as numbers, or ``pairs`` of tokens of a survey; ``None`` draws
+            heatmaps of the weights.
         of: the quantity to draw: ``weights``, or the ``contributions`` they make with values and output projection.
         all: show every head, where a screen would show only the clearest.
         axes: for a survey, the numbers by which heads are drawn as points; ``None`` draws no points.

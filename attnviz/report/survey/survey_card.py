@@ -55,6 +55,10 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
         AttnvizError: if the survey lacks a head or metric.
     """
     refuse_of_texts(options)
+    if options.table == "pairs":
+        from attnviz.report.survey.token_pairs import token_pairs_report
+
+        return token_pairs_report(survey, options)
     sort_metric = None if options.sort is None else named_measure(options.sort, survey.metrics).name
     places = ranked_places(survey, options)
     example_metrics = [sort_metric or clearest_metric(survey, place) for place in places]

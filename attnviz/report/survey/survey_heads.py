@@ -41,7 +41,7 @@ def refuse_of_texts(options: ReportOptions) -> None:
     look, plain = options.look, type(options)()
     used = {
         "of": options.of != plain.of,
-        "table": options.table is not None,
+        "table": options.table not in (None, "pairs"),
         "reduce": options.reduce is not None,
         "by": options.grouping.by is not None,
         "words": options.grouping.words,

@@ -1,0 +1,123 @@
+"""Reports who looks at whom: queries with the key that they attend to most, counted over a survey's texts."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.base.arrays import FloatArray
+from attnviz.base.errors import AttnvizError, option
+from attnviz.corpus.sums.survey import Survey
+from attnviz.report.heads.head_columns import Column, listed, share_of
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import HeadCards, Section
+from attnviz.report.survey.survey_heads import ranked_places, survey_remarks, title_of
+from attnviz.report.words.captions import counted
+
+LISTED = 20  # pairs of a head that a screen lists
+MAX_HEADS = 16  # heads whose maps of every text are computed
+HOW = (
+    "A pair is a query and the key that it attends to most, in a text of the survey's sample; weight is the mean over "
+    "these queries. Queries that see one key are left out."
+)
+
+
+class TokenPair(NamedTuple):
+    """A query and the key that it attends to most.
+
+    Attributes:
+        query: the label of the query.
+        key: the label of the key.
+        times: the number of queries with this label whose largest weight is on a key with that label.
+        weight: the mean of these weights.
+    """
+
+    query: str
+    key: str
+    times: int
+    weight: float
+
+
+def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
+    """Returns the most frequent pairs of each chosen head; it runs the surveyed model over the sampled texts.
+
+    Args:
+        survey: the survey.
+        options: the chosen heads; ``top`` and ``all`` say how many pairs are listed.
+
+    Raises:
+        AttnvizError: if too many heads are chosen, a file is to be written, or the model is not on this machine.
+    """
+    if not options.medium.lists_heads:
+        pairs = option("table", "pairs")
+        raise AttnvizError(f"{pairs} is a list for the terminal; leave -o out, or use -o pairs.txt")
+    places = ranked_places(survey, options)
+    if len(places) > MAX_HEADS:
+        some = option("heads", "0.2")
+        raise AttnvizError(f"{option('table', 'pairs')} reads {MAX_HEADS} heads at most; choose some, as {some}")
+    found = token_pairs(survey, places)
+    texts = counted(len(survey.examples.sampled), "texts")
+    return HeadCards(
+        title=options.look.title or title_of(survey),
+        caption=f"Who looks at whom in {texts}, drawn at random from those surveyed.",
+        remarks=(HOW, *survey_remarks(survey)),
+        look=options.look,
+        sections=tuple(
+            _section(survey.heads[place].name, found[place], None if options.all else LISTED) for place in places
+        ),
+    )
+
+
+def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[TokenPair]]:
+    """Returns the pairs of each head in the sampled texts, the most frequent first.
+
+    Args:
+        survey: the survey, which holds the sampled texts.
+        places: the places of the heads in the survey.
+
+    Raises:
+        AttnvizError: if the model is not on this machine, or is not the one that was surveyed.
+    """
+    from attnviz.corpus.example_weights import WeightsRequest, example_weights
+
+    numbers = [int(number) for number in survey.examples.sampled]
+    lengths = {number: len(survey.examples.texts[number].tokens) for number in numbers}
+    requests = [
+        WeightsRequest(number, place, (0, lengths[number]), (0, lengths[number]))
+        for number in numbers
+        for place in places
+    ]
+    weights: dict[tuple[int, str, str], list[float]] = defaultdict(list)
+    for request, rows in example_weights(survey, requests).items():
+        labels = survey.examples.texts[request.text].tokens.labels
+        for query, key, weight in strongest_pairs(rows):
+            weights[request.head, labels[query], labels[key]].append(weight)
+    found: dict[int, list[TokenPair]] = {place: [] for place in places}
+    for (place, query, key), values in weights.items():
+        found[place].append(TokenPair(query, key, len(values), sum(values) / len(values)))
+    return {place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair)) for place, pairs in found.items()}
+
+
+def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
+    """Returns each query with its strongest key and the weight; queries with weight on one key alone are left out.
+
+    Args:
+        rows: ``(queries, keys)``, the weights.
+    """
+    best = np.nan_to_num(rows).argmax(axis=1)
+    several = (np.nan_to_num(rows) > 0).sum(axis=1) > 1
+    return [(query, int(best[query]), float(rows[query, best[query]])) for query in np.flatnonzero(several).tolist()]
+
+
+def _section(name: str, pairs: list[TokenPair], most: int | None) -> Section:
+    shown = pairs[:most]
+    length = share_of([pair.times for pair in shown])
+    columns = [
+        Column[TokenPair]("query", lambda pair: pair.query, align="<"),
+        Column[TokenPair]("looks at", lambda pair: pair.key, align="<"),
+        Column[TokenPair]("times", lambda pair: str(pair.times), lambda pair: length(pair.times)),
+        Column[TokenPair]("weight", lambda pair: f"{pair.weight:.2f}"),
+    ]
+    left = f", {len(pairs) - len(shown)} rarer ones not listed" if len(pairs) > len(shown) else ""
+    return Section(f"head {name}: {len(pairs)} pairs{left}", listed(shown, columns))
