@@ -78,7 +78,7 @@ def test_chosen_heads_are_averaged_in_two_actions(recording: Recording) -> None:
     maps = dense_maps(1).weights.mean(axis=0)
 
     def answered(browser: Browser) -> bool:
-        return "mean of 1.0, 1.1, 1.2" in shown(browser) and f"weight {maps[0, 0]:.2%}" in shown(browser)
+        return "mean of heads 1.0, 1.1, 1.2" in shown(browser) and f"weight {maps[0, 0]:.2%}" in shown(browser)
 
     assert actions(recording, [("f", "layer:1"), "m"], answered) == 2
 

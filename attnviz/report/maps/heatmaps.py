@@ -125,7 +125,7 @@ def _first_heads(recording: Recording, heads: list[ChosenHead], options: ReportO
 def _title_notes(
     ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Notes:
-    """Returns the note in each head's title: its given name, and the number that orders the heads or the head's pattern."""
+    """Returns the note in each title: the given name, and the number that orders the heads or the pattern."""
     names = read_names(options.look.names)
     given = {head.key: f"“{names[place]}”" for head, _ in ranking if (place := (head.maps.layer, head.head)) in names}
     notes = dict({} if summaries is None else summaries.notes)
