@@ -94,8 +94,8 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
         for query, key, weight in strongest_pairs(rows):
             weights[request.head, labels[query], labels[key]].append(weight)
     found: dict[int, list[TokenPair]] = {place: [] for place in places}
-    for (place, query, key), values in weights.items():
-        found[place].append(TokenPair(query, key, len(values), sum(values) / len(values)))
+    for (place, from_label, to_label), values in weights.items():
+        found[place].append(TokenPair(from_label, to_label, len(values), sum(values) / len(values)))
     return {place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair)) for place, pairs in found.items()}
 
 
