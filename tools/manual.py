@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from attnviz.cli.commands import app
-from attnviz.cli.defaults import FILE, PLACES
+from attnviz.cli.defaults import FILE, PLACES_TEXT
 from attnviz.version import __version__
 
 EXIT_CODES = (
@@ -68,7 +68,7 @@ def manual() -> str:
         page.lines.append(f".SH {name.upper()}")
         command.format_help(command.make_context(name, [], parent=context, resilient_parsing=True), page)
     page.lines.append(".SH FILES")
-    page.write_text(PLACES.format(f"~/.config/attnviz/{FILE}").replace("\n", " "))
+    page.write_text(PLACES_TEXT.format(f"~/.config/attnviz/{FILE}").replace("\n", " "))
     page.lines.append(".SH EXIT STATUS")
     page.write_dl([*EXIT_CODES])
     return "\n".join(page.lines) + "\n"
