@@ -1,6 +1,6 @@
 """Lists the targets that are fuzzed."""
 
-from fuzzing import folders, keys, options, recordings, texts
+from fuzzing import corpora, folders, keys, options, recordings, side_files, surveys, texts
 
-READ = (texts.TARGET, recordings.TARGET, folders.TARGET)
-TARGETS = {target.name: target for target in (*options.TARGETS, *READ, *keys.TARGETS)}
+FILES = (recordings.TARGET, surveys.TARGET, *side_files.TARGETS, corpora.TARGET, folders.TARGET)
+TARGETS = {target.name: target for target in (*options.TARGETS, texts.TARGET, *FILES, *keys.TARGETS)}
