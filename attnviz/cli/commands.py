@@ -119,6 +119,11 @@ def show(
 
     refuse_output(output)
     options = drawn.report_options(rank, reduction, selection, words, look)
+    if drawn.check is not None:
+        from attnviz.cli.unit_checks import show_unit_checks
+
+        show_unit_checks(drawn.check, read_input(input, settings.tokenizer), settings, options, output)
+        return
     if drawn.logits is not None:
         _show_logits(drawn.logits, input, settings, options, output, batch)
         return

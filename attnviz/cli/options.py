@@ -173,6 +173,15 @@ AllSteps = Annotated[
     bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
 ]
 Recordings = Annotated[list[str], Option("Saved recordings, in the order of the film.", panel="Input")]
+Check = Annotated[
+    int | None,
+    Option(
+        "Hide each of this many units that the answer looked at most from all later tokens, and print what its "
+        "log-probability loses; needs --by and a model.",
+        in_range(1, 1000),
+        panel="Select",
+    ),
+]
 Policies = Annotated[
     list[str] | None,
     Option(
@@ -232,6 +241,7 @@ class Drawn:
     of: Of = "weights"
     logits: Logits = None
     axes: Axes = None
+    check: Check = None
 
     def report_options(
         self, rank: Rank, reduction: Reduction, selection: Selection, words: Grouping, look: Look

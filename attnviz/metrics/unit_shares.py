@@ -36,6 +36,8 @@ class UnitShares:
         heads: the numbers of the heads.
         last: the label of the last unit, whose tokens are the queries.
         labels: the labels of the units that it sees; the last of them is itself in self-attention.
+        numbers: ``(units,)``, the number of each unit on the axis of the keys, as in `Units`.
+        last_number: the number of the last unit on the axis of the queries.
         spans: the first token of each unit, and the one after its last.
         shares: ``(heads, units)``, the weight on each unit without its sink tokens, mean over the queries.
         sink: ``(heads,)``, the weight on the sink, mean over the queries.
@@ -49,6 +51,8 @@ class UnitShares:
     heads: tuple[int, ...]
     last: str
     labels: tuple[str, ...]
+    numbers: IntArray
+    last_number: int
     spans: tuple[slice, ...]
     shares: Float64Array
     sink: Float64Array
@@ -58,7 +62,9 @@ class UnitShares:
     @cached_property
     def earlier(self) -> IntArray:
         """The indices of the units before the last one; of all units in cross-attention."""
-        return np.flatnonzero([label != self.last or self.maps.kind == "cross" for label in self.labels])
+        if self.maps.kind == "cross":
+            return np.arange(len(self.labels))
+        return np.flatnonzero(self.numbers != self.last_number)
 
     @property
     def retrieval(self) -> Float64Array:
@@ -104,6 +110,8 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
         heads=chosen,
         last=rows.labels[last],
         labels=tuple(keys.labels[unit] for unit in seen),
+        numbers=seen,
+        last_number=last,
         spans=tuple(slice(int(keys.starts[unit]), int(keys.stops[unit])) for unit in seen),
         shares=weights[:, :, : len(seen)].mean(axis=1),
         sink=weights[:, :, len(seen) :].sum(axis=2).mean(axis=1),

@@ -71,6 +71,15 @@ class TrainedReader(Reader):
         """Returns the ids as keyword arguments; padding needs no mask, as it comes after every causal query."""
         return {"ids": ids}
 
+    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
+        """Returns the ids, and the keys that are visible."""
+        import torch
+
+        count = len(hidden)
+        causal = torch.ones(count, count, dtype=torch.bool, device=self.device).tril()
+        visible = (causal & torch.from_numpy(~hidden).to(self.device))[None, None]
+        return self.inputs_of(self.tensor(tokens.ids[None])) | {"visible": visible}
+
     def built_in_example(self) -> Prepared:
         """Returns the repeated segments on which the model is tested, as an example for commands without a text."""
         from attnviz.models.trained_repeats import held_out_repeats

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnviz.base.arrays import IntArray
+    from attnviz.base.arrays import BoolArray, IntArray
     from attnviz.text.selection import AttentionPart
     from attnviz.text.tokens import Tokens
 
@@ -170,6 +170,15 @@ class HuggingFaceReader(Reader):
             inputs["attention_mask"] = attention_mask
         if "use_cache" in self.accepted:
             inputs["use_cache"] = False
+        return inputs
+
+    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
+        """Returns the ids with a mask of the keys, and with the positions of the whole text; see ``Reader``."""
+        if "attention_mask" not in self.accepted or self.text_model.config.is_encoder_decoder:
+            return super().inputs_without(tokens, hidden)
+        inputs = self.inputs_of(self.tensor(tokens.ids[None]), self.tensor((~hidden)[None].astype(np.int64)))
+        if "position_ids" in self.accepted:
+            inputs["position_ids"] = self.tensor(np.arange(len(tokens))[None])
         return inputs
 
     def read(self, example: Example) -> Prepared:

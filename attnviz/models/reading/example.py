@@ -69,6 +69,47 @@ class Example:
         groups = {**tokens.groups, PASSAGES: passage_groups(tokens, self.passages, start)}
         return replace(tokens, groups=groups)
 
+    def question_label(self, by: str) -> str | None:
+        """The label of the question among units of a name: the last message of the user, or the text after passages."""
+        from attnviz.text.named_groups import PASSAGES, TURNS
+        from attnviz.text.passages import QUESTION
+
+        if by == PASSAGES:
+            return QUESTION if self.passages else None
+        conversation = self.conversation
+        if by != TURNS or conversation is None:
+            return None
+        asked = [number for number, message in enumerate(conversation.messages, 1) if message["role"] == "user"]
+        return f"{asked[-1]} user" if asked else None
+
+    def with_question(self, question: str) -> Self | None:
+        """Returns the example with another question; ``None`` if it has no passages and no message of a user."""
+        if self.passages:
+            *passages, last = self.passages
+            text = self.text[: last.start] + question
+            return replace(self, text=text, passages=(*passages, last._replace(stop=len(text))))
+        conversation = self.conversation
+        asked = [] if conversation is None else [each for each in conversation.messages if each["role"] == "user"]
+        if conversation is None or not asked:
+            return None
+        messages = tuple({**each, "content": question} if each is asked[-1] else each for each in conversation.messages)
+        return replace(self, chat=False, messages=replace(conversation, messages=messages))
+
+    def with_passages_reversed(self) -> Self | None:
+        """Returns the example with its passages in the reverse order; ``None`` with fewer than two."""
+        from attnviz.text.passages import SEPARATOR
+
+        *passages, last = self.passages or (None,)
+        if len(passages) < 2:
+            return None
+        parts = [(each.label, self.text[each.start : each.stop]) for each in (*reversed(passages), last) if each]
+        text, placed = SEPARATOR.join(part for _, part in parts), []
+        start = 0
+        for label, part in parts:
+            placed.append(last._replace(label=label, start=start, stop=start + len(part)) if last else None)
+            start += len(part) + len(SEPARATOR)
+        return replace(self, text=text, passages=tuple(each for each in placed if each))
+
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the fields that differ from their defaults."""

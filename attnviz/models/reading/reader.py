@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from attnviz.base.arrays import IntArray
+    from attnviz.base.arrays import BoolArray, IntArray
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
     from attnviz.models.reading.example import Example
@@ -155,6 +155,18 @@ class Reader(ABC):
         for row, tokens in enumerate(texts):
             ids[row, : len(tokens)], real[row, : len(tokens)] = tokens.ids, 1
         return self.inputs_of(self.tensor(ids), self.tensor(real))
+
+    def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
+        """Returns the module's keyword arguments for one text in which no later token sees some tokens.
+
+        Args:
+            tokens: the tokens of the text.
+            hidden: ``(tokens,)``, true for the tokens that no later one sees; their places stay the same.
+
+        Raises:
+            AttnvizError: if the model takes no mask of keys.
+        """
+        raise AttnvizError(f"{self.name} takes no mask of keys, so {option('check')} cannot hide a unit; leave it out")
 
     def tensor(self, numbers: "IntArray") -> "torch.Tensor":
         """Returns an integer array as a tensor on the device of the module's inputs."""

@@ -1,0 +1,211 @@
+"""Checks what an answer looked at: by what it loses without a unit, and by controls that run the model again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.cli.output import deliver, fit_options
+
+if TYPE_CHECKING:
+    from attnviz.base.arrays import Float64Array, IntArray
+    from attnviz.cli.options import Output
+    from attnviz.cli.subject import Subject
+    from attnviz.maps.layer_maps import CellMaps
+    from attnviz.maps.recording import Recording
+    from attnviz.metrics.unit_checks import UnitChecks
+    from attnviz.metrics.unit_shares import UnitShares
+    from attnviz.models.reading.example import Example
+    from attnviz.models.reading.reader import Reader
+    from attnviz.models.reading.settings import ModelSettings
+    from attnviz.report.picture.options import ReportOptions
+    from attnviz.text.units import Units
+
+CONTENT_FREE = "N/A"  # the question of QRHead's calibration
+
+
+def show_unit_checks(
+    count: int, subject: "Subject", settings: "ModelSettings", options: "ReportOptions", output: "Output"
+) -> None:
+    """Writes the table of units with what the answer loses without the first of them.
+
+    Args:
+        count: the number of units that are hidden, each in a run of its own.
+        subject: the text, the chat, or the text after passages.
+        settings: of the model.
+        options: the units, the heads and the look.
+        output: where the table goes.
+
+    Raises:
+        AttnvizError: for a recording, without units, or if the model predicts no tokens or takes no mask.
+    """
+    from attnviz.models.sources import open_reader, refuse_untrained
+    from attnviz.report.decoding.units_report import units_report
+    from attnviz.text.named_groups import TOKENS
+
+    by = options.grouping.units
+    if by == TOKENS:
+        raise AttnvizError(f"{option('check')} hides units; add {option('by', 'turns')}, passages or sentences")
+    example = subject.example(settings, f"{option('check')} runs the model, and a recording holds none; give a text")
+    refuse_untrained(settings.model)
+    reader = open_reader(settings, "predictions")
+    check = _Check(reader, example, options, by)
+    deliver(units_report(check.recording, check.numbers(count), fit_options(options, output)), output)
+
+
+@dataclass(frozen=True, eq=False)
+class _Check:
+    """The runs of a model over an example and its controls.
+
+    Attributes:
+        reader: the reader of the model.
+        example: the example.
+        options: the heads.
+        by: the name of the units.
+    """
+
+    reader: "Reader"
+    example: "Example"
+    options: "ReportOptions"
+    by: str
+
+    @cached_property
+    def recording(self) -> "Recording":
+        """The recording of the example."""
+        return self.reader.record(self.example, self.options.selection)
+
+    @cached_property
+    def shares(self) -> "tuple[UnitShares, ...]":
+        """The shares of the chosen heads of each attention call; of the head that stands out if none was chosen."""
+        return self._shares_of(self.recording, None)
+
+    @cached_property
+    def heads(self) -> "list[tuple[CellMaps, int]]":
+        """The attention call and the number of each head that is measured."""
+        from attnviz.maps.layer_maps import cell_maps
+
+        return [(cell_maps(each.maps), head) for each in self.shares for head in each.heads]
+
+    def numbers(self, count: int) -> "UnitChecks":
+        """Returns the numbers of all units, of which the strongest are hidden."""
+        from attnviz.maps.heads import head_name
+        from attnviz.metrics.unit_checks import UnitChecks, strongest_sum
+        from attnviz.metrics.unit_shares import sink_tokens
+        from attnviz.text.units import Units
+
+        first = self.shares[0]
+        rows, keys = (Units.of(first.maps.query_tokens, self.by) for _ in range(2))
+        queries = np.flatnonzero(rows.numbers == first.last_number)
+        sink, labels = sink_tokens(keys, self.by), [first.labels[unit] for unit in first.earlier.tolist()]
+        members = [np.flatnonzero((keys.numbers == unit) & ~sink) for unit in first.numbers[first.earlier]]
+        shares, lifts = (self._mean(name) for name in ("shares", "lift"))
+        lost, whole = self._lost(members, keys, first, queries, np.argsort(-shares, kind="stable")[:count])
+        strongest = [np.mean([strongest_sum(*head, queries, each) for head in self.heads]) for each in members]
+        return UnitChecks(
+            by=self.by,
+            heads=tuple(head_name(maps, head) for maps, head in self.heads),
+            last=first.last,
+            units=tuple(labels),
+            tokens=np.array([len(each) for each in members]),
+            shares=shares,
+            lifts=lifts,
+            strongest=np.array(strongest),
+            calibrated=self._calibrated(members, keys),
+            reversed=self._reversed(labels),
+            lost=lost,
+            log_probability=whole,
+            written=len(queries),
+        )
+
+    def _mean(self, name: str) -> "Float64Array":
+        """Returns a number of each earlier unit, as a mean over the heads."""
+        found = np.concatenate([getattr(each, name)[:, each.earlier] for each in self.shares])
+        return np.asarray(found.mean(axis=0))
+
+    def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
+        """Returns the shares of the chosen heads, of these heads, or of the one that stands out."""
+        from attnviz.maps.grouped import refuse_missing_units
+        from attnviz.maps.heads import chosen_heads
+        from attnviz.metrics.unit_shares import strongest_unit, unit_frame
+        from attnviz.text.selection import Selection
+
+        refuse_missing_units(list(recording.maps), self.options.grouping)
+        named = Selection.parse(heads=",".join(heads)) if heads else self.options.selection
+        chosen = [(head.maps, head.head) for head in chosen_heads(recording, named)]
+        _, shares = unit_frame(chosen, self.by)
+        if not shares:
+            raise AttnvizError(f"{option('check')} needs two {self.by} or more, for the last to look at one")
+        if heads or (named.chosen_layers, named.heads) != (None, None):
+            return shares
+        found = strongest_unit(shares)
+        return shares if found is None else unit_frame([(found[0].maps, found[0].heads[found[1]])], self.by)[1]
+
+    def _lost(
+        self, members: "list[IntArray]", keys: "Units", shares: "UnitShares", queries: "IntArray", chosen: "IntArray"
+    ) -> "tuple[Float64Array, float]":
+        """Returns what the answer's log-probability loses without each chosen unit, and what it is with all units.
+
+        A hidden unit is hidden with its sink tokens.
+        """
+        from attnviz.base.progress import track
+        from attnviz.effects.hidden_units import answer_log_probability
+
+        tokens, written = shares.maps.query_tokens, queries[queries > 0]
+        lost = np.full(len(members), np.nan)
+        with self.reader.running():
+
+            def measured(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
+                inputs = self.reader.inputs_without(tokens, hidden)
+                return answer_log_probability(self.reader.module, inputs, tokens.ids, written)
+
+            whole = measured(np.zeros(len(tokens), dtype=bool))
+            for place in track(chosen.tolist(), "hiding units"):
+                number = shares.numbers[shares.earlier[place]]
+                lost[place] = whole - measured((keys.numbers == number) & (np.arange(len(tokens)) > 0))
+        return lost, whole
+
+    def _calibrated(self, members: "list[IntArray]", keys: "Units") -> "Float64Array | None":
+        """Returns the calibrated score of each unit before the question; ``None`` without a question."""
+        from attnviz.maps.heads import head_name
+        from attnviz.maps.layer_maps import cell_maps
+        from attnviz.metrics.unit_checks import calibrated_score, question_scores
+
+        asked, content_free = self.example.question_label(self.by), self.example.with_question(CONTENT_FREE)
+        if asked is None or content_free is None or asked not in keys.labels:
+            return None
+        question = np.flatnonzero(keys.numbers == keys.labels.index(asked))
+        names = {(head_name(maps, head), maps.kind) for maps, head in self.heads}
+        recording = self.reader.record(content_free, self.options.selection)
+        null_heads = [
+            (cell_maps(maps), head)
+            for maps in recording.maps
+            for head in maps.heads
+            if (head_name(maps, head), maps.kind) in names
+        ]
+        from attnviz.text.units import Units
+
+        null_keys = Units.of(null_heads[0][0].key_tokens, self.by)
+        null_question = np.flatnonzero(null_keys.numbers == null_keys.labels.index(asked))
+        scores, null = question_scores(self.heads, question), question_scores(null_heads, null_question)
+        end = min(int(question[0]), len(null))
+        found = [calibrated_score(scores, null, each) if int(each[-1]) < end else np.nan for each in members]
+        return np.array(found)
+
+    def _reversed(self, labels: "list[str]") -> "Float64Array | None":
+        """Returns the share of each unit if passages are read in the reverse order; ``None`` for any other units."""
+        example = self.example.with_passages_reversed()
+        if example is None:
+            return None
+        from attnviz.maps.heads import head_name
+
+        names = [head_name(maps, head) for maps, head in self.heads]
+        found = self._shares_of(self.reader.record(example, self.options.selection), names)
+        by_label = {
+            each.labels[unit]: np.mean([one.shares[:, unit].mean() for one in found])
+            for each in found[:1]
+            for unit in each.earlier.tolist()
+        }
+        return np.array([by_label.get(label, np.nan) for label in labels])

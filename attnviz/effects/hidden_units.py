@@ -1,0 +1,39 @@
+"""Measures what an answer's log-probability loses if no later token sees some tokens."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attnviz.base.errors import AttnvizError
+from attnviz.effects.measures import logits_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnviz.base.arrays import IntArray
+
+
+def answer_log_probability(
+    model: "nn.Module", inputs: Mapping[str, Any], ids: "IntArray", written: "IntArray"
+) -> float:
+    """Returns the sum of the log-probabilities of an answer's tokens, in nats.
+
+    Args:
+        model: the model, which returns logits.
+        inputs: its keyword arguments over one text.
+        ids: ``(tokens,)``, the ids of the text.
+        written: the indices of the answer's tokens, from 1.
+
+    Raises:
+        AttnvizError: if the output has no logits, or is not finite, as where a token sees nothing.
+    """
+    import torch
+
+    with torch.inference_mode():
+        logits = logits_of(model(**inputs))[0]
+        rows = logits[torch.from_numpy(written - 1).to(logits.device)].double().log_softmax(-1)
+        chosen = rows.gather(-1, torch.from_numpy(ids[written])[:, None].to(rows.device))
+    total = float(chosen.sum())
+    if math.isnan(total):
+        raise AttnvizError("without this unit the model's output is not a number; its first tokens see nothing then")
+    return total

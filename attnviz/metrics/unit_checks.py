@@ -1,0 +1,94 @@
+"""Measures units beside their share: their strongest tokens, and scores calibrated by a question without content."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.maps.layer_maps import CellMaps
+
+STRONGEST_TOKENS = 8
+DEVIATIONS = 2.0  # below the mean, from which on a token's calibrated score is left out
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnitChecks:
+    """What an answer looked at, unit by unit, and what it loses without some of them.
+
+    Attributes:
+        by: the name of the units.
+        heads: the heads as ``layer.head``, over which numbers are means.
+        last: the label of the answer.
+        units: the labels of the units before it.
+        tokens: ``(units,)``, the number of tokens of each, without the sink.
+        shares: ``(units,)``, the weight of the answer's rows on each.
+        lifts: ``(units,)``, the share over an even share of the keys.
+        strongest: ``(units,)``, the sum of the 8 largest weights of a row on tokens of the unit, mean over the rows.
+        calibrated: ``(units,)``, the weight of the question's rows less that of a question without content (QRHead);
+            NaN after the question; ``None`` without a question.
+        reversed: ``(units,)``, the share if the units are read in the reverse order; ``None`` if they have a fixed one.
+        lost: ``(units,)``, what the answer's log-probability loses if no later token sees the unit; NaN if not asked.
+        log_probability: of the answer, in nats, with all units.
+        written: the number of tokens of the answer.
+    """
+
+    by: str
+    heads: tuple[str, ...]
+    last: str
+    units: tuple[str, ...]
+    tokens: IntArray
+    shares: Float64Array
+    lifts: Float64Array
+    strongest: Float64Array
+    calibrated: Float64Array | None
+    reversed: Float64Array | None
+    lost: Float64Array
+    log_probability: float
+    written: int
+
+
+def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) -> float:
+    """Returns the sum of a row's largest weights on some keys, as a mean over the rows (AttnTrace's average of top-K).
+
+    Args:
+        maps: the attention call.
+        head: the number of the head.
+        queries: the indices of the rows, ascending.
+        keys: the indices of the keys, ascending.
+    """
+    rows, columns = slice(int(queries[0]), int(queries[-1]) + 1), slice(int(keys[0]), int(keys[-1]) + 1)
+    weights = maps.window((head,), rows, columns).weights[0][np.ix_(queries - rows.start, keys - columns.start)]
+    largest = np.sort(weights, axis=1)[:, -STRONGEST_TOKENS:]
+    return float(largest.sum(axis=1, dtype=np.float64).mean())
+
+
+def question_scores(heads: Sequence[tuple[CellMaps, int]], question: IntArray) -> Float64Array:
+    """Returns each key's mean weight over the rows of a question, summed over heads, ``(keys,)``.
+
+    Args:
+        heads: the attention call and the number of each head.
+        question: the indices of the rows, ascending.
+    """
+    keys = len(heads[0][0].key_tokens)
+    span, scores = slice(int(question[0]), int(question[-1]) + 1), np.zeros(keys)
+    for maps, head in heads:
+        rows = maps.window((head,), span, slice(0, keys)).weights[0][question - span.start]
+        scores += rows.mean(axis=0, dtype=np.float64)
+    return scores
+
+
+def calibrated_score(scores: Float64Array, content_free: Float64Array, keys: IntArray) -> float:
+    """Returns the calibrated score of a unit by QRHead's formula (Zhang et al. 2025).
+
+    The scores of tokens under a question without content are subtracted; tokens whose difference is more than two
+    standard deviations below the mean of the unit are left out, and the others are summed.
+
+    Args:
+        scores: ``(keys,)``, as `question_scores` returns them.
+        content_free: the same under the question without content.
+        keys: the indices of the unit's keys.
+    """
+    differences = scores[keys] - content_free[keys]
+    deviation = differences.std(ddof=1) if len(keys) > 1 else np.nan
+    return float(differences[differences > differences.mean() - DEVIATIONS * deviation].sum())

@@ -1,0 +1,174 @@
+"""Builds the table of units with their share, its controls, and what the answer loses without them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnviz.base.arrays import Float64Array
+from attnviz.maps.recording import Recording
+from attnviz.metrics.measure import known_number
+from attnviz.metrics.unit_checks import STRONGEST_TOKENS, UnitChecks
+from attnviz.report.heads.found import Found, FoundReport
+from attnviz.report.heads.head_columns import Column, known, labelled_panel, listed
+from attnviz.report.picture.look import refuse_style
+from attnviz.report.picture.numbers import origin
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Panel, Quantity
+from attnviz.report.picture.report import Summary
+from attnviz.report.words.captions import model_name, recording_remarks, report_title
+from attnviz.text.named_groups import singular
+from attnviz.text.tokens import first_words
+
+UNITS_FORMAT, UNITS_VERSION = "attnviz units", 1
+MAX_LABEL_CHARACTERS = 26
+LOST = Quantity("nats that the answer loses", "+.2f", centred=True)
+NUMBERS = ("shares", "lifts", "strongest", "calibrated", "reversed", "lost")
+
+
+@dataclass(frozen=True, eq=False)
+class UnitNumbers:
+    """The numbers of units in the form of files.
+
+    Attributes:
+        checks: the numbers.
+        model: the name of the model.
+    """
+
+    checks: UnitChecks
+    model: str
+
+    def as_rows(self) -> Sequence[Sequence[Any]]:
+        """A header and a row for each unit."""
+        checks = self.checks
+        columns = {name: getattr(checks, name) for name in NUMBERS if getattr(checks, name) is not None}
+        rows: list[list[Any]] = [["unit", "tokens", *columns]]
+        for place, unit in enumerate(checks.units):
+            rows.append([unit, int(checks.tokens[place]), *(float(each[place]) for each in columns.values())])
+        return rows
+
+    def as_json(self) -> dict[str, Any]:
+        """All numbers; what was not measured is ``null``."""
+        header, *rows = self.as_rows()
+        units = [
+            {
+                name: known_number(each) if isinstance(each, float) else each
+                for name, each in zip(header, row, strict=True)
+            }
+            for row in rows
+        ]
+        checks = self.checks
+        about = {"format": UNITS_FORMAT, "version": UNITS_VERSION, "model": self.model, "by": checks.by}
+        return about | {
+            "heads": list(checks.heads),
+            "answer": checks.last,
+            "log_probability": checks.log_probability,
+            "units": units,
+        }
+
+
+def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> FoundReport:
+    """Builds the report of units: a list, or bars of what the answer loses if a picture is drawn.
+
+    Args:
+        recording: the recording of the example.
+        checks: the numbers of the units.
+        options: the look and the medium.
+
+    Raises:
+        AttnvizError: for a page.
+    """
+    refuse_style(options.look, "a table of units")
+    found = Found(
+        title=report_title(recording, options.look),
+        caption=_caption(recording, checks),
+        remarks=(*_remarks(checks), *recording_remarks(recording)),
+        results=UnitNumbers(checks, recording.model),
+        summary=lambda: _summary(checks),
+        panels=lambda: [_panel(checks)],
+        refusal="units that are hidden are drawn as one picture; use -o units.png, or -o units.csv for numbers",
+        of_picture=("Columns are the units that were hidden, each in a run of its own.",),
+        about={"recording": origin(recording)},
+    )
+    return found.report(options)
+
+
+def _order(checks: UnitChecks) -> list[int]:
+    """Returns the units, those with the largest share first."""
+    return [int(unit) for unit in np.argsort(-checks.shares, kind="stable")]
+
+
+def _caption(recording: Recording, checks: UnitChecks) -> str:
+    """Returns where the answer looked most, and what it loses most without; each says what was asked."""
+    most, one = _order(checks)[0], singular(checks.by)
+    where = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
+    had = f"{_quoted(checks.last)} of {model_name(recording)} had {checks.shares[most]:.0%} of its weight"
+    looked = f"Where it looked: {had} on {_quoted(checks.units[most])}, in {where}"
+    hidden = np.flatnonzero(~np.isnan(checks.lost))
+    worst = int(hidden[checks.lost[hidden].argmax()])
+    lost = f"without the {one} {_quoted(checks.units[worst])} its log-probability {_moves(checks.lost[worst])}"
+    among = f", the most of {len(hidden)} {checks.by}" if len(hidden) > 1 else ""
+    return f"{looked}. What it lost: {lost}{among}."
+
+
+def _moves(lost: float) -> str:
+    return f"falls by {lost:.2f} nats" if lost > 0 else f"rises by {-lost:.2f} nats"
+
+
+def _quoted(label: str) -> str:
+    return f"“{first_words(label, MAX_LABEL_CHARACTERS)}”"
+
+
+def _summary(checks: UnitChecks) -> Summary:
+    def number(values: Float64Array, spec: str) -> Any:
+        return lambda unit: known(float(values[unit]), spec)
+
+    largest = float(np.nanmax(np.abs(checks.lost))) or 1.0
+
+    def bar(unit: int) -> float | None:
+        return None if math.isnan(checks.lost[unit]) else float(checks.lost[unit]) / largest
+
+    columns = [
+        Column[int](singular(checks.by), lambda unit: first_words(checks.units[unit], MAX_LABEL_CHARACTERS), align="<"),
+        Column[int]("tokens", lambda unit: str(int(checks.tokens[unit]))),
+        Column[int]("share", number(checks.shares, ".2f"), lambda unit: float(checks.shares[unit])),
+        Column[int]("lift", number(checks.lifts, ".1f")),
+        Column[int](f"top {STRONGEST_TOKENS}", number(checks.strongest, ".2f")),
+    ]
+    if checks.calibrated is not None:
+        columns.append(Column("calibrated", number(checks.calibrated, "+.3f")))
+    if checks.reversed is not None:
+        columns.append(Column("reversed", number(checks.reversed, ".2f")))
+    columns.append(Column("lost", number(checks.lost, "+.2f"), bar))
+    return listed(_order(checks), columns)
+
+
+def _panel(checks: UnitChecks) -> Panel:
+    hidden = [unit for unit in _order(checks) if not math.isnan(checks.lost[unit])]
+    labels = [first_words(checks.units[unit], MAX_LABEL_CHARACTERS) for unit in hidden]
+    return labelled_panel(
+        "what the answer loses without a unit",
+        checks.lost[None, hidden],
+        ("answer", [checks.last]),
+        ("keys", labels),
+        LOST,
+    )
+
+
+def _remarks(checks: UnitChecks) -> tuple[str, ...]:
+    one = singular(checks.by)
+    terms = [
+        f"Share: weight of the answer's rows on the {one}, without sink and marks. Lift: share over an even share of "
+        f"the keys. Top {STRONGEST_TOKENS}: the sum of a row's {STRONGEST_TOKENS} largest weights on it."
+    ]
+    if checks.calibrated is not None:
+        terms.append("Calibrated: weight of the question's rows less that of the question “N/A” (QRHead).")
+    if checks.reversed is not None:
+        terms.append("Reversed: the share if the passages stand in the reverse order; it shows what their place does.")
+    terms.append(
+        f"Lost: what the log-probability of the answer's {checks.written} tokens ({checks.log_probability:.2f} nats) "
+        f"loses if no later token sees the {one}. A share is where the answer looked, and no cause; a loss is one."
+    )
+    return tuple(terms)

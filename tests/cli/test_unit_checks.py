@@ -1,0 +1,101 @@
+"""Checks of units on the command line: what the answer loses, and controls, where the truth is known."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli.commands import main
+from tests.models.huggingface.chats import chat_model
+
+pytestmark = pytest.mark.slow
+TEXTS = {
+    "a.txt": "The king lives in a castle by the sea.",
+    "b.txt": "My bike has two wheels and a red bell.",
+    "c.txt": "Snow falls in winter and children build a man.",
+}
+
+
+@pytest.fixture
+def passages(in_folder: Path) -> Path:
+    (in_folder / "docs").mkdir()
+    for name, text in TEXTS.items():
+        (in_folder / "docs" / name).write_text(text)
+    return in_folder
+
+
+GIVEN = ["--model", "trained", "--passages", "docs/*.txt", "--by", "passages"]
+
+
+@pytest.mark.parametrize("copied", TEXTS)
+def test_the_copied_passage_is_named_by_share_by_calibration_and_by_loss(
+    copied: str, passages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = " ".join(TEXTS[copied].split()[:6])
+    capsys.readouterr()
+    assert main(["show", question, *GIVEN, "--check", "3", "--json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    for name in ("shares", "lifts", "strongest", "calibrated", "reversed", "lost"):
+        assert max(units, key=lambda unit: unit[name])["unit"] == copied, name
+
+
+def test_only_the_first_units_are_hidden_and_the_caption_says_which_was_asked(
+    passages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", "My bike has two wheels and a", *GIVEN, "--check", "2"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Where it looked: “question” of the trained model had" in said
+    assert "What it lost: without the passage “b.txt” its log-probability falls by" in said
+    assert ", the most of 2 passages." in said
+    assert "A share is where the answer looked, and no cause; a loss is one." in said
+
+
+def test_equal_beginnings_of_sentences_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"w{number}" for number in range(30)]
+    random.Random(3).shuffle(words)
+    first, second = " ".join(words[:12]), " ".join(words[12:20])
+    text = f"{first}. {second}. {first}"
+    capsys.readouterr()
+    assert main(["show", text, "--model", "trained", "--by", "sentences", "--check", "2", "--json"]) == 0
+    units = json.loads(capsys.readouterr().out)["units"]
+    assert [unit["unit"].startswith(words[0]) for unit in units] == [True, False]
+    assert units[0]["lost"] > units[1]["lost"]
+
+
+def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "qwen").mkdir()
+    model = chat_model(in_folder / "qwen", "qwen")
+    messages = [
+        {"role": "user", "content": "What is the height of the tower?"},
+        {"role": "tool", "content": "The tower is 330 m high."},
+        {"role": "assistant", "content": "330 m."},
+    ]
+    (in_folder / "chat.json").write_text(json.dumps({"messages": messages}))
+    capsys.readouterr()
+    assert main(["show", "chat.json", "--model", model, "--by", "turns", "--check", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [unit["unit"] for unit in found["units"]] == ["1 user", "2 tool result"]
+    assert sum(unit["lost"] is not None for unit in found["units"]) == 1
+    assert all("reversed" not in unit for unit in found["units"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["a b. a b"], "--check hides units; add --by turns"),
+        (["a b. a b", "--by", "sentences"], "the seeded model is untrained"),
+        (["a b", "--by", "sentences", "--model", "trained"], "--check needs two sentences or more"),
+        (["a b. a b", "--by", "turns", "--model", "trained"], "--by turns needs a chat"),
+        (["run.safetensors", "--by", "turns"], "a recording holds none"),
+    ],
+)
+def test_refusals_are_one_line(
+    given: list[str], said: str, in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", *given, "--check", "2"]) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
