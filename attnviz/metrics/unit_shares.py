@@ -256,9 +256,9 @@ def _counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: 
     counts = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     if (factors := maps.cell_factors()) is not None:
         runs = Groups(columns).runs
-        span = np.arange(queries[0], queries[-1] + 2)
-        of_runs = factors.mask.counts(span, np.append(runs.starts, runs.stops[-1]))[queries - queries[0]]
-        np.add.at(counts, (slice(None), slice(None), runs.groups), of_runs[None])
+        rows, edges = np.arange(queries[0], queries[-1] + 2), np.append(runs.starts, runs.stops[-1])
+        of_runs = factors.mask.counts(rows, edges)[queries - queries[0]].astype(np.float64)
+        counts += of_runs @ (runs.groups[:, None] == np.arange(counts.shape[2]))
         return counts
     for alike in maps.head_groups(heads):
         places = [heads.index(head) for head in alike]
