@@ -190,7 +190,10 @@ def medium_of(suffix: str, look: Look) -> Medium:
     style = look.drawn_style
     if style not in file_format.styles:
         suffixes = " ".join(row.suffix for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL)
-        raise AttnvizError(f"{option('style', style)} draws a picture; use -o {style}.svg ({suffixes})")
+        name = look.style or style
+        raise AttnvizError(f"{option('style', name)} draws a picture; use -o {name}.svg ({suffixes})")
+    if look.overlaid and file_format.kind == "page":
+        raise AttnvizError(f"{option('style', look.style)} is a figure; use -o overlay.svg (.png .svg .pdf .pptx)")
     if look.mark is not None and not file_format.marks:
         raise AttnvizError(
             f"{option('mark')} labels axes, which {suffix} does not have; use -o map.png or the terminal"

@@ -104,7 +104,11 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
             for text in (_cursor_number_texts(head) if not state.heads_beside else _numbers_side_by_side(head))
         ),
         StyledText(""),
-        StyledText(f" strongest keys{f' of {head.name}' if state.heads_beside else ''}", width, "dim"),
+        StyledText(
+            f" strongest keys{f' of {head.screen.session.names[state.head]}' if state.heads_beside else ''}",
+            width,
+            "dim",
+        ),
     )
     return [SideLine(line) for line in lines]
 

@@ -12,6 +12,7 @@ from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextBlock, TextLine, foot_block, head_block
+from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Panel
 
 TOKEN_POINTS = (
@@ -73,10 +74,14 @@ class Word:
 
 @dataclass(frozen=True, eq=False)
 class Strokes:
-    """The lines of one head: their ends in inches, ``(lines, 2, 2)``, and their strengths from 0 to 1, ``(lines,)``."""
+    """The lines of one head: their ends in inches, ``(lines, 2, 2)``, and their strengths from 0 to 1, ``(lines,)``.
+
+    The hue is that of the head if several share a picture, else ``None``.
+    """
 
     ends: Float64Array
     strengths: Float64Array
+    hue: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +141,13 @@ Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
     """Returns the layout of arcs: two columns of tokens for each head, as large as the page allows."""
-    return token_layout(picture, _arcs_content, [], ruler)
+    return token_layout(picture, _overlaid_arcs if picture.look.overlaid else _arcs_content, [], ruler)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
     """Returns the layout of a text for each head, with tokens as large as the page allows, and the colour bar."""
+    if picture.look.overlaid:
+        return token_layout(picture, _overlaid_text, [], ruler)
     return token_layout(picture, _text_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
@@ -216,7 +223,7 @@ def _layout_from(
         points=points,
         scale=scale,
         words=tuple(_shifted_word(word, left, top) for word in content.words),
-        strokes=tuple(Strokes(strokes.ends + corner, strokes.strengths) for strokes in content.strokes),
+        strokes=tuple(replace(strokes, ends=strokes.ends + corner) for strokes in content.strokes),
         lines=(*head.at(margin, page[1] - margin), *lines, *foot.at(margin, margin + foot.height)),
         bars=tuple(replace(bar, box=bar_box) for bar in bars[:1]),
         images=tuple(
@@ -296,6 +303,52 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
 
 
+def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Returns the arcs of several heads between the same two columns of tokens, each head in its hue."""
+    row = points * ROW_HEIGHT / POINTS_PER_INCH
+    names, depth = _hue_names(picture, points, ruler)
+    first = replace(picture.panels[0], title="")
+    content = _arcs_content(replace(picture, panels=(first,)), points, width, scale, ruler)
+    lines, *legend = content.strokes
+    left, right = (float(lines.ends[0, end, 0]) for end in (0, 1)) if len(lines.ends) else (0.0, content.width)
+    start = content.words[0].y
+    strokes = [
+        replace(_strokes_of_panel(panel, left, right, start, row), hue=hue)
+        for panel, hue in zip(picture.panels, HUES, strict=False)
+    ]
+    corner = np.array([0.0, -depth])
+    return Content(
+        width=max(content.width, *(name.x + ruler.width(name.text, points) for name in names)),
+        height=content.height + depth,
+        words=(*names, *(replace(word, y=word.y - depth) for word in content.words)),
+        strokes=tuple(replace(each, ends=each.ends + corner) for each in (*strokes, *legend)),
+        lines=tuple(replace(line, y=line.y - depth) for line in content.lines),
+    )
+
+
+def _overlaid_text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
+    """Returns one paragraph, each token on the mixed hues of the heads in which it has weight, under their names."""
+    row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
+    names, depth = _hue_names(picture, points, ruler)
+    colors = mixed_hues(overlaid_strengths(picture.panels))
+    paragraph = list(_paragraph(picture.panels[0], -depth - row / 2, points, width, row, ruler, colors))
+    right = max(word.box.x + word.box.width for word in paragraph if word.box)
+    names_end = max(name.x + ruler.width(name.text, points) for name in names)
+    return Content(max(right, names_end), -(paragraph[-1].y - row), (*names, *paragraph))
+
+
+def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
+    """Returns the title of each head on its hue, below each other, and the inches that they need."""
+    row, pad = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
+    names = []
+    for number, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
+        most = panel.quantity.ticks(panel.scale)[-1][1]
+        text, y = f"{panel.title}, up to {most}", -(number + 0.5) * row
+        box = Box(0, y - row * 0.45, ruler.width(text, points) + 2 * pad, row * 0.9)
+        names.append(Word(pad, y, text, box=box, fill=hue))
+    return names, (len(names) + 0.5) * row
+
+
 def _legend_of_strengths(
     panel: Panel, corner: tuple[float, float], points: float, row: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
@@ -345,9 +398,21 @@ def _text_content(picture: Picture, points: float, width: float, scale: float, r
     return Content(widest, -y, tuple(words), lines=tuple(lines))
 
 
-def _paragraph(panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler) -> Iterator[Word]:
-    """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards."""
-    colors: ByteArray = panel.scale.rgb(panel.levels)[0]
+def _paragraph(
+    panel: Panel, y: float, points: float, width: float, row: float, ruler: Ruler, colors: ByteArray | None = None
+) -> Iterator[Word]:
+    """Yields the tokens of a paragraph, placed in lines of at most ``width`` inches, from ``y`` downwards.
+
+    Args:
+        panel: the tokens with their weights.
+        y: the middle of the first line.
+        points: the font size.
+        width: the width of a line in inches.
+        row: the height of a line in inches.
+        ruler: measures the text.
+        colors: ``(tokens, 3)``; ``None`` for those of the panel's scale.
+    """
+    colors = panel.scale.rgb(panel.levels)[0] if colors is None else colors
     pad, space = WORD_PADDING * points / POINTS_PER_INCH, WORD_SPACE * points / POINTS_PER_INCH
     first_token, x = panel.columns.edges[0], 0.0
     for index, label in enumerate(panel.columns.labels):

@@ -241,7 +241,7 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
     drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
     FigureCanvasAgg(drawn)
     for strokes in layout.strokes:
-        red, green, blue = (channel / 255 for channel in rgb(theme["line"]))
+        red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
         widths = (0.6 + 1.8 * strokes.strengths) * layout.points / 14
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")

@@ -133,7 +133,7 @@ def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
     """Returns the report of each slide; panels that belong side by side share a slide, and thumbnails are not split."""
     if isinstance(report, Thumbnails):
         return [report]
-    count = report.look.per_slide * (report.across or 1)
+    count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
     starts = range(0, len(report.panels), count)
     return [replace(report, panels=report.panels[start : start + count]) for start in starts]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import assert_never
 
+import numpy as np
 from rich.cells import cell_len
 
 from attnviz.media.image import Image
@@ -10,6 +11,7 @@ from attnviz.media.text import Text
 from attnviz.render.terminal.lines import Line, Span, fit, wrap
 from attnviz.render.terminal.over_image import image_lines
 from attnviz.report.picture.colors import ink_on
+from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel
 
@@ -29,6 +31,9 @@ def shaded_texts(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of each panel: its title, and its tokens on the colours of their weights."""
+    if look.overlaid:
+        yield from _overlaid_lines(panels, look)
+        return
     for panel in panels:
         yield from ([Span(line, style="bold")] for line in wrap(panel.title, look.width))
         yield from _wrapped_lines(_token_spans(panel, look), look.width)
@@ -55,6 +60,37 @@ def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
             has_number = fraction[index] >= MIN_WRITTEN_SHARE or value == panel.peak
             number = f" ({panel.quantity.text(value)})" if has_number else ""
             yield Span(fit(label, look.width - len(number)).rstrip() + number, style=style)
+
+
+def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
+    """Yields the names of heads on their hues, and one text on the mixed hues of the heads."""
+    colored = bool(look.colors) and not look.ascii
+    for panel, hue in zip(panels, HUES, strict=False):
+        most = panel.quantity.ticks(panel.scale)[-1][1]
+        title = fit(f"{panel.title}, up to {most}", look.width).rstrip()
+        red, green, blue = ink_on(np.array(hue)).tolist()
+        yield [Span(title, ink=(red, green, blue), paper=hue) if colored else Span(title, style="bold")]
+    yield from _wrapped_lines(_overlaid_spans(panels, look, colored), look.width)
+    yield []
+
+
+def _overlaid_spans(panels: list[Panel], look: Look, colored: bool) -> Iterator[Span]:
+    """Yields the tokens on their colours; without colours, each with its largest weights and their heads."""
+    strengths = overlaid_strengths(panels)
+    papers = mixed_hues(strengths)
+    inks = ink_on(papers)
+    for index, label in enumerate(panels[0].columns.labels):
+        style = "underline" if _is_query(panels[0], index) else ""
+        text = fit(label, look.width).rstrip() or " "
+        if colored:
+            yield Span(text, ink=tuple(inks[index].tolist()), paper=tuple(papers[index].tolist()), style=style)
+            continue
+        told = [
+            f"{panel.name.partition(':')[0].removeprefix('head ')} {panel.quantity.text(float(panel.values[0, index]))}"
+            for panel, strength in zip(panels, strengths[:, index].tolist(), strict=True)
+            if strength >= MIN_WRITTEN_SHARE
+        ]
+        yield Span(text + (f" ({', '.join(told)})" if told else ""), style=style)
 
 
 def _is_query(panel: Panel, index: int) -> bool:

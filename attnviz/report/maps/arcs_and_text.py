@@ -14,6 +14,7 @@ from attnviz.maps.recording import Recording
 from attnviz.report.maps.head_panels import head_panels
 from attnviz.report.maps.words_of_text import find_word
 from attnviz.report.picture.colors import SEQUENTIAL, TEXT_COLORMAPS
+from attnviz.report.picture.hues import MAX_OVERLAID
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions, limit_cells
@@ -117,12 +118,23 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
     """Raises AttnvizError for a table, or for more than `MAX_HEADS` heads."""
-    style = option("style", options.look.drawn_style)
+    style = option("style", options.look.style or options.look.drawn_style)
+    if options.look.overlaid:
+        _refuse_unlike(heads, style)
     if options.table is not None:
         raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
     if len(heads) > MAX_HEADS:
         example = option("heads", "0.3,1.2")
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, as {example}")
+
+
+def _refuse_unlike(heads: list[ChosenHead], style: str) -> None:
+    """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
+    if not 2 <= len(heads) <= MAX_OVERLAID:
+        some = option("heads", "0.3,1.2")
+        raise AttnvizError(f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, as {some}")
+    if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
+        raise AttnvizError(f"{style} needs heads over the same tokens; choose heads of one text and one kind")
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:

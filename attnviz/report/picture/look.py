@@ -9,7 +9,8 @@ from attnviz.base.options import OneOf, Option, check_options, declared_options,
 from attnviz.report.picture.sizes import parse_bytes, parse_size, parse_width
 
 THEMES = ("light", "dark")
-STYLES = ("heatmap", "arcs", "text")
+OVERLAY = "overlay"  # arcs, or with a query the text, of several heads in one picture
+STYLES = ("heatmap", "arcs", "text", OVERLAY)
 POOLS = ("mean", "max")
 COLOR_SCALES = ("linear", "sqrt", "log", "lift")
 LIMITS = ("shared", "head")
@@ -80,10 +81,11 @@ class Look:
     style: Annotated[
         str | None,
         Option(
-            "Draw a heatmap, arcs (lines between tokens) or text (shaded by what --query attends to).",
+            "Draw a heatmap, arcs (lines between tokens), text (shaded by what --query attends to), or an overlay: "
+            "arcs, or with --query the text, of two to four heads in one picture, each in its own hue.",
             OneOf(STYLES),
             inspector=False,
-            brief="Draw a heatmap, arcs or shaded text.",
+            brief="Draw a heatmap, arcs, shaded text or an overlay.",
         ),
     ] = None
     query: Annotated[
@@ -196,7 +198,14 @@ class Look:
     @property
     def drawn_style(self) -> str:
         """``heatmap``, ``arcs`` (tokens in two columns, joined by lines) or ``text`` (the text, shaded)."""
+        if self.style == OVERLAY:
+            return "arcs" if self.query is None else "text"
         return self.style or ("heatmap" if self.query is None else "text")
+
+    @property
+    def overlaid(self) -> bool:
+        """True if several heads share one picture, each in its own hue."""
+        return self.style == OVERLAY
 
     @property
     def inches(self) -> tuple[float, float] | None:

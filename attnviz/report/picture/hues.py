@@ -1,0 +1,32 @@
+"""Chooses the hues of heads that share one picture, and mixes them where several heads shade a token."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.base.arrays import ByteArray, Float64Array
+from attnviz.report.picture.panels import Panel
+
+# Blue, orange, green and purple of Okabe and Ito 2008, which colour-blind readers tell apart.
+HUES = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167))
+MAX_OVERLAID = len(HUES)
+
+
+def mixed_hues(strengths: Float64Array) -> ByteArray:
+    """Returns the colour of each token: white paper, from which every head takes what its hue lacks, ``(tokens, 3)``.
+
+    Args:
+        strengths: ``(heads, tokens)``, from 0 to 1; 0 for masked tokens.
+    """
+    lacking = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
+    taken = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * lacking[:, None, :]).sum(axis=0)
+    return np.rint((255 - taken).clip(0, 255)).astype(np.uint8)
+
+
+def overlaid_strengths(panels: Sequence[Panel]) -> Float64Array:
+    """Returns the position of each weight of a row on its colour scale, 0 for masked keys, ``(heads, keys)``.
+
+    Args:
+        panels: one panel of one row for each head.
+    """
+    return np.stack([np.where(panel.visible[0], panel.scale.fraction(panel.levels[0]), 0.0) for panel in panels])
