@@ -256,7 +256,7 @@ class SurveyBrowser(Application[OpenedText]):
         if self.message:
             return printable(f" {self.message}")
         if isinstance(self.focused, OptionList):
-            return " Enter runs the model over the text and opens the head; o chooses texts by the next metric"
+            return " Enter opens the text in its head; o chooses texts by the next metric"
         if self.shows_points:
             return f" {view.axes[0]} across, {view.axes[1]} up; / changes them as /sink,self; arrows choose a head"
         order = f"sorted by {view.sort}" if view.sort else "in the order of layers"

@@ -20,7 +20,8 @@ def mixed_hues(strengths: Float64Array) -> ByteArray:
     """
     lacking = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
     taken = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * lacking[:, None, :]).sum(axis=0)
-    return np.rint((255 - taken).clip(0, 255)).astype(np.uint8)
+    colors: ByteArray = np.rint((255 - taken).clip(0, 255)).astype(np.uint8)
+    return colors
 
 
 def overlaid_strengths(panels: Sequence[Panel]) -> Float64Array:
@@ -29,4 +30,5 @@ def overlaid_strengths(panels: Sequence[Panel]) -> Float64Array:
     Args:
         panels: one panel of one row for each head.
     """
-    return np.stack([np.where(panel.visible[0], panel.scale.fraction(panel.levels[0]), 0.0) for panel in panels])
+    rows = [np.where(panel.visible[0], panel.scale.fraction(panel.levels[0]), 0.0) for panel in panels]
+    return np.asarray(rows, dtype=np.float64)
