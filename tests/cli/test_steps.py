@@ -38,7 +38,7 @@ def test_a_row_a_generated_token_names_turns_and_tokens(saved: str, capsys: pyte
     assert main(["steps", saved, "--heads", "1.1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     header = next(line for line in lines if line.startswith("step"))
-    assert [name in header for name in ("token", "own", "change", "looked at turns")] == [True] * 4
+    assert [name in header for name in ("token", "own", "change", "turns")] == [True] * 4
     first = lines.index(header) + 1
     assert [line.split()[0] for line in lines[first : first + 6]] == list("123456")
     assert "2 tool result" in "".join(lines[first : first + 6])

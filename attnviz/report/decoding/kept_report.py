@@ -20,7 +20,8 @@ from attnviz.report.words.captions import model_name, recording_remarks, report_
 from attnviz.text.tokens import first_words
 
 KEPT_FORMAT, KEPT_VERSION = "attnviz kept", 1
-LISTED_HEADS, LISTED_TOKENS, NAMED_HEADS = 3, 3, 8
+LISTED, NAMED_HEADS = (1, 3), 8  # in a narrow terminal and in a wide one; in a remark
+WIDE = 120  # columns
 MAX_TOKEN_CHARACTERS = 14
 KEPT = Quantity("share of the weight that is kept", ".0%", "%")
 NOT_A_LOSS = (
@@ -102,7 +103,7 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
         caption=_caption(recording, kept),
         remarks=(*_remarks(kept), *recording_remarks(recording)),
         results=KeptNumbers(kept, recording.model),
-        summary=lambda: _summary(kept),
+        summary=lambda: _summary(kept, options.look.width >= WIDE),
         panels=lambda: _panels(kept),
         refusal="policies of a cache are drawn as one picture; use -o kept.png, or -o kept.csv for numbers",
         about={"recording": origin(recording)},
@@ -124,18 +125,18 @@ def _caption(recording: Recording, kept: KeptMass) -> str:
     return f"{said} in {heads}, at {kept.memory[best]:.0%} of the memory{among}; means over {steps}."
 
 
-def _summary(kept: KeptMass) -> Summary:
+def _summary(kept: KeptMass, wide: bool) -> Summary:
     means = kept.kept.mean(axis=(1, 2))
 
     def worst_heads(number: int) -> str:
         by_head = kept.kept[number].mean(axis=1)
-        order = np.argsort(by_head, kind="stable")[:LISTED_HEADS].tolist()
+        order = np.argsort(by_head, kind="stable")[: LISTED[wide]].tolist()
         return ", ".join(f"{kept.heads[place].name} {by_head[place]:.0%}" for place in order)
 
     def lost_tokens(number: int) -> str:
         found = zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True)
         named = [(first_words(kept.tokens.labels[key], MAX_TOKEN_CHARACTERS), key, weight) for key, weight in found]
-        return ", ".join(f"{name} ({key}) {weight:.1%}" for name, key, weight in named[:LISTED_TOKENS] if weight > 0)
+        return ", ".join(f"{name} ({key}) {weight:.1%}" for name, key, weight in named[: LISTED[wide]] if weight > 0)
 
     columns = [
         Column[int]("policy", lambda number: kept.policies[number], align="<"),
@@ -143,8 +144,8 @@ def _summary(kept: KeptMass) -> Summary:
         Column[int]("least", lambda number: f"{kept.kept[number].min():.0%}"),
         Column[int]("keys", lambda number: str(int(kept.held[number, :, -1].max()))),
         Column[int]("memory", lambda number: f"{kept.memory[number]:.0%}"),
-        Column[int]("heads that lose most", worst_heads, align="<"),
-        Column[int]("tokens that are lost most", lost_tokens, align="<"),
+        Column[int]("loses most", worst_heads, align="<"),
+        Column[int]("lost most", lost_tokens, align="<"),
     ]
     return listed(range(len(kept.policies)), columns)
 

@@ -24,7 +24,8 @@ from attnviz.text.named_groups import TOKENS, singular
 from attnviz.text.tokens import first_words
 
 STEPS_FORMAT, STEPS_VERSION = "attnviz steps", 1
-LISTED_UNITS, LISTED_TOKENS, LISTED_HEADS = 2, 3, 3
+LISTED_UNITS, LISTED_TOKENS, LISTED_HEADS = (1, 2), (2, 3), 3  # in a narrow terminal, and in a wide one
+WIDE = 100  # columns
 MAX_LABEL_CHARACTERS = 22  # of a unit in a list
 MAX_TOKEN_CHARACTERS = 14
 MAX_DRAWN_STEPS = 400  # rows of a picture
@@ -103,7 +104,7 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         caption=steps_caption(recording, steps),
         remarks=(*_remarks(steps), *recording_remarks(recording)),
         results=StepNumbers(steps, recording.model),
-        summary=lambda: _summary(steps),
+        summary=lambda: _summary(steps, options.look.width >= WIDE),
         panels=lambda: [_panel(steps)],
         refusal=PAGE_REFUSAL,
         of_picture=("Rows are the tokens that were written, columns are units that were looked at.",),
@@ -146,16 +147,16 @@ def _named(steps: DecodingSteps, unit: int) -> str:
     return f"the {singular(steps.by)} “{first_words(steps.units[unit], MAX_LABEL_CHARACTERS)}”"
 
 
-def _summary(steps: DecodingSteps) -> Summary:
+def _summary(steps: DecodingSteps, wide: bool) -> Summary:
     own, change, shares = _mean(steps.own), _mean(steps.change), _mean(steps.shares)
     earlier = _earlier(steps)
 
     def units(step: int) -> str:
-        best = sorted(earlier, key=lambda unit: -shares[step, unit])[:LISTED_UNITS]
+        best = sorted(earlier, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[wide]]
         return _weighed([(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best])
 
     def tokens(step: int) -> str:
-        keys = steps.strongest_keys[step, :LISTED_TOKENS].tolist()
+        keys = steps.strongest_keys[step, : LISTED_TOKENS[wide]].tolist()
         labels = [_short(steps.key_tokens.labels[key]) for key in keys]
         return _weighed(list(zip(labels, steps.strongest_weights[step].tolist(), strict=False)))
 
@@ -164,8 +165,8 @@ def _summary(steps: DecodingSteps) -> Summary:
         Column[int]("token", lambda step: _short(steps.tokens[step]) or "(next)", align="<"),
         *([] if np.isnan(own).all() else [Column[int]("own", lambda step: f"{own[step]:.0%}", lambda step: own[step])]),
         Column[int]("change", lambda step: known(float(change[step]), ".2f")),
-        *([Column[int](f"looked at {steps.by}", units, align="<")] if steps.by != TOKENS and earlier else []),
-        Column[int]("looked at tokens", tokens, align="<"),
+        *([Column[int](steps.by, units, align="<")] if steps.by != TOKENS and earlier else []),
+        Column[int]("tokens", tokens, align="<"),
     ]
     return listed(range(len(steps)), columns)
 
