@@ -7,7 +7,10 @@ A metric uses operators, ``any``, ``argmax`` and ``clip`` alone, which both have
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnviz.metrics.patch_lattice import ImagePatches
 
 NEAR = 3  # tokens to either side that count as local
 NO_NUMBER = -(2**62)  # no token has this number
@@ -90,6 +93,11 @@ class Grid(ABC):
         numbers = self.query_numbers(name)
         has_number = (numbers >= 0) & among
         return self.key_numbers(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
+
+    @property
+    def patches(self) -> "tuple[ImagePatches, ImagePatches] | None":
+        """The patches of the queries and of the keys; ``None`` if no key is a patch of an image."""
+        return None
 
     @cached_property
     def is_pair(self) -> bool:

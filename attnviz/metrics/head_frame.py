@@ -13,7 +13,8 @@ from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.metrics.head_filter import DescribedHead, parse_filter
 from attnviz.metrics.measure import Measure, margin_of_mean, named_measure
-from attnviz.metrics.metrics import Metric
+from attnviz.metrics.metrics import METRICS, Metric
+from attnviz.metrics.needs import Need, sentence_of
 from attnviz.metrics.patterns import MIXED, Pattern
 
 HeadName = tuple[int, int]  # numbers of the layer and of the head in it
@@ -252,16 +253,30 @@ class HeadFrame:
             AttnvizError: for an unknown measure, a measure that applies to no row, an invalid filter, a filter that
                 no row passes, or a ``top`` below 1.
         """
-        measure = None if sort is None else named_measure(sort, self.measures)
+        measure = None if sort is None else named_measure(sort, (*self.measures, *self._absent_metrics(sort)))
         candidates = list(range(len(self.rows))) if filter is None else self.filtered(filter)
         if filter is not None and not candidates:
             none_left = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
             raise AttnvizError(f"{none_left}; leave it out to see their numbers")
         if top is not None and top < 1:
             raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
-        if measure is not None and np.isnan(self.column(measure.name)[candidates]).all():
-            raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {measure.reason}")
+        absent = measure is not None and measure.name not in self.names
+        if measure is not None and (absent or np.isnan(self.column(measure.name)[candidates]).all()):
+            raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {self.reason_of(measure)}")
         return (candidates if sort is None else self.sorted(candidates, sort))[:top]
+
+    def reason_of(self, measure: Measure) -> str:
+        """Returns the conditions under which a head has a measure, as the end of a sentence.
+
+        ImagePatches of an image are in no sequence; of a text, which always is one, that condition is not worth saying.
+        """
+        has_patches = any(Need.PATCHES in each.needs for each in self.measures)
+        return sentence_of(measure.needs, in_sequence=not has_patches)
+
+    def _absent_metrics(self, sort: str) -> tuple[Measure, ...]:
+        """Returns the metric with this name if maps over texts lack it, so that its absence can be explained."""
+        found = METRICS.get(sort.removeprefix("-"))
+        return () if found is None or found.name in self.names or Need.PATCHES not in found.needs else (found,)
 
     def sorted(self, places: Sequence[int], sort: str) -> list[int]:
         """Returns indices of rows sorted by a measure, stably; ``sort`` is a name as `selected_rows` takes it."""

@@ -12,7 +12,7 @@ from attnviz.maps.heads import ChosenHead, can_be_measured, heads_with_cells, me
 from attnviz.maps.layer_maps import LayerMaps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import named_measure
-from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads
+from attnviz.metrics.metrics import METRICS, HeadNumbers, measure_heads, metric_names
 from attnviz.metrics.patterns import PATTERN_METRICS
 
 MAX_MEASURED_CELLS = 2_000_000  # over all heads: half a second; above it, only some blocks of queries are measured
@@ -20,16 +20,17 @@ MAX_PATTERN_STRIDE = 16  # the largest stride over blocks of queries at which a 
 
 
 def measured_frame(
-    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), stride: int = 1
+    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] | None = None, stride: int = 1
 ) -> HeadFrame:
     """Measures heads over one text into a frame, with a row per head in their order.
 
     Args:
         heads: maps with the number of a head.
-        names: the names of the metrics.
+        names: the names of the metrics; ``None`` for all of the heads' maps.
         stride: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
+    names = metric_names(maps for maps, _ in heads) if names is None else names
     measured = measure_heads(heads, names, stride)
     rows = (_row(maps.module, maps.kind, one) for (maps, _), one in zip(heads, measured, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
@@ -45,15 +46,16 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
         texts: the number of texts.
     """
     heads = list(heads)
+    names = metric_names(maps for maps, _ in heads)
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
-    for (maps, head), numbers in zip(heads, measure_heads(heads), strict=True):
+    for (maps, head), numbers in zip(heads, measure_heads(heads, names), strict=True):
         grouped.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
     combined = [_over_texts(numbers) for numbers in grouped.values()]
     return HeadFrame(
         rows=tuple(_row(module, kind, one) for (module, _, _, kind), (one, _) in zip(grouped, combined, strict=True)),
-        measures=tuple(METRICS.values()),
-        values=_array([[one.values[name] for name in METRICS] for one, _ in combined], len(METRICS)),
-        spreads=_array([[spreads[name] for name in METRICS] for _, spreads in combined], len(METRICS)),
+        measures=tuple(METRICS[name] for name in names),
+        values=_array([[one.values[name] for name in names] for one, _ in combined], len(names)),
+        spreads=_array([[spreads[name] for name in names] for _, spreads in combined], len(names)),
         texts=texts,
     )
 

@@ -10,7 +10,8 @@ There are three kinds of metrics:
 A head's number is the mean over the queries that see at least two keys; columns are means over the same queries.
 
 Three engines compute them: numpy for maps in memory, torch for long maps, tile by tile, and torch for the batches of a
-survey, where an axis of texts comes first. The grid alone decides if a query has a number: all heads have one or none.
+survey, where an axis of texts comes first. The grid alone decides if a query has a number, and
+all heads have one or none, except for `mass-60` and `spatial-entropy`, which also depend on the row.
 """
 
 import threading
@@ -26,6 +27,19 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps, is_long
 from attnviz.metrics.grid import NEAR, Array, Cells, Grid
 from attnviz.metrics.measure import Measure
 from attnviz.metrics.needs import ONE_AXIS, Need
+from attnviz.metrics.patch_lattice import ImagePatches
+from attnviz.metrics.patch_metrics import (
+    above,
+    below,
+    border,
+    left,
+    mass_60,
+    on_picture,
+    picture_distance,
+    registers,
+    right,
+    spatial_entropy,
+)
 from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
 
@@ -49,6 +63,8 @@ class Metric(Measure):
     def fits(self, grid: Grid) -> bool:
         """True if the axes of a grid are of the kind that the metric needs: one text, a pair, or a sequence."""
         if (grid.cross and self.needs & ONE_AXIS) or (Need.PAIR in self.needs and not grid.is_pair):
+            return False
+        if Need.PATCHES in self.needs and grid.patches is None:
             return False
         return grid.in_sequence or Need.SEQUENCE not in self.needs
 
@@ -202,6 +218,8 @@ def stripe(columns: Columns) -> Array:
 
 ONE_TEXT = frozenset({Need.SELF_ATTENTION, Need.TWO_TOKENS})
 IN_SEQUENCE = ONE_TEXT | {Need.SEQUENCE}
+ON_PATCHES = frozenset({Need.PATCHES})
+AMONG_PATCHES = ON_PATCHES | {Need.SELF_ATTENTION}
 COPIES = frozenset({Need.SELF_ATTENTION, Need.TOKEN_IDS, Need.REPEAT})
 METRICS = {
     metric.name: metric
@@ -254,21 +272,60 @@ METRICS = {
             frozenset({Need.CAUSAL_SCORES}),
             rows=hidden,
         ),
+        Metric("on-picture", "on pict.", "share", "weight on patches of images", ON_PATCHES, on_picture),
+        Metric(
+            "mass-60",
+            "mass 60",
+            "share",
+            "least share of patches with 60 % of the weight on patches",
+            ON_PATCHES,
+            rows=mass_60,
+        ),
+        Metric(
+            "spatial-entropy",
+            "sp. ent.",
+            "nats",
+            "entropy over connected parts of patches above the mean",
+            ON_PATCHES,
+            rows=spatial_entropy,
+        ),
+        Metric("border", "border", "share", "weight on patches at the edges", ON_PATCHES, border),
+        Metric("registers", "registers", "share", "weight on tokens without a place", ON_PATCHES, registers),
+        Metric("left", "left", "share", "weight on the patch to the left", AMONG_PATCHES, left),
+        Metric("right", "right", "share", "weight on the patch to the right", AMONG_PATCHES, right),
+        Metric("above", "above", "share", "weight on the patch above", AMONG_PATCHES, above),
+        Metric("below", "below", "share", "weight on the patch below", AMONG_PATCHES, below),
+        Metric(
+            "picture-distance",
+            "pict.dist",
+            "share",
+            "mean distance of patches, over the diagonal",
+            AMONG_PATCHES,
+            rows=picture_distance,
+        ),
     )
 }
 
 
+def metric_names(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
+    """Returns the names of the metrics of some maps: those of patches only if a key is a patch of an image."""
+    axes = {id(each.key_tokens): each.key_tokens for each in maps}
+    has_patches = any(ImagePatches.of(axis).is_patch.any() for axis in axes.values())
+    return tuple(name for name, metric in METRICS.items() if has_patches or Need.PATCHES not in metric.needs)
+
+
 def measure_heads(
-    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] = tuple(METRICS), stride: int = 1
+    heads: Iterable[tuple[LayerMaps, int]], names: tuple[str, ...] | None = None, stride: int = 1
 ) -> list[HeadNumbers]:
     """Measures heads in their order; the heads of one attention call are measured together.
 
     Args:
         heads: maps with the number of a head.
-        names: the names of the metrics.
+        names: the names of the metrics; ``None`` for all of the heads' maps.
         stride: the stride over blocks of queries; 1 measures all.
     """
     heads = list(heads)
+    names = metric_names(maps for maps, _ in heads) if names is None else names
     calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
     for maps, head in heads:
         calls.setdefault(id(maps), (maps, {}))[1][head] = None
@@ -281,13 +338,13 @@ def measure_heads(
 
 
 def measure(
-    maps: LayerMaps, names: tuple[str, ...] = tuple(METRICS), heads: tuple[int, ...] | None = None, stride: int = 1
+    maps: LayerMaps, names: tuple[str, ...] | None = None, heads: tuple[int, ...] | None = None, stride: int = 1
 ) -> list[HeadNumbers]:
     """Measures heads of one attention call.
 
     Args:
         maps: the maps of the call.
-        names: the names of the metrics.
+        names: the names of the metrics; ``None`` for all of the maps.
         heads: the numbers of the heads; ``None`` for all.
         stride: the stride over blocks of queries; 1 measures all.
 
@@ -295,6 +352,7 @@ def measure(
         AttnvizError: for maps without single cells that were not measured during capture.
     """
     heads = maps.heads if heads is None else heads
+    names = metric_names([maps]) if names is None else names
     if (captured := captured_metrics_of(maps)) is not None:
         return [_captured_numbers(maps_over_tokens(maps), captured, names, head) for head in heads]
     cells = cell_maps(maps_over_tokens(maps))
@@ -306,11 +364,12 @@ def measure(
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
     """Returns every metric of all heads, to be stored with maps whose single cells are about to be dropped."""
-    measured = measure(maps)
+    names = metric_names([maps])
+    measured = measure(maps, names)
     return CapturedMetrics(
-        names=tuple(METRICS),
-        values=np.array([[one.values[name] for name in METRICS] for one in measured], dtype=np.float32),
-        counts=np.array([[one.counts[name] for name in METRICS] for one in measured], dtype=np.int64),
+        names=names,
+        values=np.array([[one.values[name] for name in names] for one in measured], dtype=np.float32),
+        counts=np.array([[one.counts[name] for name in names] for one in measured], dtype=np.int64),
         sinks=np.array([one.sink for one in measured], dtype=np.int64),
         keys=np.array([one.keys for one in measured], dtype=np.int64),
     )
@@ -343,7 +402,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
         for name, metric in METRICS.items()
         if name in names
     }
-    counts = dict.fromkeys(values, count) | dict(zip(mean_of, mean_counts, strict=True))
+    counts_of = dict(zip(mean_of, mean_counts, strict=True))
     sinks = columns.received.argmax(axis=-1)
     return [
         HeadNumbers(
@@ -351,7 +410,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             head=head,
             keys=keys,
             values={name: float(each[place]) for name, each in values.items()},
-            counts=dict(counts),
+            counts={name: counts_of[name][place] if name in counts_of else count for name in values},
             sink=int(sinks[place]),
             sink_label=maps.key_tokens.labels[sinks[place]],
         )
@@ -421,8 +480,8 @@ def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
     return {name: metric for name in names if (metric := METRICS[name]).columns is None}
 
 
-def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[int]]:
-    """Returns means over queries, ``(metrics, heads)``, and the number of queries per metric, the same for all heads.
+def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
+    """Returns means over queries, ``(metrics, heads)``, and the number of queries of each metric and head.
 
     Args:
         numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
@@ -432,4 +491,4 @@ def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, 
     count = np.count_nonzero(counted, axis=-1)
     numbers[~counted] = 0
     total = numbers.sum(axis=-1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan), count[:, 0].tolist()
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan), count.tolist()

@@ -17,6 +17,7 @@ class Need(Enum):
     REPEAT = "a repeat"
     SENTENCES = "two sentences"
     PAIR = "a pair of texts"
+    PATCHES = "patches of an image"
     SPECIAL = "special tokens such as [CLS]"
     CAUSAL_SCORES = "a causal mask and all scores"
     SUCH_TOKEN = "texts with such a token"

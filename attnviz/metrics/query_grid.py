@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
 from attnviz.metrics.grid import Grid
+from attnviz.metrics.patch_lattice import ImagePatches
 from attnviz.metrics.token_numbers import NumberedTokens
 
 MAX_PICKED = 1 / 8  # up to this share of a grid's cells, gathering them is faster than multiplying all by 0 or 1
@@ -149,6 +150,13 @@ class QueryGrid(Grid):
     def span(self) -> slice:
         """The range of the queries."""
         return slice(self.start, self.start + len(self.visible))
+
+    @cached_property
+    def patches(self) -> tuple[ImagePatches, ImagePatches] | None:
+        """The patches of the queries and of the keys; ``None`` if no key is a patch of an image."""
+        if not self.key_tokens.patches.is_patch.any():
+            return None
+        return self.query_tokens.patches.at(self.queries), self.key_tokens.patches.at(self.keys)
 
     @cached_property
     def hidden_later(self) -> BoolArray:

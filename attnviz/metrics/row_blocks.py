@@ -58,6 +58,11 @@ class Rows(ABC):
     def hidden(self) -> Array:
         """Σ exp(score) over hidden later keys, divided by that over these and the visible keys; NaN without scores."""
 
+    @property
+    @abstractmethod
+    def key_weights(self) -> Array:
+        """The weight on each key of the grid, ``(heads, queries, keys)``; 0 where not visible."""
+
     @abstractmethod
     def mass(self, cells: Cells) -> Array:
         """Returns the weight on some cells of the grid; NaN for queries without any of them."""
@@ -133,6 +138,11 @@ class NumpyRows(GridRows):
     ) -> None:
         super().__init__(grid, slice(places.start, places.start + len(heads)))
         self.maps, self.heads, self.weights, self.scores = maps, heads, weights, scores
+
+    @property
+    def key_weights(self) -> Float64Array:
+        """The weight on each key of the grid, ``(heads, queries, keys)``."""
+        return self.weights.astype(np.float64, copy=False)
 
     @cached_property
     def entropy(self) -> Float64Array:

@@ -1,12 +1,14 @@
 """Provides the numbers of tokens that metrics compare: ids, words, sentences, segments of a pair, special tokens."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.arrays import IntArray
+from attnviz.metrics.patch_lattice import ImagePatches
 from attnviz.text.named_groups import SENTENCES, named_groups
 from attnviz.text.tokens import Tokens
 
@@ -45,6 +47,11 @@ class NumberedTokens:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @cached_property
+    def patches(self) -> ImagePatches:
+        """The patches of images among the tokens."""
+        return ImagePatches.of(self.tokens)
 
     def of(self, name: str) -> NDArray[Any]:
         """Returns the column of `TOKEN_NUMBERS` with this name, ``(tokens,)``."""

@@ -105,6 +105,11 @@ class TorchRows(GridRows):
         self._near += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(steps).sum(1)])
 
     @property
+    def key_weights(self) -> Float64Array:
+        """The weight on each key of the grid, ``(1, queries, keys)``."""
+        return self._as_numpy(self.weights)
+
+    @property
     def entropy(self) -> Float64Array:
         """The entropy of each row in bits."""
         return np.maximum(self._as_numpy(self._entropy), 0)

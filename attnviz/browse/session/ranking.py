@@ -50,11 +50,11 @@ class Ranking:
     def frame(self) -> "HeadFrame":
         """The table of heads: a column for each added number and each metric; NaN where a head is not measured yet."""
         from attnviz.metrics.head_frame import HeadFrame, HeadRow
-        from attnviz.metrics.metrics import METRICS
+        from attnviz.metrics.metrics import METRICS, metric_names
 
         rows = tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, head in self.heads)
-        values = np.full((len(rows), len(METRICS)), np.nan)
-        frame = HeadFrame(rows=rows, measures=tuple(METRICS.values()), values=values)
+        measures = tuple(METRICS[name] for name in metric_names(maps for maps, _ in self.heads))
+        frame = HeadFrame(rows=rows, measures=measures, values=np.full((len(rows), len(measures)), np.nan))
         for added in reversed(self.added):
             frame = frame.with_columns_of(added)
         return frame

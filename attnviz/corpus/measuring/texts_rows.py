@@ -64,6 +64,11 @@ class TextsRows(Rows):
         return self.softmax.peak
 
     @property
+    def key_weights(self) -> Tensor:
+        """The weight on each key, ``(texts, heads, queries, keys)``."""
+        return self.softmax.weights
+
+    @property
     def hidden(self) -> Tensor:
         """The share of the softmax that a causal mask hides."""
         return self.softmax.hidden

@@ -104,7 +104,9 @@ def surveyed_metrics(custom_classes: Mapping[str, str]) -> tuple[Metric, ...]:
     Args:
         custom_classes: the regular expression of each class that the user defined, by its name.
     """
-    metrics = tuple(metric for name, metric in METRICS.items() if name not in OMITTED_METRICS)
+    metrics = tuple(
+        metric for name, metric in METRICS.items() if name not in OMITTED_METRICS and Need.PATCHES not in metric.needs
+    )
     return (
         *metrics,
         *CLASSES,

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from attnviz.effects.effect_table import Effects
 
 FIRST_SHOWN = """
-effect moved retrieval lift lookback sink previous induction entropy self duplicate next distance special pair
+effect moved retrieval lift lookback on-picture spatial-entropy border mass-60
+sink previous induction entropy self duplicate next distance special pair
 """.split()
 SHARES = "Metrics are of contributions divided by the sum of their row; moved is that sum."
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
@@ -312,7 +313,7 @@ def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
     numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
     reasons: dict[str, list[str]] = {}
     for metric in table.inapplicable:
-        reasons.setdefault(metric.reason, []).append(metric.name)
+        reasons.setdefault(table.reason_of(metric), []).append(metric.name)
     not_applicable = "; ".join(f"{', '.join(names)} (needs {needs})" for needs, names in reasons.items())
     return (numbers, f"Not applicable: {not_applicable}.") if not_applicable else (numbers,)
 

@@ -19,11 +19,20 @@ METRIC_QUANTITIES = {
     "share": Quantity("share of a query's weight", ".2f"),
     "bits": Quantity("bits", ".2f"),
     "tokens": Quantity("tokens", ".1f"),
+    "nats": Quantity("nats", ".2f"),
     "norm": Quantity("norm of the contributions", ".2f"),
     "times": Quantity("times an even share", ".1f"),
     "change": Quantity("change without the head", "+.4f", centred=True),
 }
-UNIT_ENDINGS = {"share": "", "bits": " in bits", "tokens": " in tokens", "norm": "", "times": "", "change": ""}
+UNIT_ENDINGS = {
+    "share": "",
+    "bits": " in bits",
+    "tokens": " in tokens",
+    "nats": " in nats",
+    "norm": "",
+    "times": "",
+    "change": "",
+}
 
 
 @dataclass(frozen=True)
