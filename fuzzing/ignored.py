@@ -39,6 +39,9 @@ compare survey.safetensors survey.safetensors
 explain 'a b a b'
 explain 'a b a b' --model trained
 ablate 'a b a b' --model trained
+show 'a b. a b' --model trained --by sentences --check 1
+steps 'a b a b' --model trained
+kept 'a b a b' --model trained --queries 2: --policy top:2
 """
 PAIRED = (
     LINES

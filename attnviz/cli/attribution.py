@@ -50,8 +50,14 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     )
 
 
-def refuse_map_options(options: ReportOptions, batch: Path | None) -> None:
-    """Raises AttnvizError for options that select or combine maps, since logit attribution draws none."""
+def refuse_map_options(options: ReportOptions, batch: Path | None, given: str | None = None) -> None:
+    """Raises AttnvizError for options that select or combine maps, beside an option that draws none.
+
+    Args:
+        options: the options of the report.
+        batch: the file of texts, or ``None``.
+        given: the option that draws no maps; ``None`` for logit attribution.
+    """
     defaults = ReportOptions()
     values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
     changed = [name for name, value in values.items() if value != getattr(defaults, name)]
@@ -66,5 +72,6 @@ def refuse_map_options(options: ReportOptions, batch: Path | None) -> None:
         changed.append("batch")
     if changed:
         raise AttnvizError(
-            f"{option(changed[0])} does not apply to {option('logits', 'TOKEN')}, which draws no maps; leave it out"
+            f"{option(changed[0])} does not apply to {given or option('logits', 'TOKEN')}, which draws no maps; leave "
+            "it out"
         )

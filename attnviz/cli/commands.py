@@ -96,6 +96,7 @@ FILM_LOOK = tuple(
     for name in declared_options(Look)
     if name not in ("per_slide", "query", "annotate", "max_size", "effects", "notes")
 )
+STEPS_LOOK = tuple(name for name in FILM_LOOK if name not in ("style", "pool", "mark"))
 ATLAS_LOOK = tuple(name for name in declared_options(Look) if name not in OF_SINGLE_HEADS)
 
 
@@ -120,6 +121,9 @@ def show(
     refuse_output(output)
     options = drawn.report_options(rank, reduction, selection, words, look)
     if drawn.check is not None:
+        if drawn.logits is not None or batch is not None:
+            other = "logits" if drawn.logits is not None else "batch"
+            raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
         from attnviz.cli.unit_checks import show_unit_checks
 
         show_unit_checks(drawn.check, read_input(input, settings.tokenizer), settings, options, output)
@@ -381,7 +385,7 @@ def steps(
     settings: ModelSettings,
     selection: Annotated[Selection, ("layers", "heads", "queries")],
     grouping: Annotated[Grouping, ("by",)],
-    look: Annotated[Look, FILM_LOOK],
+    look: Annotated[Look, STEPS_LOOK],
     output: Output,
 ) -> None:
     """Show what a model looked at for each token that it wrote."""

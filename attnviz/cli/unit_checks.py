@@ -1,7 +1,7 @@
 """Checks what an answer looked at: by what it loses without a unit, and by controls that run the model again."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ def show_unit_checks(
     from attnviz.text.named_groups import TOKENS
 
     by = options.grouping.units
+    _refuse_options(options)
     if by == TOKENS:
         raise AttnvizError(f"{option('check')} hides units; add {option('by', 'turns')}, passages or sentences")
     example = subject.example(settings, f"{option('check')} runs the model, and a recording holds none; give a text")
@@ -54,6 +55,19 @@ def show_unit_checks(
     reader = open_reader(settings, "predictions")
     check = _Check(reader, example, options, by)
     deliver(units_report(check.recording, check.numbers(count), fit_options(options, output)), output)
+
+
+def _refuse_options(options: "ReportOptions") -> None:
+    """Raises AttnvizError for options that choose what is drawn of maps."""
+    from attnviz.cli.attribution import refuse_map_options
+    from attnviz.text.selection import Grouping
+
+    refuse_map_options(replace(options, grouping=Grouping()), None, option("check"))
+    changed = [name for name in ("no_special", "renormalize") if getattr(options.grouping, name)]
+    changed += ["queries"] if options.selection.queries != (None, None) else []
+    changed += ["all"] if options.all else []
+    if changed:
+        raise AttnvizError(f"{option(changed[0])} does not apply to {option('check')}, which lists units; leave it out")
 
 
 @dataclass(frozen=True, eq=False)

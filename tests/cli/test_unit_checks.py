@@ -89,6 +89,12 @@ def test_turns_of_a_chat_are_checked(in_folder: Path, capsys: pytest.CaptureFixt
         (["a b", "--by", "sentences", "--model", "trained"], "--check needs two sentences or more"),
         (["a b. a b", "--by", "turns", "--model", "trained"], "--by turns needs a chat"),
         (["run.safetensors", "--by", "turns"], "a recording holds none"),
+        (
+            ["a b. a", "--by", "sentences", "--model", "trained", "--sort", "previous"],
+            "--sort does not apply to --check",
+        ),
+        (["a b. a", "--by", "sentences", "--model", "trained", "--queries", "1:"], "--queries does not apply to --ch"),
+        (["a b. a", "--by", "sentences", "--model", "trained", "--logits", "a"], "--logits does not apply to --check"),
     ],
 )
 def test_refusals_are_one_line(
