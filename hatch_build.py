@@ -1,4 +1,4 @@
-"""Writes the man page whenever a wheel is built: it is the help of the commands, and kept nowhere else."""
+"""Adds to every wheel what is made when it is built: the man page, and the bill of materials."""
 
 import sys
 from pathlib import Path
@@ -9,18 +9,23 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class ManualHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds ``share/man/man1/attnviz.1`` to a wheel."""
+    """Adds ``share/man/man1/attnviz.1`` and ``*.dist-info/sboms/attnviz.cdx.json`` to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Asks the commands for their help, for which ``build-system`` in pyproject.toml requires what they import."""
         sys.path.insert(0, self.root)
+        from attnviz.version import __version__
         from tools.manual import manual
+        from tools.sbom import bill_of_materials
 
         self.folder = TemporaryDirectory()
         page = Path(self.folder.name) / "attnviz.1"
         page.write_text(manual(), encoding="utf-8")
         build_data["shared_data"][str(page)] = "share/man/man1/attnviz.1"
+        bill = Path(self.folder.name) / "attnviz.cdx.json"
+        bill.write_text(bill_of_materials(__version__), encoding="utf-8")
+        build_data.setdefault("sbom_files", []).append(str(bill))
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Removes the page that the wheel now has."""
+        """Removes the files that the wheel now has."""
         self.folder.cleanup()

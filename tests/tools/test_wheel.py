@@ -1,0 +1,84 @@
+"""The wheel and the sdist: complete without the checkout, small, and with what a distribution must say of itself."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from attnviz.version import __version__
+
+ROOT = Path(__file__).parents[2]
+MOST_BYTES = 2_000_000
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str, folder: Path, **environment: str) -> str:
+    """What a command prints; raises if it fails."""
+    ran = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of the checkout, and the wheel that was made from the sdist alone."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    run("-m", "hatchling", "build", "-t", "sdist", "-d", str(folder), folder=ROOT)
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder / "source", filter="data")
+    run("-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), folder=next((folder / "source").iterdir()))
+    return folder
+
+
+def test_the_wheel_of_the_sdist_runs_without_the_checkout(built: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "site")
+    place = {"PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"}
+    where = run("-c", "import attnviz; print(attnviz.__file__)", folder=tmp_path, **place)
+    assert Path(where.strip()).is_relative_to(tmp_path / "site")
+    drawn = run("-m", "attnviz", "show", "--sample", "repeat", "--model", "trained", folder=tmp_path, **place)
+    assert "induction" in drawn
+    run("-m", "attnviz", "show", "a b", "--model", "trained", "-o", "view.html", folder=tmp_path, **place)
+    assert (tmp_path / "view.html").exists()
+
+
+def test_the_wheel_is_small_and_says_what_it_holds_and_needs(built: Path) -> None:
+    path = next(built.glob("*.whl"))
+    assert path.stat().st_size <= MOST_BYTES
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        bill = json.loads(
+            wheel.read(next(name for name in names if name.endswith(".dist-info/sboms/attnviz.cdx.json")))
+        )
+        metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
+    assert not [name for name in names if name.startswith(("tests/", "tools/", "docs/"))]
+    assert bill["metadata"]["component"]["version"] == __version__
+    required = {each["name"] for each in bill["components"] if each["scope"] == "required"}
+    assert all(f"Requires-Dist: {name}" in metadata for name in required)
+    assert {"torch", "numpy", "safetensors"} <= required
+    assert f"Version: {__version__}\n" in metadata
+
+
+def test_the_citation_names_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors", "license"} <= set(citation)
+    assert citation["version"] == __version__
+
+
+@pytest.mark.parametrize("path", [*(ROOT / ".github").rglob("*.yml")], ids=lambda path: path.name)
+def test_forms_and_workflows_are_yaml(path: Path) -> None:
+    assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict)
