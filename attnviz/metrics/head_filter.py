@@ -5,7 +5,8 @@ A head passes if every word holds. A word is one of
 - a metric, an operator and a number: ``previous>0.5``, ``sink<=.2``; an unambiguous prefix of the metric is enough;
 - ``layer:`` or ``head:`` and a list: ``layer:3-5,7``, ``head:0,2``, ``head:4.11``;
 - ``kind:self`` or ``kind:cross``;
-- part of the head's pattern, or its name: ``induction``, ``4.11``.
+- part of the head's pattern, or its name: ``induction``, ``4.11``;
+- a sink with its token, as lists write it: ``sink: [CLS]``, or ``sink:`` for any token.
 
 A minus negates a word: ``-uniform``. A comparison is False for a head that lacks the number.
 """
@@ -89,6 +90,8 @@ def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool
     if match := COMPARISON.fullmatch(word):
         return _comparison(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")
+    if colon and name == "sink":
+        return lambda head: f"sink: {value}" in head.pattern.lower()
     if colon and name in TESTS and value:
         return TESTS[name](value)
     if re.search(r"[<>=:]", word):

@@ -48,6 +48,8 @@ function testOf(word, metrics) {
   }
   const [, axis, value] = word.match(/^(layers?|heads?|kind):(.+)$/) ?? [];
   if (axis) return listTest(axis, value);
+  const [, token] = word.match(/^sink:(.*)$/) ?? []; // as thumbnails and lists write it
+  if (token !== undefined) return ({ pattern }) => pattern.toLowerCase().includes(`sink: ${token}`);
   if (/[<>=:]/.test(word)) throw new Error(`“${word}” is no test of a head; write one as ${EXAMPLE}`);
   return ({ layer, head, pattern }) => word === `${layer}.${head}` || pattern.toLowerCase().includes(word);
 }
