@@ -4,6 +4,8 @@ import html
 from itertools import pairwise
 from typing import IO, Any, assert_never
 
+import numpy as np
+
 from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.media.image import Image
@@ -25,7 +27,8 @@ from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
 from attnviz.text.spaces import spaces_before
-from attnviz.text.tokens import Tokens
+from attnviz.text.tokens import WORDS, Tokens
+from attnviz.text.units import Units
 
 NO_SINGLE_CELLS = (
     "Zoom stops at these blocks: for single cells of a long recording a page needs queries and keys, and rules for "
@@ -178,9 +181,24 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}
-        return description | _about_medium(tokens, span)
+        return description | _about_units(tokens, span) | _about_medium(tokens, span)
     labels = [_block_label(tokens.labels[first:stop]) for first, stop in pairwise(edges)]
     return {"labels": labels, "edges": edges, "spaces": " " * len(labels)}
+
+
+def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
+    """Returns the places of special tokens as ``special`` and the words as ``words``, if there are any."""
+    about: dict[str, Any] = {}
+    special = np.flatnonzero(tokens.special[span]).tolist()
+    if 0 < len(special) < span.stop - span.start:
+        about["special"] = special
+    units = Units.of(tokens, WORDS)
+    numbers = units.numbers[span]
+    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1)) if len(numbers) else np.zeros(0, dtype=np.int64)
+    if len(starts) < len(numbers):
+        labels = [units.labels[number] if units.sizes[number] > 1 else "" for number in numbers[starts].tolist()]
+        about["words"] = {"starts": starts.tolist(), "labels": labels}
+    return about
 
 
 def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _count(maps: LayerMaps, head: HeadCells) -> int | None:
     factors = maps.score_factors()
     if factors is None:
         return None
-    features: int = factors.queries.shape[-1]
+    features = factors.queries.shape[-1]
     tokens = head.queries.stop - head.queries.start + head.keys.stop - head.keys.start
     return int(features * tokens)
 

@@ -48,6 +48,12 @@ class Opened:
         self.page.evaluate(f"location.hash = 'head=x&number={number}&view={view}'")
         self.until(f"scene.current && scene.shown.number === {number} && state.view === '{view}'")
 
+    def show_maps(self) -> None:
+        """Shows all heads as maps, where few heads begin side by side."""
+        self.page.evaluate("location.hash = 'view=maps'")
+        self.until("state.head === null && state.together === null && state.list === 'maps'")
+        self.settle()
+
     def until(self, condition: str) -> None:
         """Waits for a condition; the page's policy forbids the browser to do so by itself."""
         end = time.monotonic() + PATIENCE

@@ -350,7 +350,9 @@ def test_spaces_of_the_text_come_back() -> None:
         key_tokens=tokens,
     )
     made = page_of(Recording(maps=(maps,), model="a test"))
-    assert made.data["texts"] == [{"labels": ["Life", ",", "is", "short"], "first": 0, "spaces": "-- \n"}]
+    words = {"starts": [0, 2, 3], "labels": ["Life,", "", ""]}
+    expected = {"labels": ["Life", ",", "is", "short"], "first": 0, "spaces": "-- \n", "words": words}
+    assert made.data["texts"] == [expected]
 
 
 def test_table_report_opens_on_the_table(recording: Recording) -> None:

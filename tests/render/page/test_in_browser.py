@@ -31,6 +31,7 @@ def comparison(recording: Recording) -> Report:
 
 def test_click_on_a_thumbnail_opens_its_head_and_back_returns(show: Opener, recording: Recording) -> None:
     opened = show(report_of(recording), viewport={"width": 700, "height": 800})
+    opened.show_maps()
     assert opened.page.locator(".thumb").count() == 6
     opened.page.click(".thumb >> nth=4")
     opened.until("scene.current !== null")
@@ -179,6 +180,7 @@ def test_zoom_keeps_the_cell_under_the_pointer(show: Opener) -> None:
 
 def test_every_view_saves_itself_as_svg_and_png(show: Opener, recording: Recording) -> None:
     opened = show(report_of(recording), viewport={"width": 1280, "height": 500})
+    opened.show_maps()
     for view in ("overview", *VIEWS):
         if view != "overview":
             opened.open_head(1, view.lower())

@@ -210,6 +210,7 @@ def test_heads_are_listed_by_the_words_of_the_command_line(show: Opener) -> None
 def test_why_a_weight_is_what_it_is_of_a_long_text(show: Opener) -> None:
     maps = long_maps()
     hand = Hand(show(report_of(Recording(maps=(maps,), model="a test"))))
+    hand.opened.show_maps()
     hand.click(".thumb >> nth=1")
     hand.opened.until("scene.current?.stage?.picture.whole")
     hand.cell(0, 0)

@@ -220,6 +220,7 @@ def test_tokens_stay_text_in_the_lens_and_wherever_heads_are_together(show: Open
     maps = with_labels(HOSTILE, HOSTILE).maps[0]
     two = tuple(replace(maps, layer=layer, module=f"layers.{layer}") for layer in range(2))
     opened = show(report_of(Recording(maps=two, model="a test")))
+    opened.show_maps()
     opened.page.click(".text-strip .token >> nth=0")
     opened.until("scene.shown?.whole")
     assert HOSTILE[0] in opened.text("#head-title")

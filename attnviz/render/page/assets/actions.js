@@ -65,9 +65,10 @@ function chooseListed(mark) {
 /** Lets go of a token, then of the heads that are shown. */
 export function letGo() {
   if (state.noting) return set({ noting: false });
-  if (!state.pin && !state.mark) return openHead(null);
   if (state.pin) return pin(state.pin);
-  return set({ mark: null });
+  if (state.mark) return set({ mark: null });
+  if (state.head === null && !state.together && state.chosen.length) return set({ chosen: [] });
+  return openHead(null);
 }
 
 /** Opens a head, or all of them, with a token kept. @param {number | null} head @param {ViewName} view @param {Mark | null} kept */
@@ -88,9 +89,16 @@ export function openLens() {
   set({ pin, head: null, together: null, list: "lens" }, { step: true });
 }
 
+/** The heads that are shown together: those that are chosen, with the open one. */
+export function headsTogether() {
+  const { head, chosen } = state;
+  return head === null || chosen.includes(head) ? chosen : [...chosen, head];
+}
+
 /** Shows the chosen heads together. @param {Together} together */
 export function showTogether(together) {
-  if (state.chosen.length > 1) set({ head: null, together }, { step: true });
+  const chosen = headsTogether();
+  if (chosen.length > 1) set({ head: null, together, chosen }, { step: true });
 }
 
 /**

@@ -10,13 +10,29 @@ import { LAYER } from "./ordering.js";
 export const WORDS = {
   view: ["matrix", "arcs", "text", "table"],
   list: ["maps", "numbers", "lens", "points"],
-  together: ["side", "difference", "mean", "max", "rollout"],
+  together: ["side", "overlay", "difference", "mean", "max", "rollout"],
   size: ["", "column", "page", "slide"],
   steps: ["linear", "sqrt", "log", "lift"],
   limits: ["shared", "head"],
   pool: ["mean", "max"],
   direction: ["to", "from"],
   side: ["", "A", "B", "change"],
+  by: ["tokens", "words"],
+  special: ["shown", "hidden"],
+};
+
+/** @type {Record<string, string[]>} the words that an address may say, by their name in it */
+const WORDS_OF_ADDRESS = {
+  view: [...WORDS.view, ...WORDS.list],
+  scale: WORDS.steps,
+  together: WORDS.together,
+  limits: WORDS.limits,
+  side: WORDS.side,
+  pool: WORDS.pool,
+  direction: WORDS.direction,
+  size: WORDS.size,
+  by: WORDS.by,
+  special: WORDS.special,
 };
 
 /** The values that name numbers of a survey's heads, and the names that an address has for them. */
@@ -38,6 +54,7 @@ export function writtenAddress(state, begun, page, zoom = "") {
 
 /** @param {Readonly<State>} state @param {Readonly<State>} begun @param {Places} page @returns {[string, string][]} */
 function placeParts(state, begun, page) {
+  if (state.together && state.together === begun.together && isSame(state.chosen, begun.chosen)) return [];
   if (state.together) return [["heads", state.chosen.map((number) => writtenName(page, number)).join(",")], ["together", state.together]];
   if (state.head === null) return listParts(state, begun);
   const { name } = page.heads[state.head];
@@ -48,11 +65,20 @@ function placeParts(state, begun, page) {
   return state.view === begun.view ? head : [...head, ["view", state.view]];
 }
 
+/** @param {number[]} one @param {number[]} other */
+function isSame(one, other) {
+  return one.length === other.length && one.every((number, place) => number === other[place]);
+}
+
+/** What an address says where it shows heads otherwise than the page begins. */
+const PLACES = ["head", "heads", "number", "view", "filter", "sort", "query", "key"];
+
 /** @param {Readonly<State>} state @param {Readonly<State>} begun @returns {[string, string][]} */
 function listParts(state, begun) {
   /** @type {[string, string][]} */
   const parts = [];
-  if (state.list !== begun.list && !(state.list === "lens" && state.pin)) parts.push(["view", state.list]);
+  const other = begun.together !== null && !state.pin; // an address without a word shows heads together
+  if ((other || state.list !== begun.list) && !(state.list === "lens" && state.pin)) parts.push(["view", state.list]);
   if (state.filter) parts.push(["filter", state.filter]);
   if (state.sort !== begun.sort) parts.push(["sort", state.sort]);
   return parts;
@@ -87,6 +113,8 @@ function lookParts(state, begun, page) {
   if (state.of !== page.quantity) parts.push(["of", "contributions"]);
   if (state.side !== begun.side) parts.push(["side", state.side]);
   if (state.size) parts.push(["size", state.size]);
+  if (state.by !== "tokens") parts.push(["by", state.by]);
+  if (state.special !== "shown") parts.push(["special", state.special]);
   if (state.pool === "max") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
   return parts;
@@ -105,9 +133,10 @@ export function readAddress(written, state, begun, page) {
   const heads = headsOf(address.get("heads"), page);
   /** @type {Together} */
   const how = oneOf(WORDS.together, address.get("together")) ?? "side";
-  const together = heads.length > 1 ? how : null;
+  const asBegun = !PLACES.some((name) => address.has(name));
+  const together = heads.length > 1 ? how : asBegun ? begun.together : null;
   const head = together ? null : headOf(address, page);
-  const chosen = heads.length ? heads : state.chosen;
+  const chosen = heads.length ? heads : asBegun && begun.together ? begun.chosen : state.chosen;
   const pin = /^#?$/.test(written) ? begun.pin : pinOf(address, page, firstHeadOf({ head, chosen }));
   const changes = {
     head,
@@ -115,14 +144,48 @@ export function readAddress(written, state, begun, page) {
     together,
     view: oneOf(WORDS.view, address.get("view")) ?? (address.has("view") ? state.view : begun.view),
     filter: address.get("filter") ?? "",
-    sort: address.get("sort") ?? begun.sort,
+    sort: address.has("sort") ? sortOf(address.get("sort") ?? "", page) : begun.sort,
     mark: null,
     pin,
     list: oneOf(WORDS.list, address.get("view")) ?? (pin ? "lens" : begun.list),
     ...pointsOf(address, begun, page),
     ...lookOf(address, begun, page),
   };
-  return { changes: /** @type {Partial<State>} */ (changes), zoom: address.get("zoom") };
+  const unknown = unknownIn(address, page, firstHeadOf({ head, chosen }));
+  return { changes: /** @type {Partial<State>} */ ({ ...changes, unknown }), zoom: address.get("zoom") };
+}
+
+/** The order that an address names, by the beginning of a metric's name too; as written where it names none. @param {string} written @param {Places} page */
+function sortOf(written, page) {
+  const [, minus, name] = written.match(/^(-?)(.*)$/) ?? ["", "", ""];
+  const known = [...(page.metrics?.names ?? []), LAYER, "weight"];
+  const begun = known.filter((one) => name && one.startsWith(name));
+  return known.includes(name) || begun.length !== 1 ? written : minus + begun[0];
+}
+
+/** What an address says that nothing on the page has, in a sentence; "" where it has all. @param {URLSearchParams} address @param {Places} page @param {number} head whose tokens it names */
+function unknownIn(address, page, head) {
+  const sort = sortOf(address.get("sort") ?? "", page).replace(/^-/, "");
+  const sorts = ["", LAYER, "weight", ...(page.metrics?.names ?? [])];
+  const names = (address.get("heads") ?? "").split(",").filter(Boolean);
+  const isNumbered = page.heads[Number(address.get("number") ?? NaN)] !== undefined;
+  const missing = [
+    ...[address.get("head") ?? "", ...names].filter((name) => name && !isNumbered && headCalled(page, name) === null).map((name) => `no head ${name}`),
+    ...["query", "key"].flatMap((axis) => unknownToken(address.get(axis), page, head, /** @type {Axis} */ (axis))),
+    ...(sorts.includes(sort) ? [] : [`no metric ${sort}`]),
+    ...Object.entries(WORDS_OF_ADDRESS).flatMap(([name, words]) => {
+      const word = address.get(name);
+      const isAxis = page.survey && name === "size"; // the number that points grow with
+      return word === null || isAxis || words.includes(word) ? [] : [`no ${name} ${word}`];
+    }),
+  ];
+  return missing.length ? `The link names what this page does not have: ${missing.join(", ")}.` : "";
+}
+
+/** @param {string | null} written @param {Places} page @param {number} head @param {Axis} axis */
+function unknownToken(written, page, head, axis) {
+  if (written === null || page.survey) return [];
+  return placeOf(textOfAxis(page, head, axis), written) === null ? [`no ${axis} “${written}”`] : [];
 }
 
 /** @param {URLSearchParams} address @param {Readonly<State>} begun @param {Places} page */
@@ -151,6 +214,8 @@ function lookOf(address, begun, page) {
     limits: oneOf(WORDS.limits, address.get("limits")) ?? begun.limits,
     side: (compares && oneOf(WORDS.side.slice(1), address.get("side"))) || begun.side,
     size: oneOf(WORDS.size, address.get("size")) ?? "",
+    by: oneOf(WORDS.by, address.get("by")) ?? "tokens",
+    special: oneOf(WORDS.special, address.get("special")) ?? "shown",
     pool: oneOf(WORDS.pool, address.get("pool")) ?? "mean",
     direction: oneOf(WORDS.direction, address.get("direction")) ?? "to",
   };

@@ -5,7 +5,7 @@ import { scaleUpTo } from "./head_scales.js";
 import { highOfAll, topOf } from "./moved.js";
 import { hueOf, strengthOf } from "./scales.js";
 import { sideNumber, state } from "./state.js";
-import { fitText, longest } from "./surface.js";
+import { fitText, letters, longest } from "./surface.js";
 import { strongestCells } from "./values.js";
 
 /** @import { Area, Axis, Mark, Picture, Scale, Shown, Surface } from "./types.js" */
@@ -38,14 +38,14 @@ export class ArcsPicture {
   measure(width, most) {
     const { queries, keys, rows, columns } = this.shown;
     const tallest = Math.max(rows, columns);
-    const fitting = Math.min(30, Math.max(17, (most - this.top - 10) / tallest));
+    const fitting = letters.scale * Math.min(30, Math.max(17, (most - this.top - 10) / tallest / letters.scale));
     this.factor = Math.min(Math.max(this.factor, MIN_ZOOM), MAX_ZOOM);
     this.step = fitting * this.factor;
     this.wide = Math.min(width, 760);
     this.margin = Math.floor((width - this.wide) / 2);
     const side = this.wide * 0.34;
-    this.from = this.margin + Math.min(side, Math.max(longest(queries.labels) + 22, 70));
-    this.to = this.margin + this.wide - Math.min(side, Math.max(longest(keys.labels) + 22, 70));
+    this.from = this.margin + Math.min(side, Math.max(letters.scale * longest(queries.labels) + 22, 70));
+    this.to = this.margin + this.wide - Math.min(side, Math.max(letters.scale * longest(keys.labels) + 22, 70));
     return { width, height: this.top + tallest * this.step + 8 };
   }
 
@@ -87,12 +87,13 @@ export class ArcsPicture {
    * @param {Line} line
    * @param {Scale} scale
    * @param {number} strongest
+   * @param {string} hue
    */
-  drawLine(surface, area, { query, key, value }, scale, strongest) {
+  drawLine(surface, area, { query, key, value }, scale, strongest, hue = "") {
     const [start, stop] = [this.height(query, area), this.height(key, area)];
     if (Math.max(start, stop) < 0 || Math.min(start, stop) > area.height) return;
     const part = strengthOf(value, scale);
-    const color = theme()[hueOf(value, scale)];
+    const color = hue || theme()[hueOf(value, scale)];
     const thick = MIN_ARC_WIDTH + (MAX_ARC_WIDTH - MIN_ARC_WIDTH) * part;
     surface.arc(this.from + 4, start, this.to - 4, stop, color, thick, strongest * part);
   }
@@ -101,11 +102,7 @@ export class ArcsPicture {
   drawOver(surface, area) {
     surface.clip(0, this.top, area.width, area.height - this.top, () => {
       for (const mark of [state.pin, state.mark]) {
-        if (!mark) continue;
-        const lines = linesOfToken(this.shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0);
-        const { steps } = this.scale;
-        const scale = { ...scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0), steps };
-        for (const line of lines) this.drawLine(surface, area, line, scale, 1);
+        if (mark) this.drawLinesOf(surface, area, mark);
       }
       this.drawColumn(surface, area, "query", this.from, "right");
       this.drawColumn(surface, area, "key", this.to, "left");
@@ -113,6 +110,14 @@ export class ArcsPicture {
     const faint = { size: 11, color: theme().soft };
     surface.text("queries", this.from, 10, { ...faint, align: "right" });
     surface.text("keys", this.to, 10, faint);
+  }
+
+  /** Draws the lines of a token alone. @param {Surface} surface @param {Area} area @param {Mark} mark */
+  drawLinesOf(surface, area, mark) {
+    const lines = linesOfToken(this.shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0);
+    const { steps } = this.scale;
+    const scale = { ...scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0), steps };
+    for (const line of lines) this.drawLine(surface, area, line, scale, 1);
   }
 
   /**
@@ -124,7 +129,7 @@ export class ArcsPicture {
    */
   drawColumn(surface, area, axis, x, align) {
     const { labels } = axis === "query" ? this.shown.queries : this.shown.keys;
-    const size = Math.min(14, Math.max(11, this.step * 0.58));
+    const size = letters.scale * Math.min(14, Math.max(11, (this.step * 0.58) / letters.scale));
     const room = (align === "right" ? this.from - this.margin : this.margin + this.wide - this.to) - 10;
     const first = Math.max(0, Math.floor(area.y / this.step) - 1);
     const last = Math.min(labels.length, Math.ceil((area.y + area.height) / this.step));
@@ -168,7 +173,7 @@ export class ArcsPicture {
  * @param {Shown} shown
  * @returns {Line[]}
  */
-function linesOfHead({ values, columns }) {
+export function linesOfHead({ values, columns }) {
   if (!values) return [];
   return strongestCells(values, MAX_ARCS).map((cell) => {
     return { query: Math.floor(cell / columns), key: cell % columns, value: values[cell] };
@@ -182,7 +187,7 @@ function linesOfHead({ values, columns }) {
  * @param {Mark} mark
  * @returns {Line[]}
  */
-function linesOfToken(shown, { query, key }) {
+export function linesOfToken(shown, { query, key }) {
   if (query !== null && key !== null) return [{ query, key, value: shown.at(query, key) }];
   const place = query ?? key ?? 0;
   const values = shown.line(query !== null ? "query" : "key", place);

@@ -69,6 +69,7 @@ function scaleWords(heads) {
 /** What of the screen the line does not draw. */
 function lacking() {
   if (state.together === "difference") return "It draws both heads: a figure of the difference of two heads is saved here, by SVG.";
+  if (state.together === "overlay") return "It draws each head: a figure of heads over each other is saved here, by SVG.";
   if (state.head === null && !state.together && state.list === "numbers") return "It draws thumbnails: attnviz heads lists the numbers.";
   if (state.head === null && state.list === "lens" && state.pin?.query === null) return "It shades what a token attends to; what attends to it is saved here, by SVG.";
   return page.command.remark;

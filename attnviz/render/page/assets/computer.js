@@ -186,7 +186,7 @@ class Computer {
    * Several heads in one map.
    *
    * @param {number[]} numbers
-   * @param {Exclude<Together, "side">} how
+   * @param {Exclude<Together, "side" | "overlay">} how
    * @param {number} side
    * @returns {Promise<Float32Array>}
    */

@@ -1,10 +1,11 @@
 /** The buttons above a picture: what can be chosen of what is shown now. */
 
-import { openHead } from "./actions.js";
+import { headsTogether, openHead } from "./actions.js";
 import { comparing, page } from "./data.js";
-import { buttonOf, fillChoices, make, one } from "./elements.js";
+import { buttonOf, fillChoices, fillToggles, make, one } from "./elements.js";
 import { drawFilter } from "./filter_field.js";
 import { hasPalette } from "./legend.js";
+import { MAX_OVERLAID } from "./overlay.js";
 import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
 import { state } from "./state.js";
@@ -20,7 +21,7 @@ export const VIEWS = [["matrix", "Matrix"], ["arcs", "Arcs"], ["text", "Text"], 
 /** @type {[ListName, string][]} */
 export const LISTS = [["maps", "Maps"], ["numbers", "Numbers"], ["lens", "One token"]];
 /** @type {[Together, string][]} */
-const TOGETHER = [["side", "Side by side"], ["difference", "Difference"], ["mean", "Mean"], ["max", "Maximum"], ["rollout", "Rollout"]];
+const TOGETHER = [["side", "Side by side"], ["overlay", "Overlaid"], ["difference", "Difference"], ["mean", "Mean"], ["max", "Maximum"], ["rollout", "Rollout"]];
 /** @type {[SideName, string][]} */
 const SIDES = [["A", "A"], ["B", "B"], ["change", "B − A"]];
 /** @type {[Pool, string][]} */
@@ -34,11 +35,33 @@ const STEPS = [["linear", "Linear"], ["sqrt", "√"], ["log", "Log"], ["lift", "
 /** @type {["to" | "from", string][]} */
 const DIRECTIONS = [["to", "→ looks at"], ["from", "← seen by"]];
 
+/** @param {string} label @param {string} title @param {boolean} pressed @param {() => void} turn */
+function toggle(label, title, pressed, turn) {
+  return { label, title, pressed, turn };
+}
+
+/** Whether units can be chosen here: of maps that are held cell by cell. */
+function hasUnits() {
+  const number = state.head ?? (state.together ? state.chosen[0] : 0);
+  const matrix = state.head !== null ? state.view === "matrix" : state.together ? state.together !== "overlay" : state.list === "lens";
+  return matrix && page.block === 1 && !(page.heads[number].factors ?? []).length;
+}
+
+/** Whether words can be joined in what is shown. */
+export function hasWords() {
+  return hasUnits() && page.texts.some(({ words }) => words);
+}
+
+/** Whether special tokens can be hidden in what is shown. */
+export function hasSpecial() {
+  return hasUnits() && page.texts.some(({ special }) => special);
+}
+
 /** Draws all buttons; `change` is called with what is chosen. @param {Change} change @param {(together: Together) => void} together */
 export function drawButtons(change, together) {
   const open = state.head !== null || state.together !== null;
-  const two = state.chosen.length === 2;
-  const several = state.chosen.length > 1 ? TOGETHER.filter(([name]) => name !== "difference" || two) : [];
+  const two = headsTogether().length === 2;
+  const several = headsTogether().length > 1 ? TOGETHER.filter(([name]) => (name !== "difference" || two) && (name !== "overlay" || headsTogether().length <= MAX_OVERLAID)) : [];
   fillChoices(one("sides"), comparing ? SIDES : [], state.side, (side) => change("side", side));
   fillChoices(one("quantities"), page.moved ? QUANTITIES : [], state.of, (of) => change("of", of));
   fillChoices(one("pools"), hasPools() ? POOLS : [], state.pool, (pool) => change("pool", pool));
@@ -47,6 +70,10 @@ export function drawButtons(change, together) {
   fillChoices(one("views"), state.head === null ? [] : VIEWS, state.view, (view) => openHead(state.head, view));
   fillChoices(one("lists"), open || page.heads.length === 1 ? [] : LISTS, state.list, (list) => change("list", list));
   fillChoices(one("directions"), hasDirections() ? DIRECTIONS : [], state.direction, (way) => change("direction", way));
+  fillToggles(one("units"), [
+    ...(hasWords() ? [toggle("Words", "Join the tokens of each word", state.by === "words", () => change("by", state.by === "words" ? "tokens" : "words"))] : []),
+    ...(hasSpecial() ? [toggle("No special", "Leave out special tokens, such as [CLS]", state.special === "hidden", () => change("special", state.special === "hidden" ? "shown" : "hidden"))] : []),
+  ]);
   fillChoices(one("together"), several, state.together ?? /** @type {Together} */ (""), together);
   showButtons(open);
 }
@@ -75,6 +102,7 @@ function hasSteps() {
 
 /** Whether a token can be shown as a query or as a key. */
 function hasDirections() {
+  if (state.head === null && !state.together && state.list !== "lens") return false;
   return page.heads[state.head ?? 0].same && (state.view !== "table" || state.head === null);
 }
 
@@ -95,6 +123,23 @@ function showButtons(open) {
   one("head-title").textContent = titleOfView();
   drawFilter();
   drawOrders();
+  drawHint(open);
+}
+
+/** Draws what a reader can do next where all heads are listed. @param {boolean} open */
+export function drawHint(open) {
+  const hint = one("keys-hint");
+  hint.hidden = open || page.heads.length === 1 || state.list === "lens";
+  hint.textContent = hintOf(state.chosen.length);
+}
+
+/** @param {number} chosen */
+function hintOf(chosen) {
+  if (chosen === 1) return "1 head is chosen: choose another one to show both together. Esc lets go.";
+  if (chosen > 1) return `${chosen} heads are chosen: the buttons below show them together. Esc lets go.`;
+  const how = matchMedia("(hover: none)").matches ? "Touch heads long" : "Tick heads";
+  const keys = matchMedia("(hover: none)").matches ? "" : " ? lists the keys.";
+  return `Click a word: every head shows what it looks at. ${how} to show several together.${keys}`;
 }
 
 /** Draws the orders that heads may stand in. */

@@ -73,17 +73,45 @@ export function fillChoices(group, choices, chosen, choose) {
   );
 }
 
+/**
+ * Fills a group with buttons that are each turned on and off.
+ *
+ * @param {HTMLElement} group
+ * @param {{ label: string, title: string, pressed: boolean, turn: () => void }[]} toggles
+ */
+export function fillToggles(group, toggles) {
+  group.replaceChildren(
+    ...toggles.map(({ label, title, pressed, turn }) => {
+      const button = make("button", { type: "button", title, onclick: turn }, label);
+      button.setAttribute("aria-pressed", String(pressed));
+      return button;
+    }),
+  );
+}
+
+/** A row of a table that takes the place of others that are not drawn. @param {number} height */
+export function emptyRow(height) {
+  const row = make("tr", { ariaHidden: "true" });
+  row.style.height = `${height}px`;
+  return row;
+}
+
 /** Does something when there is nothing else to do. @param {() => void} act */
 export function whenIdle(act) {
   if ("requestIdleCallback" in window) requestIdleCallback(act);
   else setTimeout(act, 200);
 }
 
+/** Whether the page is laid out for paper. */
+export function isPrinting() {
+  return document.documentElement.classList.contains("printing") || matchMedia("print").matches;
+}
+
 const SHEET_PART = 0.3; // of a phone, that the sheet of numbers takes at the bottom
 
 /** The height of the window that nothing lies over while something is open. */
 export function openHeight() {
-  return window.innerHeight * (matchMedia("screen and (max-width: 759px)").matches ? 1 - SHEET_PART : 1);
+  return window.innerHeight * (matchMedia("screen and (max-width: 759px) and (min-height: 561px)").matches ? 1 - SHEET_PART : 1);
 }
 
 /** Tells a screen reader what happened. @param {string} text */

@@ -19,11 +19,11 @@ function offerWords() {
   one("words").replaceChildren(...words.map((word) => new Option(word)));
 }
 
-/** Draws the filter, and what is wrong with it. */
+/** Draws the filter, and what is wrong with it or with the link that was followed. */
 export function drawFilter() {
   const filter = one("filter");
   if (filter instanceof HTMLInputElement && document.activeElement !== filter) filter.value = state.filter;
-  const { wrong } = currentFilter();
+  const wrong = state.unknown || currentFilter().wrong;
   one("wrong").hidden = !wrong;
   one("wrong").textContent = wrong;
 }

@@ -4,11 +4,13 @@ import { itemName, page } from "./data.js";
 import { make, one } from "./elements.js";
 import { state } from "./state.js";
 
+const MIN_USED = 0.8; // of a thumbnail's place, that whole pixels for each cell leave
 const MAX_THUMB = 200; // pixels a side
 const MAX_ACROSS = 20; // thumbnails of a single layer, which goes on below
 const MIN_NAMED_THUMB = 64; // pixels of a thumbnail that has room for what its head does
 const MIN_SPREAD = 6; // thumbnails across, from which on columns are wider than they, for names
 const MIN_NAMED_COLUMN = 92; // pixels
+const LONG_TOUCH = 450; // milliseconds
 const MIN_TOUCHED_THUMB = 24; // pixels that a finger hits
 
 /**
@@ -66,9 +68,61 @@ export function drawGrid(name, order, run, parts) {
   if (changed) drawThumbnails(parts);
 }
 
-/** Listens to keys that walk among heads. @param {((number: number) => void) | null} toggle what Space does */
+/** Listens to keys that walk among heads, and to what chooses them. @param {((number: number) => void) | null} toggle what Space does */
 export function listenToGrid(toggle) {
   one("overview").addEventListener("keydown", (event) => moveAmongHeads(event, toggle));
+  if (!toggle) return;
+  listenToTick(toggle);
+  listenToLongTouch(toggle);
+}
+
+/** The head of the thumbnail that an event is on; none beside them. @param {Event} event */
+export function headAt({ target }) {
+  const thumb = target instanceof Element ? target.closest(".thumb") : null;
+  return thumb instanceof HTMLElement ? Number(thumb.dataset.number) : null;
+}
+
+/** Shows a tick on the thumbnail under the mouse, which chooses its head: one element for all of them. @param {(number: number) => void} toggle */
+function listenToTick(toggle) {
+  const tick = make("span", { className: "tick", title: "Choose, to show several heads together" }, "✓");
+  one("overview").addEventListener("pointerover", ({ target, pointerType }) => {
+    const thumb = target instanceof Element ? target.closest(".grid:not(.tiny) .thumb") : null;
+    if (thumb === tick.parentElement) return; // to move what is pressed would lose the click
+    if (thumb && pointerType === "mouse") thumb.append(tick);
+    else tick.remove();
+  });
+  one("overview").addEventListener("pointerleave", () => tick.remove());
+  one("overview").addEventListener("click", (event) => event.target === tick && chooseInstead(event, toggle), { capture: true });
+}
+
+/** A finger that stays on a thumbnail chooses its head; then a touch chooses further ones, until none is left. @param {(number: number) => void} toggle */
+function listenToLongTouch(toggle) {
+  const touch = { timer: 0, chose: false, touched: false };
+  const overview = one("overview");
+  overview.addEventListener("pointerdown", (event) => {
+    const number = headAt(event);
+    Object.assign(touch, { chose: false, touched: event.pointerType === "touch" });
+    clearTimeout(touch.timer);
+    if (!touch.touched || number === null) return;
+    touch.timer = setTimeout(() => {
+      touch.chose = true;
+      toggle(number);
+    }, LONG_TOUCH);
+  });
+  for (const name of ["pointerup", "pointercancel", "pointermove"]) overview.addEventListener(name, () => clearTimeout(touch.timer));
+  overview.addEventListener("contextmenu", (event) => touch.touched && event.preventDefault());
+  overview.addEventListener("click", (event) => {
+    if (touch.chose) event.stopPropagation(); // the finger that chose goes up
+    else if (touch.touched && state.chosen.length && state.head === null && !state.together) chooseInstead(event, toggle);
+  }, { capture: true });
+}
+
+/** Chooses the head that a click would open. @param {Event} event @param {(number: number) => void} toggle */
+function chooseInstead(event, toggle) {
+  const number = headAt(event);
+  if (number === null) return;
+  event.stopPropagation();
+  toggle(number);
 }
 
 /**
@@ -228,14 +282,16 @@ function sizeGrid(grid) {
   grid.style.setProperty("--column", compact || most < MIN_SPREAD ? "max-content" : `${Math.min(column, Math.max(MIN_NAMED_COLUMN, Math.round(1.25 * side)))}px`);
 }
 
-/** The side with which every cell has as many pixels, where cells have a pixel each. @param {HTMLElement} grid @param {number} side @param {number} least */
+/** The side with which every cell has as many pixels, where that uses most of the place. @param {HTMLElement} grid @param {number} side @param {number} least */
 function wholeBlocks(grid, side, least) {
   const canvas = grid.querySelector("canvas");
   const cells = canvas?.width ?? 1;
   const density = window.devicePixelRatio || 1;
   const pixels = Math.floor((side * density) / cells);
-  grid.classList.toggle("smooth", pixels < 1);
-  return pixels < 1 ? side : Math.max(least, (pixels * cells) / density);
+  const whole = (pixels * cells) / density;
+  const wasteful = whole < MIN_USED * side; // cells of one and of two pixels then cost less than the place
+  grid.classList.toggle("smooth", pixels < 1 || (wasteful && pixels === 1));
+  return pixels < 1 || wasteful ? side : Math.max(least, whole);
 }
 
 /** @param {HTMLElement} grid */

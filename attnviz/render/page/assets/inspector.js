@@ -6,6 +6,7 @@ import { positionOf, quoted } from "./formatting.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
 import { quantitiesOf, weightText } from "./quantities.js";
 import { scene, state } from "./state.js";
+import { withoutSpecial } from "./units.js";
 import { strongestOf } from "./values.js";
 import { whySection } from "./why.js";
 
@@ -83,8 +84,8 @@ function lensSections(shown, mark) {
     sections.push(make("section", {}, make("h3", {}, where), make("p", { className: "pair" }, make("bdi", {}, pair), " ", make("b", {}, number))));
   }
   if (!values || !shades) return [...sections, hint("Computing every head…")];
-  const items = strongestOf(values, LIST_LENGTH).map((place) => {
-    return make("li", {}, listButton(shown, shown.keys, place, values[place]));
+  const items = strongestOf(withoutSpecial(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
+    return make("li", {}, listButton(shown, shown.tokens ?? shown.keys, place, values[place]));
   });
   sections.push(make("section", {}, make("h3", {}, shades.said), make("ul", { className: "list" }, ...items)));
   return sections;
@@ -129,7 +130,8 @@ function besideSections(query, key) {
   if (stages.length < 2) return [];
   const numbers = make("dl", { className: "numbers" });
   for (const { picture } of stages) {
-    numbers.append(make("dt", {}, picture.shown.title), make("dd", {}, weightText(picture.shown.at(query, key), picture.shown.scale.change)));
+    const shown = picture.source ?? picture.shown;
+    numbers.append(make("dt", {}, shown.title), make("dd", {}, weightText(shown.at(query, key), shown.scale.change)));
   }
   return [make("section", {}, make("h3", {}, "side by side"), numbers)];
 }
@@ -145,7 +147,7 @@ function listSection(shown, axis, place) {
     return [heading, make("ul", { className: "list awaited" })];
   }
   const values = shown.line(axis, place);
-  const items = strongestOf(values, LIST_LENGTH).map((other) => {
+  const items = strongestOf(withoutSpecial(values, others), LIST_LENGTH).map((other) => {
     const button = listButton(shown, others, other, values[other]);
     [button.dataset.query, button.dataset.key] = outward ? [`${place}`, `${other}`] : [`${other}`, `${place}`];
     return make("li", {}, button);

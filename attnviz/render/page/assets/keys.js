@@ -1,7 +1,7 @@
 /** The keyboard: which key does what, and the search for a token. */
 
-import { choose, isSameMark, letGo, openHead, openLens, pin, showTogether, step } from "./actions.js";
-import { LISTS, VIEWS } from "./controls.js";
+import { choose, headsTogether, isSameMark, letGo, openHead, openLens, pin, showTogether, step } from "./actions.js";
+import { hasSpecial, hasWords, LISTS, VIEWS } from "./controls.js";
 import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { stepNotes } from "./notes.js";
@@ -46,12 +46,14 @@ export function actionOf(key, target) {
     f: () => one("filter").focus(),
     a: openLens,
     r: () => choose("direction", state.direction === "to" ? "from" : "to"),
+    t: () => hasSpecial() && choose("special", state.special === "shown" ? "hidden" : "shown"),
+    w: () => hasWords() && choose("by", state.by === "tokens" ? "words" : "tokens"),
     d: () => showTogether("difference"),
     m: () => showTogether("mean"),
     "[": () => step(-1),
     "]": () => step(1),
     "+": () => zoomByStep(1),
-    "=": () => (state.chosen.length > 1 && state.head === null ? showTogether("side") : zoomByStep(1)),
+    "=": () => (headsTogether().length > 1 ? showTogether("side") : zoomByStep(1)),
     "-": () => zoomByStep(-1),
     0: fitView,
     Escape: letGo,
@@ -82,6 +84,8 @@ function moveTo(shown, mark) {
 function movedMark(shown, arrow) {
   const { query, key, head } = state.mark ?? state.pin ?? { query: null, key: null, head: undefined };
   const [down, right] = ARROWS[arrow];
+  const picture = scene.current?.stage?.picture;
+  if (picture?.moved) return picture.moved({ query, key, head }, down, right);
   if (shown.moved) return shown.moved({ query, key, head }, down, right);
   if (state.view === "matrix" || state.together) {
     const isFresh = query === null && key === null;

@@ -1,11 +1,12 @@
 /** The legend: the colours of what is shown now, on the page and in a saved file. */
 
 import { cssOf, theme } from "./colors.js";
-import { page } from "./data.js";
+import { headTitle, page } from "./data.js";
 import { make, one } from "./elements.js";
 import { tickText } from "./formatting.js";
 import { scaleOf, thumbnailScale } from "./head_scales.js";
 import { showsMoved } from "./moved.js";
+import { HUES } from "./overlay.js";
 import { scaleBar } from "./scale_bar.js";
 import { valueAt } from "./scales.js";
 import { scene, state } from "./state.js";
@@ -31,6 +32,7 @@ function shownScale() {
 
 /** Draws the legend of what is shown now. */
 export function drawLegend() {
+  if (state.together === "overlay") return one("legend").replaceChildren(...hueNames());
   const scale = shownScale();
   const texts = [0, 0.25, 0.5, 0.75, 1].map((fraction) => tickText(valueAt(fraction, scale), scale));
   const crowded = texts.join("").length > MAX_TICK_CHARACTERS;
@@ -40,6 +42,15 @@ export function drawLegend() {
     scaleBar(scale, ticks),
     ...swatches(),
   );
+}
+
+/** The hue of each head that lies over others. */
+function hueNames() {
+  return state.chosen.map((number, place) => {
+    const swatch = make("i", { className: "swatch" });
+    swatch.style.background = HUES[place];
+    return make("span", {}, swatch, headTitle(number));
+  });
 }
 
 /** The colours that are in no palette. */
@@ -74,6 +85,7 @@ function pooledSaid() {
 
 /** Draws the legend into a saved file. @param {Surface} surface @param {number} x @param {number} y */
 export function drawLegendOn(surface, x, y) {
+  if (state.together === "overlay") return drawHuesOn(surface, x, y);
   const scale = shownScale();
   const wide = 200;
   for (let place = 0; place < 50; place++) {
@@ -86,4 +98,12 @@ export function drawLegendOn(surface, x, y) {
     surface.text(tickText(valueAt(fraction, scale), scale), x + wide * fraction, y + 20, { ...faint, align });
   }
   surface.text(nameOf(scale), x + wide + 14, y + 5, faint);
+}
+
+/** @param {Surface} surface @param {number} x @param {number} y */
+function drawHuesOn(surface, x, y) {
+  state.chosen.forEach((number, place) => {
+    surface.rect(x + 90 * place, y, 14, 9, HUES[place]);
+    surface.text(headTitle(number), x + 90 * place + 20, y + 5, { size: 11, color: theme().soft });
+  });
 }

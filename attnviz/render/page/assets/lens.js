@@ -9,6 +9,7 @@ import { weightText } from "./quantities.js";
 import { seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
 import { combinedOf } from "./combining.js";
+import { sumsOf, unitsNow } from "./units.js";
 import { ABSENT, changeOf, largestOf } from "./values.js";
 
 /** @import { Axis, Mark, Shown, Side } from "./types.js" */
@@ -34,9 +35,14 @@ export class LensShown {
     this.values = null;
     /** @type {Map<number, Float32Array>} */
     this.lines = new Map();
+    /** @type {WeakMap<Float32Array, Float32Array>} lines by what the columns stand for */
+    this.sums = new WeakMap();
     const { number } = this;
     this.token = textOf(number, this.axis, sideNumber());
     this.keys = textOf(number, this.axis === "query" ? "key" : "query", sideNumber());
+    this.tokens = this.keys;
+    this.units = unitsNow(this.tokens);
+    this.keys = this.units?.text ?? this.tokens;
     this.columns = this.keys.labels.length;
     /** @type {number[]} a row each */
     this.heads = [];
@@ -106,12 +112,21 @@ export class LensShown {
     const scale = scaleOf(this.number);
     if (scale.steps === "lift" || page.fixed || this.columns < 2) return scale;
     let high = 0;
-    for (const line of this.lines.values()) high = Math.max(high, largestOf(line));
+    for (const row of this.heads.keys()) high = Math.max(high, largestOf(this.lineOf(row) ?? []));
     return high ? { ...scale, high: Math.min(high, scale.change ? page.reach : 1) } : scale;
   }
 
-  /** The line of a row; nothing before it is known. @param {number} row */
+  /** The line of a row by what the columns stand for; nothing before it is known. @param {number} row */
   lineOf(row) {
+    const line = this.tokenLine(row);
+    if (!line || !this.units) return line;
+    const known = this.sums.get(line) ?? sumsOf(line, this.units);
+    this.sums.set(line, known);
+    return known;
+  }
+
+  /** The line of a row, token by token. @param {number} row */
+  tokenLine(row) {
     const number = this.heads[row];
     if (number !== undefined) return this.lines.get(number) ?? null;
     const layer = this.layers[row - this.heads.length - 1];
@@ -169,13 +184,19 @@ export class LensShown {
   /** @param {number} row @param {number} column @returns {Mark} */
   markAt(row, column) {
     const head = this.heads[row];
+    column = this.units ? this.units.starts[column] : column;
     const pair = this.axis === "query" ? { query: this.place, key: column } : { query: column, key: this.place };
     return head === undefined ? pair : { ...pair, head };
   }
 
-  /** The second token of a mark. @param {Mark} mark */
+  /** The column of a mark's second token. @param {Mark} mark */
   columnOf(mark) {
-    return this.axis === "query" ? mark.key : mark.query;
+    return this.columnOfToken(this.axis === "query" ? mark.key : mark.query);
+  }
+
+  /** @param {number | null} token */
+  columnOfToken(token) {
+    return token === null || !this.units ? token : this.units.unitOf(token);
   }
 
   /** @param {Mark} mark @returns {string[]} */
@@ -185,7 +206,9 @@ export class LensShown {
     if (column === null) return [];
     const pair = [this.token.labels[this.place], this.keys.labels[column]];
     const words = (this.axis === "query" ? pair : pair.reverse()).join(" → ");
-    const value = row === null ? this.average?.[column] : this.at(row, column);
+    const average = this.average;
+    const mean = average && this.units ? sumsOf(average, this.units) : average;
+    const value = row === null ? mean?.[column] : this.at(row, column);
     const number = weightText(value ?? ABSENT, state.side === "change");
     return [row === null ? "mean of the heads" : this.queries.labels[row], words, number];
   }
@@ -193,7 +216,7 @@ export class LensShown {
   /** @param {Mark | null} mark */
   shades(mark) {
     const row = mark ? this.rowOf(mark) : null;
-    const values = row === null ? this.average : this.lineOf(row);
+    const values = row === null ? this.average : this.tokenLine(row);
     const what = row === null ? "on average over these heads" : `in head ${this.queries.labels[row]}`;
     const token = `“${this.token.labels[this.place]}”`;
     return this.axis === "query"

@@ -4,6 +4,7 @@ import { keepToken, openHead } from "./actions.js";
 import { paintCells, theme } from "./colors.js";
 import { MatrixPicture } from "./matrix.js";
 import { state } from "./state.js";
+import { letters } from "./surface.js";
 import { ABSENT } from "./values.js";
 
 /** @import { LensShown } from "./lens.js" */
@@ -26,7 +27,7 @@ export class LensPicture extends MatrixPicture {
 
   /** @override @param {number} across @param {number} down */
   fitting(across, down) {
-    return [Math.min(across, 96), Math.min(MAX_ROW, Math.max(MIN_ROW, down))];
+    return [Math.min(across, 96), letters.scale * Math.min(MAX_ROW, Math.max(MIN_ROW, down / letters.scale))];
   }
 
   /** @override @param {number} width @param {number} most */
@@ -86,7 +87,7 @@ export class LensPicture extends MatrixPicture {
   columnOf(mark) {
     const column = this.lens.columnOf(mark);
     if (column !== null || mark === state.pin) return column;
-    return this.lens.axis === "query" ? mark.query : mark.key;
+    return this.lens.columnOfToken(this.lens.axis === "query" ? mark.query : mark.key);
   }
 
   /** @override @param {number} x @param {number} y @param {Area} area @returns {Mark | null} */

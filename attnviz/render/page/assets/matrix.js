@@ -4,7 +4,7 @@ import { paintCells, rgbOf, theme } from "./colors.js";
 import { cellText, decimalsOf } from "./formatting.js";
 import { inkOn } from "./scales.js";
 import { state } from "./state.js";
-import { fitText, longest, textWidth } from "./surface.js";
+import { fitText, letters, longest, textWidth } from "./surface.js";
 import { ABSENT } from "./values.js";
 
 /** @import { Area, Axis, Mark, Picture, Shown, Surface, Text } from "./types.js" */
@@ -50,14 +50,15 @@ export class MatrixPicture {
   measure(width, most) {
     const { queries, keys, rows, columns } = this.shown;
     if (!this.size.queries) this.size = { queries: longest(queries.labels), keys: longest(keys.labels) };
-    const side = Math.min(150, width * 0.28);
-    this.left = Math.ceil(Math.max(Math.min(side, this.size.queries) + 14, textWidth(this.names.rows, 11) + 12));
-    const forLabels = Math.min(110, this.size.keys, Math.max(40, most * 0.3));
+    const side = Math.min(150 * letters.scale, width * 0.28);
+    const [widestQuery, widestKey] = [this.size.queries * letters.scale, this.size.keys * letters.scale];
+    this.left = Math.ceil(Math.max(Math.min(side, widestQuery) + 14, textWidth(this.names.rows, 11 * letters.scale) + 12));
+    const forLabels = Math.min(110 * letters.scale, widestKey, Math.max(40, most * 0.3));
     const [wide, tall] = this.fitting((width - this.left - 2) / columns, (most - forLabels - 34) / rows);
     this.factor = Math.min(Math.max(this.factor, 1), Math.max(1, MAX_ZOOMED_CELL / Math.min(wide, tall)));
     [this.wide, this.tall] = [wide * this.factor, tall * this.factor];
-    this.across = this.wide >= this.size.keys + 6;
-    this.top = Math.ceil((this.across ? 14 : forLabels) + 26);
+    this.across = this.wide >= widestKey + 6;
+    this.top = Math.ceil((this.across ? 14 * letters.scale : forLabels) + 12 + 14 * letters.scale);
     this.margin = Math.max(0, Math.floor((width - this.left - columns * this.wide) / 2));
     this.margin = this.factor === 1 ? Math.min(this.margin, 40) : 0;
     this.left += this.margin;
@@ -141,7 +142,7 @@ export class MatrixPicture {
   /** @param {Surface} surface @param {Area} area */
   drawLabels(surface, area) {
     const { queries, keys } = this.shown;
-    const faint = { size: 11, color: theme().soft };
+    const faint = { size: 11 * letters.scale, color: theme().soft };
     surface.text(this.names.columns, this.left, 9, faint);
     surface.text(this.names.rows, this.left - 10, 9, { ...faint, align: "right" });
     const [down, along] = [this.every("query"), this.every("key")];
@@ -161,7 +162,7 @@ export class MatrixPicture {
 
   /** Tokens from one label to the next. @param {Axis} axis */
   every(axis) {
-    return Math.ceil(LABEL_STEP / (axis === "query" ? this.tall : this.wide) - 0.02);
+    return Math.ceil((LABEL_STEP * letters.scale) / (axis === "query" ? this.tall : this.wide) - 0.02);
   }
 
   /** @param {Text} text @param {number} place @param {number} _every @returns {string} */
@@ -171,7 +172,7 @@ export class MatrixPicture {
 
   /** Of labels, in pixels. @param {number} side */
   labelSize(side) {
-    return Math.min(13, Math.max(10, side * 0.72));
+    return letters.scale * Math.min(13, Math.max(10, (side * 0.72) / letters.scale));
   }
 
   /**
@@ -226,7 +227,7 @@ export class MatrixPicture {
       const [asQuery, asKey] = [mark.query !== null, mark.key !== null];
       if (asQuery) this.drawBand(surface, left - area.x, y, columns * wide, height, color, !asKey);
       if (asKey) this.drawBand(surface, x, top - area.y, width, rows * tall, color, !asQuery);
-      if (asQuery && asKey) surface.frame(x, y, width, height, color, 2.5);
+      if (asQuery && asKey) doubleFrame(surface, x, y, width, height, color, 2.5);
     });
     if (mark.query !== null && y + tall > top - 1 && y < area.height) {
       surface.rect(0, y + tall / 2 - 9, left - 3, 18, theme().paper);
@@ -252,7 +253,7 @@ export class MatrixPicture {
    * @param {boolean} alone
    */
   drawBand(surface, x, y, width, height, color, alone) {
-    if (this.cell >= 6) surface.frame(x, y, width, height, color, alone ? 2 : 1);
+    if (this.cell >= 6) doubleFrame(surface, x, y, width, height, color, alone ? 2 : 1);
     else surface.rect(x, y, width, height, color, alone ? 0.8 : 0.45);
   }
 
@@ -276,4 +277,20 @@ export class MatrixPicture {
     const { wide, tall, left, top } = this;
     return { x: left + (mark.key ?? 0) * wide, y: top + (mark.query ?? 0) * tall, width: wide, height: tall };
   }
+}
+
+/**
+ * A frame in a colour between two lines of paper: one of both is seen on any cell.
+ *
+ * @param {Surface} surface
+ * @param {number} x
+ * @param {number} y
+ * @param {number} width
+ * @param {number} height
+ * @param {string} color
+ * @param {number} thick
+ */
+function doubleFrame(surface, x, y, width, height, color, thick) {
+  surface.frame(x, y, width, height, theme().paper, thick + 2);
+  surface.frame(x, y, width, height, color, thick);
 }

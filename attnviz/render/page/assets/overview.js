@@ -1,7 +1,7 @@
 /** All heads as thumbnails: layers down, heads across, or in the order of a metric; each opens its head. */
 
 import { openHead } from "./actions.js";
-import { contextOf, imageOf, imageOfCodes, theme } from "./colors.js";
+import { contextOf, imageOf, imageOfCodes, newCanvas, theme } from "./colors.js";
 import { comparing, headTitle, page, shapeOf, textOf } from "./data.js";
 import { make, one, say } from "./elements.js";
 import { quoted } from "./formatting.js";
@@ -13,8 +13,11 @@ import { peakOf } from "./moved.js";
 import { weightText } from "./quantities.js";
 import { faded } from "./scales.js";
 import { pooledCounts, seenBy } from "./seen.js";
+import { drawSmallOverview, isOneCanvas } from "./small_overview.js";
 import { set, sideNumber, state } from "./state.js";
 import { codedThumbnail, thumbnailValues } from "./thumbnails.js";
+
+/** @import { Scale } from "./types.js" */
 
 export const EFFECT_FRAME = 3; // pixels of the colour of what is lost without a head
 const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign is seen
@@ -23,11 +26,14 @@ const MIN_FRAME_OPACITY = 0.15; // of a loss that is not zero, so that its sign 
 /** Draws the thumbnails where they belong: large, or beside what is open. @param {boolean} open */
 export function drawOverview(open) {
   const overview = one("overview");
-  overview.hidden = page.heads.length === 1 || (!open && state.list !== "maps");
-  const home = open ? one("side") : one("main");
+  const asCanvas = open && isOneCanvas();
+  overview.hidden = page.heads.length === 1 || asCanvas || (!open && state.list !== "maps");
+  const home = open && !asCanvas ? one("side") : one("main");
   if (overview.parentElement !== home) home.prepend(overview);
   const order = listedHeads();
   const name = [order.join(), sortMetric(), state.of, state.side, state.pool, state.limits, state.steps, theme().paper].join(" ");
+  if (isOneCanvas()) drawSmallOverview(open, name, order, paintedHead());
+  if (overview.hidden) return;
   const run = sortMetric() !== "" || order.length < page.heads.length;
   drawGrid(name, order, run, { thumbOf: buildThumb, paint: paintThumbnails });
 }
@@ -94,14 +100,27 @@ function peakSaid(number) {
 /** @param {HTMLElement[]} some */
 function paintThumbnails(some) {
   const shared = state.limits === "head" ? null : sharedScale();
-  for (const thumb of some) {
-    const number = Number(thumb.dataset.number);
-    const canvas = canvasOf(thumb);
-    const scale = shared ?? thumbnailScale(number);
-    const counts = pooledCounts(seenBy(number, sideNumber()), canvas.height);
-    const coded = codedThumbnail(number);
-    const [rows, columns, seen] = [canvas.height, canvas.width, (/** @type {number} */ row) => counts[row]];
-    const image = coded ? imageOfCodes(coded, rows, columns, scale, seen) : imageOf(thumbnailValues(number), rows, columns, scale, seen);
-    contextOf(canvas).putImageData(image, 0, 0);
-  }
+  for (const thumb of some) paintHead(Number(thumb.dataset.number), canvasOf(thumb), shared);
+}
+
+/** Paints the thumbnail of a head on a canvas of its cells. @param {number} number @param {HTMLCanvasElement} canvas @param {Scale | null} shared */
+function paintHead(number, canvas, shared) {
+  const scale = shared ?? thumbnailScale(number);
+  const counts = pooledCounts(seenBy(number, sideNumber()), canvas.height);
+  const coded = codedThumbnail(number);
+  const [rows, columns, seen] = [canvas.height, canvas.width, (/** @type {number} */ row) => counts[row]];
+  const image = coded ? imageOfCodes(coded, rows, columns, scale, seen) : imageOf(thumbnailValues(number), rows, columns, scale, seen);
+  contextOf(canvas).putImageData(image, 0, 0);
+}
+
+/** What paints heads one after the other, each on a canvas that the next one of its size is painted on. @returns {(number: number) => HTMLCanvasElement} */
+function paintedHead() {
+  const shared = state.limits === "head" ? null : sharedScale();
+  let canvas = newCanvas(1, 1);
+  return (number) => {
+    const [rows, columns] = page.heads[number].thumbnail;
+    if (canvas.width !== columns || canvas.height !== rows) canvas = newCanvas(columns, rows);
+    paintHead(number, canvas, shared);
+    return canvas;
+  };
 }

@@ -12,6 +12,7 @@ import { listenToKeys, openHelp } from "./keyboard.js";
 import { actionOf, findToken, zoomByStep } from "./keys.js";
 import { openNotes, original, startStory } from "./notes.js";
 import { listenToOverview } from "./overview.js";
+import { listenToPointedHead } from "./pointed_head.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
 import { followAddress, scene, set, subscribe } from "./state.js";
@@ -25,6 +26,7 @@ function start() {
   one("precision").textContent = page.precisionSaid;
   document.querySelector(".page")?.classList.toggle("several", page.heads.length > 1);
   listenToOverview();
+  listenToPointedHead();
   listenToButtons();
   listenToFields();
   offerSizes();

@@ -74,7 +74,8 @@ function numbersSaid(shown, query, key) {
 /** What a tip beside the pointer says. @param {Shown} shown @param {Mark | null} mark @param {Picture} [picture] */
 export function tipOf(shown, mark, picture) {
   if (!mark) return null;
-  if (shown.said) return shown.said(mark).flatMap((text, place) => [place ? make("br") : "", make("bdi", {}, text)]);
+  const told = picture?.tells ? picture.tells(mark) : shown.said?.(mark);
+  if (told) return told.length ? told.flatMap((text, place) => [place ? make("br") : "", make("bdi", {}, text)]) : null;
   if (mark.query === null || mark.key === null) return null;
   const pair = `${shown.queries.labels[mark.query]} → ${shown.keys.labels[mark.key]}`;
   const [first, ...rest] = numbersSaid(shown, mark.query, mark.key);

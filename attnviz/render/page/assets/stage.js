@@ -2,15 +2,16 @@
 
 import { pin, pointTo } from "./actions.js";
 import { contextOf } from "./colors.js";
-import { make, openHeight } from "./elements.js";
+import { isPrinting, make, openHeight } from "./elements.js";
 import { state } from "./state.js";
-import { CanvasSurface } from "./surface.js";
+import { CanvasSurface, measureLetters } from "./surface.js";
 
 /** @import { Area, Mark, Picture, Shown, Stage } from "./types.js" */
 
 const MIN_DRAG = 5; // pixels from which a press that moves is a drag
 const ROOM_BELOW = 12; // pixels left under it
 const MIN_HEIGHT = 280;
+const MAX_PRINTED = 12_000; // pixels of a picture that is printed whole
 
 /** @typedef {(event: { clientX: number, clientY: number }) => [number, number]} PlaceOf */
 
@@ -75,10 +76,11 @@ export class PictureStage {
     const width = this.element.parentElement?.clientWidth ?? 0;
     const above = this.element.getBoundingClientRect().top + window.scrollY;
     const most = this.most ?? Math.max(MIN_HEIGHT, openHeight() - Math.min(above, 300) - ROOM_BELOW);
+    measureLetters();
     const size = this.picture.measure(width, most);
     this.whole = size;
     this.width = width;
-    this.height = Math.min(size.height, most);
+    this.height = Math.min(size.height, isPrinting() ? MAX_PRINTED : most);
     this.element.style.height = `${this.height}px`;
     this.space.style.width = `${Math.max(size.width, width)}px`;
     this.space.style.height = `${Math.max(size.height, this.height)}px`;

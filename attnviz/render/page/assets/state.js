@@ -1,17 +1,28 @@
 /** What is shown now: one store that every reader's action goes through, and the address that holds it. */
 
 import { firstHeadOf, readAddress, WORDS, writtenAddress } from "./address.js";
-import { comparing, hasManyTokens, page } from "./data.js";
+import { comparing, hasManyTokens, haveSameTexts, page } from "./data.js";
 import { METRIC_NAMES } from "./metrics.js";
 import { LAYER } from "./ordering.js";
 import { Store } from "./state_store.js";
 
 /** @import { Scene, State } from "./types.js" */
 
+const MAX_TOGETHER = 6; // heads that begin side by side
+
 const [across, up, sized = "", colour = LAYER] = page.survey?.axes ?? ["", "", "", ""];
 const isNumber = (/** @type {string} */ name) => name === "" || name === LAYER || METRIC_NAMES.includes(name);
 const isHead = (/** @type {number | null} */ head) => head === null || page.heads[head] !== undefined;
 const among = (/** @type {string[]} */ names) => (/** @type {string | null} */ name) => name === null || names.includes(name);
+
+/** The heads that stand side by side at first: all, where they are few and over the same tokens. */
+const few = beginsTogether() ? [...page.heads.keys()] : [];
+
+function beginsTogether() {
+  const count = page.heads.length;
+  const asked = page.query !== null || page.sort || page.view !== "matrix" || page.survey; // for another beginning
+  return !asked && count > 1 && count <= MAX_TOGETHER && page.heads.every((_, number) => haveSameTexts(0, number));
+}
 
 /** How the page begins. @type {Readonly<State>} */
 export const begun = {
@@ -23,8 +34,10 @@ export const begun = {
   steps: page.steps ?? (hasManyTokens() ? "sqrt" : "linear"),
   size: "",
   list: page.survey ? "points" : "maps",
-  chosen: [],
-  together: null,
+  chosen: few,
+  together: few.length ? "side" : null,
+  by: "tokens",
+  special: "shown",
   filter: "",
   sort: page.sort,
   across,
@@ -40,6 +53,7 @@ export const begun = {
   mark: null,
   pin: page.query === null ? null : { query: page.query, key: null },
   found: { text: "", place: -1 },
+  unknown: "",
 };
 
 /** @type {Store<State>} */
@@ -56,6 +70,8 @@ const store = new Store(
     list: among(WORDS.list),
     together: among(WORDS.together),
     pool: among(WORDS.pool),
+    by: among(WORDS.by),
+    special: among(WORDS.special),
     direction: among(WORDS.direction),
     across: isNumber,
     up: isNumber,
@@ -64,20 +80,23 @@ const store = new Store(
     textsBy: isNumber,
     brushed: (heads) => heads === null || [...heads].every(isHead),
   },
-  ["mark", "noting", "note", "found"],
+  ["mark", "noting", "note", "found", "unknown"],
 );
 
 /** The values, to be read; `set` changes them. @type {Readonly<State>} */
 export const state = store.values;
 
 /** Changes values: see `Store.set`. @type {typeof store.set} */
-export const set = (changes, setting) => store.set(changes, setting);
+export const set = (changes, setting) => {
+  const moves = Object.keys(changes).some((name) => name !== "mark" && name !== "noting" && name !== "note");
+  return store.set(moves ? { unknown: "", ...changes } : changes, setting); // a reader who goes on has read what a link lacked
+};
 
 /** Has a listener told of every change. @type {typeof store.subscribe} */
 export const subscribe = (listener) => store.subscribe(listener);
 
 /** What is drawn of the state. @type {Scene} */
-export const scene = { shown: null, current: null, strip: null };
+export const scene = { shown: null, current: null, strip: null, pointed: null };
 
 const framed = window.parent !== window;
 

@@ -10,10 +10,14 @@ import { MovedSurface } from "./svg.js";
 import { weightText } from "./quantities.js";
 import { shadesOf } from "./shading.js";
 import { scene, sideNumber, state } from "./state.js";
+import { fitText } from "./surface.js";
+import { withoutSpecial } from "./units.js";
 import { largestOf } from "./values.js";
 
-/** @import { Axis, Mark, Surface, View } from "./types.js" */
+/** @import { Axis, Mark, Shades, Surface, View } from "./types.js" */
 /** @import { Marking, Shading } from "./words.js" */
+
+const NOTE_HEIGHT = 20; // pixels of the words below a saved text
 
 /** @typedef {Axis | "both"} Paragraph the queries, the keys, or both where they are the same tokens */
 /** @typedef {{ words: ReturnType<typeof drawMedium>, axis: Paragraph }} DrawnAxis */
@@ -34,6 +38,7 @@ export class TextView {
     this.element = make("div", { className: large ? "text-large" : "text-strip" });
     parent.append(this.element);
     if (large) this.element.append(this.note);
+    else parent.append(this.note);
     this.drawn = same ? [this.drawAxis("both", "text")] : [this.drawAxis("query", "queries"), this.drawAxis("key", "keys")];
     this.drawOver();
   }
@@ -53,25 +58,37 @@ export class TextView {
 
   drawOver() {
     const mark = state.mark ?? state.pin;
-    const { shown } = scene;
+    const shown = scene.shown ?? scene.pointed;
+    /** @type {Shades} */
     const shades = shown ? shadesOf(shown, mark) : { query: null, key: null, said: "" };
     for (const { words, axis } of this.drawn) {
-      const values = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
-      words.shade(shadingOf(values, shown?.scale.change ?? state.side === "change"));
+      const all = axis === "both" ? (shades.key ?? shades.query) : shades[axis];
+      const values = all && withoutSpecial(all, this.texts[axis === "key" ? 1 : 0]);
+      words.shade({ ...shadingOf(values, shown?.scale.change ?? state.side === "change"), colors: shades.colors });
     }
-    this.note.textContent = this.said(shades.said, largestOf(shades.key ?? shades.query ?? []));
+    this.note.textContent = scene.pointed && !scene.shown ? "" : this.said(shades.said, largestOf(withoutSpecial(shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0])));
   }
 
   /** @param {string} what @param {number} largest */
   said(what, largest) {
-    const rest = state.mark || state.pin ? "" : " Point at a token for what it attends to; click to keep it.";
-    return what ? `Shaded: ${what}; the darkest is ${weightText(largest)}.${rest}` : rest.trim();
+    const rest = state.mark || state.pin || !this.large ? "" : " Point at a token for what it attends to; click to keep it.";
+    if (!what) return rest.trim();
+    const change = scene.shown?.scale.change ?? false;
+    const sign = change ? ", red more and blue less" : "";
+    return `Shaded: ${what}${this.ofHead()}; the darkest is ${change ? "±" : ""}${weightText(largest)}${sign}.${rest}`;
+  }
+
+  /** Which head shades the text, where the words before do not say it. */
+  ofHead() {
+    const shown = scene.shown;
+    if (!shown || shown.shades) return "";
+    return `, ${shown.title.replace(/^(Heads?|Mean|Maximum|Rollout) /, (word) => word.toLowerCase())}`;
   }
 
   /** What a file of it needs: all lines. */
   wholeSize() {
     const width = this.drawn.reduce((most, { words }) => Math.max(most, words.element.clientWidth), 0);
-    return { width, height: this.drawn.reduce((total, { words }) => total + words.wholeHeight + (this.drawn.length > 1 ? 24 : 6), 0) };
+    return { width, height: this.drawn.reduce((total, { words }) => total + words.wholeHeight + (this.drawn.length > 1 ? 24 : 6), NOTE_HEIGHT) };
   }
 
   /** All lines with their shades, and no word of the page's own. @param {Surface} surface */
@@ -83,6 +100,7 @@ export class TextView {
       words.drawOn(new MovedSurface(surface, 0, top));
       top += words.wholeHeight + 4;
     }
+    surface.text(fitText(this.note.textContent?.replace(/ Point at.*$/, "") ?? "", 12, this.wholeSize().width), 0, top + 10, { size: 12, color: theme().soft });
   }
 
   /** @param {Mark} mark */

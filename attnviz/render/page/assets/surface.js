@@ -4,6 +4,14 @@ import { contextOf, newCanvas, theme } from "./colors.js";
 
 /** @import { Surface, TextStyle } from "./types.js" */
 
+/** How many times larger a reader's letters are than the browser's usual 16 pixels; read where a picture is laid out. */
+export const letters = { scale: 1 };
+
+/** Reads how large a reader's letters are. */
+export function measureLetters() {
+  letters.scale = Math.max(1, parseFloat(getComputedStyle(document.documentElement).fontSize) / 16);
+}
+
 export const FONT = getComputedStyle(document.body).fontFamily;
 const MAX_MEASURED_LABELS = 1_500;
 const ruler = contextOf(newCanvas(300, 150));

@@ -2,7 +2,7 @@
 
 import { pin } from "./actions.js";
 import { page } from "./data.js";
-import { make } from "./elements.js";
+import { emptyRow, make } from "./elements.js";
 import { positionOf, scoreText } from "./formatting.js";
 import { quantitiesOf, weightText } from "./quantities.js";
 import { state } from "./state.js";
@@ -149,13 +149,6 @@ export class TableView {
   }
 
   fit() {}
-}
-
-/** @param {number} height */
-function emptyRow(height) {
-  const row = make("tr", { ariaHidden: "true" });
-  row.style.height = `${height}px`;
-  return row;
 }
 
 /** @param {string} text @param {"row" | "col"} scope */

@@ -16,6 +16,7 @@ export function titleOfHeads(numbers, how) {
   if (how === "difference") return `Head ${names[1]} − head ${names[0]}`;
   const heads = names.length > MAX_NAMED_HEADS ? `${names.length} heads` : `heads ${names.join(", ")}`;
   if (how === "side") return `${heads[0].toUpperCase()}${heads.slice(1)} side by side`;
+  if (how === "overlay") return `${heads[0].toUpperCase()}${heads.slice(1)} overlaid`;
   return `${{ mean: "Mean", max: "Maximum", rollout: "Rollout" }[how]} of ${heads}`;
 }
 

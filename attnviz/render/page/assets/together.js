@@ -7,6 +7,7 @@ import { make, openHeight } from "./elements.js";
 import { scaleOf } from "./head_scales.js";
 import { highOfAll, showsMoved } from "./moved.js";
 import { seenBy } from "./seen.js";
+import { MAX_OVERLAID } from "./overlay.js";
 import { PictureStage } from "./stage.js";
 import { sideNumber } from "./state.js";
 import { titleOfHeads } from "./titles.js";
@@ -26,6 +27,7 @@ export function whyNot(numbers, how) {
     return "These heads are not over the same tokens; those of one text and one kind work.";
   }
   if (how === "side") return numbers.length > MAX_SIDE_BY_SIDE ? `Up to ${MAX_SIDE_BY_SIDE} heads stand side by side.` : "";
+  if (how === "overlay") return numbers.length > MAX_OVERLAID ? `Up to ${MAX_OVERLAID} heads lie over each other.` : "";
   if (how === "difference") return numbers.length === 2 ? "" : "A difference is of two heads.";
   const factored = page.heads[first].factors.length > 0;
   if (how !== "rollout") return factored && numbers.length > 12 ? "Of texts this long, up to 12 heads are combined." : "";
@@ -41,7 +43,7 @@ export function whyNot(numbers, how) {
 
 /** Several heads as one. @implements {Shown} */
 class CombinedShown {
-  /** @param {number[]} numbers @param {Exclude<Together, "side">} how @param {Side[]} sides @param {Float32Array | null} values */
+  /** @param {number[]} numbers @param {Exclude<Together, "side" | "overlay">} how @param {Side[]} sides @param {Float32Array | null} values */
   constructor(numbers, how, sides, values) {
     const [number] = numbers;
     this.number = number;
@@ -87,7 +89,7 @@ class CombinedShown {
   }
 }
 
-/** @param {number} number @param {Exclude<Together, "side">} how @param {Float32Array | null} values */
+/** @param {number} number @param {Exclude<Together, "side" | "overlay">} how @param {Float32Array | null} values */
 function scaleOfCombined(number, how, values) {
   const scale = scaleOf(number);
   const change = how === "difference";
@@ -172,7 +174,7 @@ export class SideBySide {
   }
 }
 
-/** The combined map, of whole weights by the worker, of factors as they are looked at. @param {number[]} numbers @param {Exclude<Together, "side">} how @param {(number: number) => Promise<Side[]>} load */
+/** The combined map, of whole weights by the worker, of factors as they are looked at. @param {number[]} numbers @param {Exclude<Together, "side" | "overlay">} how @param {(number: number) => Promise<Side[]>} load */
 export async function combinedShown(numbers, how, load) {
   if (!page.heads[numbers[0]].factors.length) {
     return new CombinedShown(numbers, how, [], await theComputer().askMap(numbers, how, sideNumber()));

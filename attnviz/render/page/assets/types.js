@@ -7,7 +7,7 @@
  * @typedef {"maps" | "numbers" | "lens" | "points"} ListName how all heads are shown: thumbnails, a table, one token's
  *   rows, or points of two numbers
  * @typedef {"text" | "image"} MediumName what tokens have their places in
- * @typedef {"side" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
+ * @typedef {"side" | "overlay" | "difference" | "mean" | "max" | "rollout"} Together how several heads are shown
  * @typedef {"mean" | "max"} Pool
  * @typedef {"shared" | "head"} Limits of the colours
  * @typedef {"" | "column" | "page" | "slide"} FigureSize of a saved figure: of a journal's column or page, or a slide
@@ -91,7 +91,8 @@
  */
 
 /**
- * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string }} Shades by the axis that is shaded
+ * @typedef {{ query: Float32Array | null, key: Float32Array | null, said: string, colors?: string[] }} Shades by the axis that is
+ *   shaded; in colours of their own where several heads shade
  */
 
 /** @typedef {{ place: string, text: string }} Note a place as the page's address writes it, and what is said there */
@@ -108,6 +109,8 @@
  * @property {number} [first] number of the first token
  * @property {number[]} [edges] of blocks: the first token of each, and the end
  * @property {string} spaces what stands before each label: a line end, a space, or "-" for nothing
+ * @property {number[]} [special] places of special tokens
+ * @property {{ starts: number[], labels: string[] }} [words] the first token of each word; labels "" for single tokens
  * @property {MediumName} [medium] a text where nothing is said
  * @property {ShownImage} [image] of tokens with places in one
  * @property {(number[] | null)[]} [places] left, top, right and bottom of each token in the image; null for none
@@ -231,6 +234,7 @@
  * @property {PartOf} [partOf] what its parts are computed of, where not of one head
  * @property {(mark: Mark | null) => Shades} [shades] what shades the text, where not a line of the head
  * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark
+ * @property {Text} [tokens] those of a lens, where its columns are words
  * @property {(mark: Mark) => string[]} [said] what is said of a cell, where not by its head's numbers
  */
 
@@ -321,6 +325,9 @@
  * @property {(mark: Mark) => Area} placeOf
  * @property {(factor: number) => number} zoomBy how far the content grew
  * @property {(mark: Mark | null) => void} [click]
+ * @property {Shown} [source] the map of tokens, where this is of units
+ * @property {(mark: Mark) => string[]} [tells] what a tip says, where not the numbers of a cell
+ * @property {(mark: Mark, down: number, right: number) => Mark} [moved] where an arrow moves a mark, where not to the next token
  * @property {(mark: Mark | null) => void} [open] what a double click does, where it does not zoom
  */
 
@@ -362,6 +369,8 @@
  * @property {ListName} list how all heads are shown where none is open
  * @property {number[]} chosen heads that are shown together
  * @property {Together | null} together
+ * @property {"tokens" | "words"} by what a row and a column stand for
+ * @property {"shown" | "hidden"} special what becomes of special tokens
  * @property {string} filter
  * @property {string} sort
  * @property {string} across the number along which heads are points; "" where they are none
@@ -377,6 +386,7 @@
  * @property {Mark | null} mark what is pointed at
  * @property {Mark | null} pin what was clicked
  * @property {{ text: string, place: number }} found the last search, and which of its matches was chosen
+ * @property {string} unknown what the address names that the page does not have; "" for nothing
  */
 
 /**
@@ -384,6 +394,7 @@
  * @property {Shown | null} shown the open head's numbers
  * @property {View | null} current what draws them
  * @property {View | null} strip the text on top
+ * @property {Shown | null} pointed the head whose thumbnail is pointed at
  */
 
 /** @typedef {Pick<Page, "heads" | "texts" | "sides" | "quantity" | "moved" | "metrics" | "survey">} Places what an address may name */

@@ -17,6 +17,7 @@ import { isMovedRead, readMoved } from "./moved.js";
 import { forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
+import { OverlayPicture, OverlayShown } from "./overlay.js";
 import { ShownHead } from "./shown.js";
 import { PictureStage } from "./stage.js";
 import { scene, state, writeAddress } from "./state.js";
@@ -24,9 +25,11 @@ import { drawStrip, TextView } from "./strip.js";
 import { TableView } from "./table.js";
 import { titleOfView } from "./titles.js";
 import { combinedShown, SideBySide, whyNot } from "./together.js";
+import { UnitPicture } from "./unit_picture.js";
+import { Units, UnitShown, unitsNow } from "./units.js";
 import { ZoomPicture } from "./zoom.js";
 
-/** @import { Mark, Picture, Quantity, Shown, State, View } from "./types.js" */
+/** @import { Mark, Picture, Quantity, Shown, State, Text, Together, View } from "./types.js" */
 
 /** @type {{ id: number, head: number | null | undefined, of: Quantity }} */
 const drawn = { id: 0, head: undefined, of: page.quantity }; // number of the latest drawing: one that takes long is let go of when another begins
@@ -53,6 +56,7 @@ export async function draw(zoom = null) {
   theComputer().letGo();
   if (drawn.of !== state.of) await turnTo(state.of);
   if (id !== drawn.id) return;
+  scene.pointed = null;
   drawStrip(firstListed()); // first, since it measures: there is little to lay out yet
   drawFrame();
   if (state.together) await drawTogether(id);
@@ -150,14 +154,23 @@ function writeSoon() {
 
 /** @param {Shown} shown @returns {Picture} */
 function newPicture(shown) {
+  if (shown instanceof OverlayShown) return new OverlayPicture(shown);
   if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
-  if (shown.values) return new MatrixPicture(shown);
+  if (shown.values) return unitPicture(shown) ?? new MatrixPicture(shown);
   return new ZoomPicture(shown, () => {
     const stage = scene.current?.stage;
     if (stage?.picture.shown !== shown) return;
     stage.draw();
     drawLegend();
   });
+}
+
+/** The matrix of words, or without special tokens; nothing where each token is a row and a column. @param {Shown} shown */
+function unitPicture(shown) {
+  const [rows, columns] = [unitsNow(shown.queries), unitsNow(shown.keys)];
+  if (!rows && !columns) return null;
+  const all = (/** @type {Text} */ text) => new Units(text, [...text.labels.keys()], text.labels.map((_, place) => place + 1), text.labels);
+  return new UnitPicture(new UnitShown(shown, rows ?? all(shown.queries), columns ?? all(shown.keys)));
 }
 
 /** Draws all heads: their thumbnails, their numbers, or one token of each. */
@@ -194,7 +207,7 @@ function isOf(lens, token) {
   const place = lens.axis === "query" ? token.query : token.key;
   const axis = token.query !== null && (token.key === null || lens.axis === "query") ? "query" : "key";
   const heads = listedHeads();
-  return place === lens.place && axis === lens.axis && lens.side === state.side && lens.of === state.of && heads.every((number) => lens.lines.has(number));
+  return place === lens.place && axis === lens.axis && lens.side === state.side && lens.of === state.of && lens.units === unitsNow(lens.tokens) && heads.every((number) => lens.lines.has(number));
 }
 
 /** @param {number} id */
@@ -208,13 +221,20 @@ async function drawTogether(id) {
     one("view").replaceChildren(make("p", { className: "note lead" }, refused));
     return say(refused);
   }
-  const shown = how === "side" ? await sideBySide(numbers) : [await combinedShown(numbers, how, loadHead)];
+  const shown = await shownTogether(numbers, how);
   if (id !== drawn.id) return;
   const parent = one("view");
   parent.replaceChildren();
   scene.shown = shown[0];
   scene.current = null;
   scene.current = shown.length > 1 ? new SideBySide(parent, shown, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
+}
+
+/** The heads together: each, or one that is made of them. @param {number[]} numbers @param {Together} how @returns {Promise<Shown[]>} */
+async function shownTogether(numbers, how) {
+  if (how === "side") return sideBySide(numbers);
+  if (how === "overlay") return [new OverlayShown(await sideBySide(numbers), numbers)];
+  return [await combinedShown(numbers, how, loadHead)];
 }
 
 /** @param {number[]} numbers */

@@ -19,7 +19,7 @@ import { ABSENT } from "./values.js";
  * @property {(place: number) => boolean} isMarked
  */
 
-/** @typedef {{ values: Float32Array | null, scale: Scale }} Shading of tokens; null shades nothing */
+/** @typedef {{ values: Float32Array | null, scale: Scale, colors?: string[] }} Shading of tokens; null shades nothing; colours where not the scale's */
 /** @typedef {{ element: HTMLElement, place: number, x: number, width: number, look: string }} DrawnToken */
 /** @typedef {{ element: HTMLElement, tokens: DrawnToken[], measured: boolean }} DrawnLine */
 
@@ -175,13 +175,13 @@ export class Words {
   }
 
   /** @param {CanvasRenderingContext2D} context @param {DrawnToken} token @param {number} y of its line @param {Shading} shading */
-  paintToken(context, token, y, { values, scale }) {
+  paintToken(context, token, y, { values, scale, colors }) {
     const value = values ? values[token.place] : 0;
     const opacity = OPACITY * strengthOf(value, scale);
     const hue = hueOf(value, scale);
     if (opacity > 0.004) {
       context.globalAlpha = opacity;
-      context.fillStyle = theme()[hue];
+      context.fillStyle = colors?.[token.place] ?? theme()[hue];
       context.beginPath();
       context.roundRect(token.x, y + SHADE_MARGIN, token.width, this.step - 2 * SHADE_MARGIN, CORNER);
       context.fill();
@@ -216,10 +216,10 @@ export class Words {
 
   /** @param {Surface} surface @param {number} place @param {number} x @param {number} y @param {number} width @param {number} size */
   drawTokenOn(surface, place, x, y, width, size) {
-    const { values, scale } = this.shading ?? UNSHADED;
+    const { values, scale, colors } = this.shading ?? UNSHADED;
     const value = values ? values[place] : 0;
     const opacity = OPACITY * strengthOf(value, scale);
-    const hue = theme()[hueOf(value, scale)];
+    const hue = colors?.[place] ?? theme()[hueOf(value, scale)];
     if (opacity > 0.004) surface.rect(x, y + 2, width, this.step - 4, hue, opacity);
     const color = turnsInk(hueOf(value, scale), opacity) ? theme().paper : value === ABSENT ? theme().soft : theme().ink;
     const weight = this.marking.isChosen(place) ? 700 : 400;

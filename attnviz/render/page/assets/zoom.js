@@ -10,6 +10,7 @@ import { page } from "./data.js";
 import { positionOf } from "./formatting.js";
 import { LABEL_STEP, MatrixPicture } from "./matrix.js";
 import { state } from "./state.js";
+import { letters } from "./surface.js";
 import { shownPool, thumbnailValues } from "./thumbnails.js";
 import { largestOf } from "./values.js";
 
@@ -141,7 +142,7 @@ export class ZoomPicture extends MatrixPicture {
 
   /** @override @param {Axis} axis */
   every(axis) {
-    const least = LABEL_STEP / (axis === "query" ? this.tall : this.wide);
+    const least = (LABEL_STEP * letters.scale) / (axis === "query" ? this.tall : this.wide);
     if (least <= MAX_LABEL_DISTANCE) return Math.ceil(least);
     const ten = 10 ** Math.floor(Math.log10(least));
     return [1, 2, 5].map((times) => times * ten).find((step) => step >= least) ?? 10 * ten;

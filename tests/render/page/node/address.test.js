@@ -66,8 +66,25 @@ test("colours of contributions begin with square roots where those of weights be
 });
 
 test("words that are none are as the page begins", () => {
-  const state = opened("#head=9.9&view=cube&scale=even&limits=page&pool=largest&side=B&size=a4&together=sum&direction=up");
-  assert.deepEqual(state, begunOn(placesOf(SIX)));
+  const { unknown, ...state } = opened("#head=9.9&view=cube&scale=even&limits=page&pool=largest&side=D&size=a4&together=sum&direction=up");
+  assert.deepEqual({ ...state, unknown: "" }, begunOn(placesOf(SIX)));
+  for (const word of ["no head 9.9", "no view cube", "no scale even", "no size a4", "no direction up"]) assert.ok(unknown.includes(word), word);
+});
+
+test("a link that names what the page does not have says so, and one that it has says nothing", () => {
+  const places = { ...placesOf(SIX), metrics: { names: ["previous", "sink"] } };
+  const begun = begunOn(places);
+  assert.match(opened("#head=9.9&query=zebra&sort=mass", places, begun).unknown, /no head 9\.9, no query “zebra”, no metric mass\./);
+  assert.match(opened("#heads=0.0,7.7&together=mean", places, begun).unknown, /no head 7\.7\./);
+  assert.equal(opened("#head=1.0&query=it&key=y&sort=-sink&scale=log&view=arcs", places, begun).unknown, "");
+});
+
+test("the beginning of a metric's name is enough for an order, as it is for a filter", () => {
+  const places = { ...placesOf(SIX), metrics: { names: ["previous", "sink", "self"] } };
+  const begun = begunOn(places);
+  assert.equal(opened("#sort=prev", places, begun).sort, "previous");
+  assert.equal(opened("#sort=-si", places, begun).sort, "-sink");
+  assert.equal(opened("#sort=s", places, begun).sort, "s");
 });
 
 test("blocks are named by a token within them", () => {

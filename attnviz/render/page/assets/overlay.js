@@ -1,0 +1,123 @@
+/** Two to four heads over each other: arcs and text in a hue for each head. */
+
+import { ArcsPicture, linesOfHead, linesOfToken } from "./arcs.js";
+import { scaleUpTo } from "./head_scales.js";
+import { weightText } from "./quantities.js";
+import { strengthOf } from "./scales.js";
+import { state } from "./state.js";
+import { titleOfHeads } from "./titles.js";
+import { ABSENT, averageOfKeys } from "./values.js";
+
+/** @import { Area, Axis, Mark, Shades, Shown, Surface } from "./types.js" */
+
+/** Hues that are told apart also by colour-blind readers, on light paper and on dark (Okabe and Ito 2008). */
+export const HUES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
+export const MAX_OVERLAID = HUES.length;
+
+/** Heads over each other: of each cell the largest weight. @implements {Shown} */
+export class OverlayShown {
+  /** @param {Shown[]} all @param {number[]} numbers of the heads */
+  constructor(all, numbers) {
+    const [first] = all;
+    this.all = all;
+    this.number = first.number;
+    this.title = titleOfHeads(numbers, "overlay");
+    this.sides = first.sides.slice(0, 0);
+    this.queries = first.queries;
+    this.keys = first.keys;
+    this.rows = first.rows;
+    this.columns = first.columns;
+    this.same = first.same;
+    this.scale = first.scale;
+    this.values = first.values;
+  }
+
+  /** @param {number} row @param {number} column */
+  seen(row, column) {
+    return this.all[0].seen(row, column);
+  }
+
+  /** @param {number} row @param {number} column */
+  at(row, column) {
+    return Math.max(...this.all.map((shown) => shown.at(row, column)));
+  }
+
+  /** @param {number} row @param {number} column */
+  changeAt(row, column) {
+    return this.at(row, column);
+  }
+
+  /** @param {Axis} axis @param {number} place */
+  line(axis, place) {
+    return largestOfEach(this.all.map((shown) => shown.line(axis, place))).values;
+  }
+
+  score() {
+    return null;
+  }
+
+  /** A token's weights in every head; of each token the largest shades it, in the hue of its head. @param {Mark | null} mark @returns {Shades} */
+  shades(mark) {
+    const asKey = mark !== null && mark.query === null;
+    const lines = this.all.map((shown) =>
+      mark ? shown.line(asKey ? "key" : "query", (asKey ? mark.key : mark.query) ?? 0) : averageOfKeys(shown),
+    );
+    const { values, heads } = largestOfEach(lines);
+    const colors = heads.map((head) => HUES[head]);
+    const label = mark && `“${(asKey ? this.keys : this.queries).labels[(asKey ? mark.key : mark.query) ?? 0]}”`;
+    const said = mark ? (asKey ? `what attends to ${label}` : `what ${label} attends to`) : "how much each token is attended to on average";
+    const heading = `${said}, in the hue of the head with the largest weight`;
+    return asKey ? { query: values, key: null, said: heading, colors } : { query: null, key: values, said: heading, colors };
+  }
+
+  /** @param {Mark} mark @returns {string[]} */
+  said({ query, key }) {
+    if (query === null || key === null) return [];
+    const weights = this.all.map((shown) => `${shown.title.replace(/^Head /, "")} ${weightText(shown.at(query, key))}`);
+    return ["heads overlaid", `${this.queries.labels[query]} → ${this.keys.labels[key]}`, weights.join(" · ")];
+  }
+}
+
+/** The largest of several lines at each place, and which line that is. @param {Float32Array[]} lines */
+function largestOfEach(lines) {
+  const values = Float32Array.from(lines[0]);
+  const heads = Array.from(values, () => 0);
+  lines.forEach((line, head) => line.forEach((value, place) => {
+    if (value === ABSENT || value <= values[place]) return;
+    [values[place], heads[place]] = [value, head];
+  }));
+  return { values, heads };
+}
+
+export class OverlayPicture extends ArcsPicture {
+  /** @param {OverlayShown} shown */
+  constructor(shown) {
+    super(shown);
+    this.overlay = shown;
+    this.linesOfAll = shown.all.map((one) => linesOfHead(one));
+  }
+
+  /** @override @param {Surface} surface @param {Area} area */
+  draw(surface, area) {
+    surface.clip(0, this.top, area.width, area.height - this.top, () => {
+      const longest = Math.max(...this.linesOfAll.map((lines) => lines.length));
+      for (let place = longest - 1; place >= 0; place--) { // in turn, so that no head lies over all others
+        this.linesOfAll.forEach((lines, head) => lines[place] && this.drawLine(surface, area, lines[place], this.scale, 0.75, HUES[head]));
+      }
+    });
+  }
+
+  /** @override @param {Surface} surface @param {Area} area @param {Mark} mark */
+  drawLinesOf(surface, area, mark) {
+    this.overlay.all.forEach((shown, head) => {
+      const lines = linesOfToken(shown, mark).filter(({ value }) => strengthOf(value, this.scale) > 0);
+      const scale = { ...scaleUpTo(lines.length ? Math.abs(lines[0].value) : 0), steps: this.scale.steps };
+      for (const line of lines) this.drawLine(surface, area, line, scale, 1, HUES[head]);
+    });
+  }
+
+  /** @override */
+  get note() {
+    return `A line is as wide and as strong as its weight, in the hue of its head. ${state.pin ? "" : "Point at a token for its own lines alone."}`;
+  }
+}

@@ -1,0 +1,155 @@
+/** Units: what a row or a column of a map stands for, a token or a word, special tokens with it or without. */
+
+import { page } from "./data.js";
+import { state } from "./state.js";
+import { ABSENT, largestOf, lineOf } from "./values.js";
+
+/** @import { Axis, Mark, Scale, Shown, Side, Text } from "./types.js" */
+
+/** The groups of tokens along an axis, each a row or a column, and their labels. */
+export class Units {
+  /** @param {Text} text @param {number[]} starts the first token of each unit @param {number[]} ends @param {string[]} labels */
+  constructor(text, starts, ends, labels) {
+    this.starts = starts;
+    this.ends = ends;
+    /** @type {Text} */
+    this.text = { ...text, labels, spaces: " ".repeat(labels.length) };
+  }
+
+  get count() {
+    return this.starts.length;
+  }
+
+  /** The unit of a token; of one that is hidden the unit before it, or the first. @param {number} token */
+  unitOf(token) {
+    let unit = 0;
+    while (unit + 1 < this.count && this.starts[unit + 1] <= token) unit++;
+    return unit;
+  }
+
+  /** Whether a token is in a unit. @param {number} token */
+  has(token) {
+    const unit = this.unitOf(token);
+    return this.starts[unit] <= token && token < this.ends[unit];
+  }
+}
+
+/** @type {WeakMap<Text, Map<string, Units | null>>} */
+const knownUnits = new WeakMap();
+
+/** The units of a text as the reader chose them; null where each token is one. @param {Text} text */
+export function unitsNow(text) {
+  const name = `${state.by} ${state.special}`;
+  const known = knownUnits.get(text) ?? new Map();
+  knownUnits.set(text, known);
+  if (!known.has(name)) known.set(name, unitsOf(text, state.by === "words", state.special === "hidden"));
+  return /** @type {Units | null} */ (known.get(name));
+}
+
+/** @param {Text} text @param {boolean} words whether words are joined @param {boolean} hidden whether special tokens are left out @returns {Units | null} */
+function unitsOf(text, words, hidden) {
+  const count = text.labels.length;
+  const starts = words && text.words ? text.words.starts : [...Array(count).keys()];
+  const ends = [...starts.slice(1), count];
+  const special = new Set(hidden ? text.special : []);
+  const kept = starts.map((_, unit) => unit).filter((unit) => !special.has(starts[unit]));
+  if (!kept.length || (kept.length === count && starts.length === count)) return null;
+  const label = (/** @type {number} */ unit) => (words && text.words?.labels[unit]) || text.labels[starts[unit]];
+  return new Units(text, kept.map((unit) => starts[unit]), kept.map((unit) => ends[unit]), kept.map(label));
+}
+
+/** A token's line by units: sums along it. @param {Float32Array} line @param {Units} units */
+export function sumsOf(line, { starts, ends }) {
+  return Float32Array.from(starts, (start, unit) => {
+    let total = ABSENT;
+    for (let place = start; place < ends[unit]; place++) {
+      if (line[place] !== ABSENT) total = (total === ABSENT ? 0 : total) + line[place];
+    }
+    return total;
+  });
+}
+
+/** A map by units: weights summed over keys, and their mean over the queries that see any. @param {Shown} shown @param {Units} rows @param {Units} columns */
+function valuesByUnits(shown, rows, columns) {
+  const values = new Float32Array(rows.count * columns.count);
+  rows.starts.forEach((start, row) => {
+    const out = values.subarray(row * columns.count, (row + 1) * columns.count).fill(ABSENT);
+    /** @type {Float32Array[]} */
+    const lines = [];
+    for (let query = start; query < rows.ends[row]; query++) lines.push(sumsOf(shown.line("query", query), columns));
+    out.forEach((_, column) => {
+      const seen = lines.filter((line) => line[column] !== ABSENT);
+      if (seen.length) out[column] = seen.reduce((total, line) => total + line[column], 0) / lines.length;
+    });
+  });
+  return values;
+}
+
+/** A map whose rows and columns are units; its source is that of tokens. @implements {Shown} */
+export class UnitShown {
+  /** @param {Shown} source @param {Units} rows @param {Units} columns */
+  constructor(source, rows, columns) {
+    this.source = source;
+    this.rowUnits = rows;
+    this.columnUnits = columns;
+    this.number = source.number;
+    this.title = source.title;
+    /** @type {Side[]} none of its cells is one of a recording */
+    this.sides = [];
+    this.queries = rows.text;
+    this.keys = columns.text;
+    this.rows = rows.count;
+    this.columns = columns.count;
+    this.same = source.same;
+    this.values = valuesByUnits(source, rows, columns);
+    this.scale = this.ownScale();
+  }
+
+  /** The colours of the map: without special tokens, which take most, those of a single head end at what is left. @returns {Scale} */
+  ownScale() {
+    const { scale } = this.source;
+    if (state.special !== "hidden" || state.together || scale.steps === "lift" || page.fixed) return scale;
+    return { ...scale, high: Math.min(scale.high, largestOf(this.values)) || scale.high };
+  }
+
+  /** @param {number} row @param {number} column */
+  seen(row, column) {
+    return this.source.seen(this.rowUnits.starts[row], column);
+  }
+
+  /** @param {number} row @param {number} column */
+  at(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  /** @param {number} row @param {number} column */
+  changeAt(row, column) {
+    return this.at(row, column);
+  }
+
+  /** @param {Axis} axis @param {number} place */
+  line(axis, place) {
+    return lineOf(this.values, this.columns, axis, place);
+  }
+
+  score() {
+    return null;
+  }
+
+  /** A cell of units by its first tokens. @param {Mark} cell @returns {Mark} */
+  marked({ query, key }) {
+    return { query: query === null ? null : this.rowUnits.starts[query], key: key === null ? null : this.columnUnits.starts[key] };
+  }
+
+  /** The cell that tokens are in. @param {Mark} mark @returns {Mark} */
+  cellOf({ query, key }) {
+    return { query: query === null ? null : this.rowUnits.unitOf(query), key: key === null ? null : this.columnUnits.unitOf(key) };
+  }
+}
+
+/** A line without its special tokens where these are hidden. @param {Float32Array} line @param {Text} text */
+export function withoutSpecial(line, text) {
+  if (state.special !== "hidden" || !text.special) return line;
+  const special = new Set(text.special);
+  return line.map((value, place) => (special.has(place) ? ABSENT : value));
+}

@@ -1,0 +1,163 @@
+"""How heads are chosen, filtered and let go of, what a wrong link says, few heads at first, and a page of very many."""
+
+import numpy as np
+import pytest
+
+from attnviz.maps.recording import Recording
+from attnviz.text.tokens import Tokens
+from tests.conftest import dense, random_maps
+from tests.render.page.conftest import Opener
+from tests.render.page.examples import report_of, sentence
+
+pytestmark = pytest.mark.slow
+
+
+def many(layers: int = 12, heads: int = 20) -> Recording:
+    maps = [random_maps(Tokens.numbered(6), layer=layer, heads=heads, seed=layer) for layer in range(layers)]
+    return Recording(maps=tuple(maps), model="a test")
+
+
+def test_link_to_what_the_page_does_not_have_says_so_until_the_reader_goes_on(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate("location.hash = 'head=9.9&query=zebra&sort=mass'")
+    opened.until("!document.getElementById('wrong').hidden")
+    said = opened.text("#wrong")
+    assert said == "The link names what this page does not have: no head 9.9, no query “zebra”, no metric mass."
+    opened.page.click(".thumb >> nth=2")
+    opened.until("state.head === 2")
+    assert opened.evaluate("document.getElementById('wrong').hidden")
+
+
+def test_hint_under_the_text_says_how_heads_are_chosen_and_let_go_of(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    assert opened.text("#keys-hint").startswith("Click a word: every head shows what it looks at. Tick heads")
+    for number in (1, 6):
+        opened.page.hover(f".thumb >> nth={number}")
+        opened.page.click(".tick")
+    assert opened.evaluate("state.chosen") == [1, 6]
+    assert opened.text("#keys-hint").startswith("2 heads are chosen: the buttons below show them together.")
+    opened.press("Escape")
+    assert opened.evaluate("state.chosen") == []
+    assert opened.page.locator(".thumb.taken").count() == 0
+
+
+def test_open_head_is_one_of_those_that_are_shown_together(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.page.click(".thumb >> nth=1", modifiers=["Shift"])
+    opened.page.click(".thumb >> nth=7")
+    opened.page.click("#together button:text-is('Side by side')")
+    opened.until("scene.current?.stages?.length === 2")
+    assert opened.text("#head-title") == "Heads 0.1, 1.3 side by side"
+
+
+def test_long_touch_chooses_a_head_and_then_touches_choose_others(show: Opener) -> None:
+    opened = show(report_of(sentence()), has_touch=True, viewport={"width": 390, "height": 780})
+    box = opened.page.locator(".thumb >> nth=3").bounding_box()
+    place = {"clientX": box["x"] + 5, "clientY": box["y"] + 5, "pointerType": "touch", "bubbles": True}
+    opened.page.dispatch_event(".thumb >> nth=3", "pointerdown", place)
+    opened.until("state.chosen.length === 1")
+    opened.page.dispatch_event(".thumb >> nth=3", "pointerup", place)
+    opened.page.dispatch_event(".thumb >> nth=3", "click", place)
+    assert opened.evaluate("[state.head, ...state.chosen]") == [None, 3]
+    opened.page.tap(".thumb >> nth=5")
+    opened.until("state.chosen.length === 2")
+    assert opened.evaluate("state.head") is None
+    opened.page.tap("#together button:text-is('Difference')")
+    opened.until("state.together === 'difference'")
+
+
+def test_many_heads_beside_an_open_one_are_one_canvas(show: Opener) -> None:
+    opened = show(report_of(many()))
+    opened.open_head(25)
+    assert opened.page.locator(".side .thumb").count() == 0
+    assert not opened.page.locator(".overview").is_visible()
+    side = opened.evaluate("small.side + HEAD_GAP")
+    opened.page.click(".small-overview", position={"x": 3.5 * side, "y": 2.5 * side})
+    opened.until("scene.shown?.number === 43")
+    opened.page.focus(".small-overview")
+    opened.press("ArrowRight")
+    opened.until("scene.shown?.number === 44")
+    opened.press("Escape")
+    opened.until("state.head === null")
+    assert opened.page.locator(".thumb").count() == 240
+    assert not opened.page.locator(".small-overview").is_visible()
+
+
+def test_numbers_of_many_heads_are_drawn_where_they_are_seen(show: Opener) -> None:
+    opened = show(report_of(many()))
+    opened.page.click("#lists button:text-is('Numbers')")
+    rows = opened.page.locator("tbody tr[data-head]")
+    assert 10 < rows.count() < 100
+    assert opened.page.get_attribute("table", "aria-rowcount") == "241"
+    opened.evaluate("document.querySelector('.scroll.tall').scrollTo(0, 1e6)")
+    opened.until("document.querySelector('tbody tr[data-head=\"239\"]')")
+    assert rows.count() < 100
+    opened.page.click("tbody tr[data-head='239'] td >> nth=3")
+    opened.until("state.head === 239")
+
+
+def test_few_heads_begin_side_by_side_with_numbers(show: Opener) -> None:
+    maps = random_maps(Tokens.numbered(4), heads=4)
+    opened = show(report_of(Recording(maps=(maps,), model="a test")))
+    opened.until("scene.current?.stages?.length === 4")
+    assert opened.evaluate("scene.current.stages.every(({picture}) => picture.numbered)")
+    assert opened.evaluate("location.hash") == ""
+    opened.page.click("#back")
+    opened.until("state.together === null")
+    assert opened.evaluate("location.hash") == "#view=maps"
+    opened.page.go_back()
+    opened.until("scene.current?.stages?.length === 4")
+
+
+def test_thumbnail_under_the_pointer_shades_the_text_and_says_its_numbers(show: Opener) -> None:
+    recording = sentence()
+    opened = show(report_of(recording))
+    hint = opened.text("#keys-hint")
+    opened.page.hover(".thumb >> nth=6")
+    opened.until("scene.pointed?.number === 6")
+    assert opened.text("#keys-hint").startswith("Head 1.2 · previous token 1.00 · entropy")
+    weights, visible = dense(recording, 1).weights[2], dense(recording, 1).visible
+    means = weights.sum(axis=0) / visible.sum(axis=0)
+    shaded = opened.evaluate("[...scene.strip.drawn[0].words.shading.values]")
+    assert shaded == pytest.approx(means.tolist(), rel=1e-5)
+    opened.page.mouse.move(2, 2)
+    opened.until("scene.pointed === null")
+    assert opened.text("#keys-hint") == hint
+
+
+def test_drag_over_a_histogram_filters_the_heads(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.page.click("#lists button:text-is('Numbers')")
+    name = "previous"
+    box = opened.page.locator(f"canvas[aria-label^='Histogram of {name},']").bounding_box()
+    opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 5)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + box["width"] + 3, box["y"] + 5)
+    opened.page.mouse.up()
+    low, high = (float(word.split("=")[1]) for word in opened.evaluate("state.filter").split())
+    values = opened.evaluate(f"page.heads.map((_, head) => numberOf(head, '{name}'))")
+    assert (low, high) == pytest.approx(((min(values) + max(values)) / 2, max(values)), abs=0.02)
+    assert opened.page.locator("tbody tr[data-head]").count() == sum(low <= value <= high for value in values) == 1
+    box = opened.page.locator(f"canvas[aria-label^='Histogram of {name},']").bounding_box()
+    opened.page.mouse.click(box["x"] + 10, box["y"] + 5)
+    assert opened.evaluate("state.filter") == ""
+    assert opened.page.locator("tbody tr[data-head]").count() == 12
+
+
+def test_heads_lie_over_each_other_in_a_hue_each(show: Opener) -> None:
+    recording = sentence()
+    opened = show(report_of(recording))
+    opened.evaluate("location.hash = 'heads=0.1,1.2,2.0&together=overlay&query=it'")
+    opened.until("scene.shown?.all?.length === 3 && state.pin")
+    assert opened.text("#head-title") == "Heads 0.1, 1.2, 2.0 overlaid"
+    assert opened.page.locator("#legend .swatch").count() >= 3
+    query = opened.evaluate("state.pin.query")
+    rows = [dense(recording, layer).weights[head, query] for layer, head in ((0, 1), (1, 2), (2, 0))]
+    shading = "scene.strip.drawn[0].words.shading"
+    assert opened.evaluate(f"[...{shading}.values]") == pytest.approx(np.max(rows, axis=0).tolist(), rel=1e-6)
+    hues = opened.evaluate("HUES")
+    assert opened.evaluate(f"{shading}.colors") == [hues[head] for head in np.argmax(rows, axis=0)]
+    assert len(opened.evaluate("scene.current.stage.picture.linesOfAll.map((lines) => lines.length)")) == 3
+    svg = opened.evaluate("svgOfView()")
+    assert all(hue in svg for hue in hues[:3])
+    assert "Head 1.2" in svg
