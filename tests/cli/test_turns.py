@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import attnviz
+from attnviz.base.errors import AttnvizError
 from attnviz.cli.commands import main
 from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.pooled import PooledMaps
+from attnviz.maps.recording import Recording
 from attnviz.maps.saved import load
+from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 from tests.models.huggingface.chats import chat_model
 
@@ -148,3 +153,35 @@ def test_refusals_are_one_line(
 def test_turns_of_a_text_are_refused(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "How high?", "--model", model, "--by", "turns"]) == 1
     assert "--by turns needs a chat; give messages as JSON, or add --chat" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("by", [[], ["--by", "turns"]])
+def test_the_title_of_a_chat_is_the_last_question(
+    saved: str, by: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", saved, "--heads", "1.1", *by]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "Be brief."
+
+
+def test_pooled_maps_have_no_steps_and_no_cache(chat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    maps = load_pooled()
+    for measure in (lambda: attnviz.steps(maps), lambda: attnviz.kept(maps, ["top:2"], queries="4:")):
+        with pytest.raises(AttnvizError, match="its single cells are not known"):
+            measure()
+
+
+def load_pooled() -> Recording:
+    """A recording whose maps were pooled at capture."""
+    tokens = Tokens.numbered(8)
+    maps = PooledMaps(
+        layer=0,
+        module="m",
+        heads=(0,),
+        query_tokens=tokens,
+        key_tokens=tokens,
+        mean=np.full((1, 4, 4), 0.1, dtype=np.float32),
+        maximum=np.full((1, 4, 4), 0.2, dtype=np.float32),
+        counts=np.full((4, 4), 4),
+    )
+    return Recording(maps=(maps,), model="m")

@@ -15,7 +15,7 @@ from attnviz.media.image import Image
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
-from attnviz.text.named_groups import NAMES, plural
+from attnviz.text.named_groups import NAMES, TURNS, plural
 
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
@@ -26,6 +26,7 @@ MAX_TITLE_CHARACTERS = 200  # each medium cuts a title further to what fits
 MAX_READ_CHARACTERS = 4 * MAX_TITLE_CHARACTERS  # of each text, before white space is joined
 MAX_TOKEN_CHARACTERS = 60  # of a token in a sentence
 MAP_SIDES, ARC_SIDES = ("rows", "columns"), ("left", "right")  # the side of the queries and that of the keys
+USER = " user"  # the end of the label of a turn that a user wrote
 SINGULAR = {"queries": "query"}
 Notes = Mapping[tuple[str, int, str, int, int], str]  # what each head does, by `ChosenHead.key`
 MASKED = "Blank cells are masked: the query cannot see that key."
@@ -44,14 +45,27 @@ def text_title(recording: Recording) -> str:
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns the text, the title of an image, or the labels of tokens; "" if the labels only number the tokens."""
+    """Returns the text, a chat's question, an image's title, or the labels; "" if these only number the tokens."""
     if isinstance(tokens.canvas, Image):
         return tokens.canvas.title
+    if question := _question(tokens):
+        return question
     labels = tokens.labels[:MAX_READ_CHARACTERS]
     if tokens.text or all(label.endswith(str(place)) for place, label in enumerate(labels)):
         return tokens.text
     named = (label for label, special in zip(labels, tokens.special.tolist(), strict=False) if not special)
     return " ".join(named).replace(" ##", "")  # WordPiece continues a word with ##
+
+
+def _question(tokens: "Tokens") -> str:
+    """Returns the last message of the user in a chat, without the signs of its template; "" if there is none."""
+    turns = tokens.groups.get(TURNS)
+    asked = [] if turns is None else [turn for turn, label in enumerate(turns.labels) if label.endswith(USER)]
+    for turn in reversed(asked):
+        places = np.flatnonzero(turns.numbers == turn) if turns is not None else []
+        if len(places):
+            return tokens.text[int(tokens.offsets[places[0], 0]) : int(tokens.offsets[places[-1], 1])]
+    return ""
 
 
 def source_line(report: DrawnReport) -> str:
