@@ -156,3 +156,27 @@ def test_weights_need_no_torch() -> None:
         "attnviz.from_arrays(queries=numpy.ones((1, 3, 2)), keys=numpy.ones((1, 3, 2))); print('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_mask_of_one_layer_serves_all() -> None:
+    visible = np.tri(5, dtype=bool)
+    weights = np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 3, 5)) * visible
+    weights /= weights.sum(-1, keepdims=True)
+    recording = attnviz.from_arrays(weights=weights, mask=visible[None, None])
+    for maps in map(cell_maps, recording.maps):
+        window = maps.window((0, 1, 2), slice(0, 5), slice(0, 5))
+        np.testing.assert_array_equal(np.broadcast_to(window.visible, (3, 5, 5)), np.broadcast_to(visible, (3, 5, 5)))
+
+
+def test_text_in_place_of_labels_is_quoted_at_its_beginning() -> None:
+    with pytest.raises(attnviz.AttnvizError, match=f"tokens are one text, '{'a' * 40}'; give a list"):
+        attnviz.from_arrays(weights=np.eye(3), tokens="a" * 41)
+
+
+def test_long_queries_that_share_keys_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(1, 4, 2100, 8), torch.randn(1, 2, 2100, 8)
+    maps = cell_maps(attnviz.from_arrays(queries=queries, keys=keys).maps[0])
+    expected = (queries @ keys.repeat_interleave(2, 1).mT * 8**-0.5).softmax(-1)[0]
+    window = maps.window((0, 1, 2, 3), slice(2000, 2003), slice(0, 2100))
+    np.testing.assert_allclose(window.weights, expected[:, 2000:2003], atol=1e-6)

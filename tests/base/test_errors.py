@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.base.errors import AttnvizError, Value, flag, option
+from attnviz.base.errors import AttnvizError, Value, did_you_mean, flag, option
 from attnviz.report.picture.look import Look
 
 ROOT = Path(__file__).parents[2] / "attnviz"
@@ -86,3 +86,8 @@ def test_a_report_names_options_as_its_reader_writes_them() -> None:
     remark = f"{option('all', True)} draws every head, {option('heads', '0.1')} one."
     assert Look().worded(remark) == "all=True draws every head, heads='0.1' one."
     assert Look(for_command_line=True).worded(remark) == "--all draws every head, --heads 0.1 one."
+
+
+def test_the_nearest_name_is_proposed_and_none_that_is_far() -> None:
+    assert did_you_mean("drak", ("light", "Dark")) == "did you mean Dark? "
+    assert did_you_mean("xyz", ("light", "dark")) == ""

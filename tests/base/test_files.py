@@ -12,7 +12,7 @@ from threading import Barrier, Thread
 import pytest
 
 from attnviz.base.errors import AttnvizError
-from attnviz.base.files import atomic_file, output_file, refuse_target
+from attnviz.base.files import atomic_file, output_file, refuse_target, standard_output
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs links, pipes and modes")
 
@@ -188,3 +188,15 @@ def test_without_a_path_it_goes_to_standard_output(
     monkeypatch.setattr("sys.stdout", None)
     with pytest.raises(AttnvizError, match="standard output is closed; use -o FILE"), output_file(None):
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(OSError(28, "No space left on device"), "No space left on device"), (OSError("odd"), "odd")]
+)
+def test_output_that_ends_early_says_why(error: OSError, reason: str) -> None:
+    def fail() -> None:
+        with standard_output():
+            raise error
+
+    with pytest.raises(AttnvizError, match=f"cannot write all of the output: {reason}; it is incomplete"):
+        fail()

@@ -61,3 +61,16 @@ def test_quick_work_shows_none(capsys: pytest.CaptureFixture[str], monkeypatch: 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert list(track(range(5), "counting")) == list(range(5))
     assert capsys.readouterr() == ("", "")
+
+
+def test_bar_of_texts_says_counts_speed_and_time_and_is_gone_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_terminal(monkeypatch)
+    assert progress._text_bar("reading").live.transient
+    with progress.track_texts("reading") as update:
+        update(progress.TextProgress(texts=7, tokens=90, share=0.5))
+    error = capsys.readouterr().err
+    assert "reading" in error
+    assert "7 texts" in error
+    assert "s left" in error

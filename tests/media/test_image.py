@@ -100,3 +100,9 @@ def png_that_claims(side: int) -> bytes:
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_image_of_one_pixel_is_the_smallest() -> None:
+    assert Image(WIDE[:1, :1], 1, 1).width == 1
+    with pytest.raises(AttnvizError, match="0 x 1 pixels is empty"):
+        Image(WIDE[:1, :1], 0, 1)

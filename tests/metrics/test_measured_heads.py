@@ -17,7 +17,7 @@ from attnviz.cli.commands import main
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.maps.saved import save
-from attnviz.metrics.measured_heads import frame_over_texts, ranked_heads
+from attnviz.metrics.measured_heads import block_stride, frame_over_texts, ranked_heads
 from attnviz.metrics.metrics import METRICS, measure
 from attnviz.metrics.patterns import SHARE_PATTERNS
 from attnviz.render.formats import draw
@@ -26,8 +26,8 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import tokenize
-from tests.conftest import HEADS, LAYERS, cells, every_head
+from attnviz.text.tokens import Tokens, tokenize
+from tests.conftest import HEADS, LAYERS, cells, every_head, random_maps
 from tests.metrics.examples import maps_of
 from tests.report.examples import drawn
 
@@ -277,3 +277,9 @@ def test_filter_leaves_heads_before_the_first_few_are_taken(causal_recording: Re
     assert table.total_rows == len(heads)
     with pytest.raises(AttnvizError, match=f"leaves none of {len(heads)} heads"):
         frame.selected(filter="layer:1 layer:0")
+
+
+def test_stride_over_blocks_leaves_about_so_many_cells() -> None:
+    maps = random_maps(Tokens.numbered(5), Tokens.numbered(7))
+    heads = [(maps, head) for head in maps.heads]
+    assert [block_stride(heads, most) for most in (1, 34, 35, 53, 105, 10**9)] == [105, 4, 3, 2, 1, 1]

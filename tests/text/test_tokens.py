@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from attnviz.base.errors import AttnvizError
-from attnviz.text.tokens import Tokens, tokenize, visible_label
+from attnviz.text.tokens import Tokens, tokenize, tokens_of_encoding, visible_label
 
 HOSTILE = "\x1b[31m [red] $x$ \t NUL\x00 \u202eabc e\u0301 👨‍👩‍👧 日本 </script>"
 
@@ -166,3 +166,15 @@ def test_a_long_token_has_a_short_label_and_its_whole_place() -> None:
     assert [len(label) for label in tokens.labels] == [199, 199]
     assert tokens.offsets.tolist() == [[0, 100_000], [100_001, 105_002]]
     assert tokens.labels[0] == "a" * 99 + "…" + "a" * 99
+
+
+def test_tokens_of_a_pair_have_their_places_in_both_texts() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"one": 0, "two": 1, "<s>": 2}, unk_token="one"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A:0 $B:1", special_tokens=[("<s>", 2)]
+    )
+    tokens = tokens_of_encoding("one two", tokenizer.encode("one two", "two one"), "two one")
+    whole = "one two\ntwo one"
+    assert [whole[start:stop] for start, stop in tokens.places[1:].tolist()] == ["one", "two", "two", "one"]
+    assert [start for start, _ in tokens.places[1:].tolist()] == [0, 4, 8, 12]

@@ -39,3 +39,16 @@ def test_numbers_beyond_the_edges_count_in_the_outermost_bins(unit: str, number:
 
 def test_quantiles_of_nothing_are_none() -> None:
     assert np.isnan(bins.quantile(np.zeros(bins.HISTOGRAM_BINS, dtype=np.int64), "bits", 0.5))
+
+
+def test_a_quantile_lies_within_its_bin_by_the_share_of_its_numbers() -> None:
+    counts = np.zeros(bins.HISTOGRAM_BINS, dtype=np.int64)
+    counts[[2, 5]] = 4, 6
+    edges = bins.histogram_edges("share")
+    assert bins.quantile(counts, "share", 0.2) == pytest.approx((edges[2] + edges[3]) / 2)
+    assert bins.quantile(counts, "share", 0.7) == pytest.approx((edges[5] + edges[6]) / 2)
+
+
+def test_bins_are_as_many_as_their_spans() -> None:
+    assert bins.offset_bins() == len(bins.offset_spans())
+    assert bins.position_bins() == len(bins.position_spans())

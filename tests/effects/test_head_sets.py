@@ -1,0 +1,17 @@
+"""Sets of heads to ablate."""
+
+import pytest
+
+from attnviz.base.errors import AttnvizError
+from attnviz.effects import head_sets
+from attnviz.effects.head_sets import chosen_sets
+
+HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_pairs_up_to_the_limit_are_run_and_more_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_sets, "MAX_PAIRS", 6)
+    assert len(chosen_sets(HEADS, None, None, True)) == 4 + 6
+    monkeypatch.setattr(head_sets, "MAX_PAIRS", 5)
+    with pytest.raises(AttnvizError, match="4 heads make 6 pairs, and at most 5 are run"):
+        chosen_sets(HEADS, None, None, True)

@@ -1,0 +1,39 @@
+"""Places of a grid of queries among its keys."""
+
+import numpy as np
+import pytest
+
+from attnviz.metrics.query_grid import QueryGrid
+from attnviz.metrics.token_numbers import NumberedTokens
+from attnviz.text.tokens import Tokens
+
+
+def grid_of(queries: int, keys: int, start: int, shown: int) -> QueryGrid:
+    """A causal grid of ``shown`` queries from ``start`` on, as wide as its last query sees."""
+    visible = np.tri(queries, keys, keys - queries, dtype=bool)[start : start + shown]
+    width = int(visible.any(axis=0).sum())
+    return QueryGrid(
+        visible=visible[:, :width],
+        visible_keys=np.ones(keys, dtype=bool),
+        start=start,
+        query_tokens=NumberedTokens(Tokens.numbered(queries)),
+        key_tokens=NumberedTokens(Tokens.numbered(keys)),
+        cross=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "start", "shown", "before", "after"),
+    [(5, 5, 0, 2, 0, 2), (5, 5, 3, 2, 3, 5), (3, 7, 0, 1, 4, 5), (7, 3, 0, 2, 0, 0), (7, 3, 3, 2, 0, 1)],
+)
+def test_keys_before_and_after_the_queries_are_counted_within_the_grid(
+    queries: int, keys: int, start: int, shown: int, before: int, after: int
+) -> None:
+    grid = grid_of(queries, keys, start, shown)
+    assert (grid.before, grid.after) == (before, after)
+    assert grid.span == slice(start, start + shown)
+
+
+def test_first_hidden_key_is_the_first_that_not_all_queries_see() -> None:
+    assert grid_of(5, 5, 2, 3).first_hidden == 3
+    assert grid_of(5, 5, 2, 1).first_hidden == 3
