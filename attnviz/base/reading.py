@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import IO, Any
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
 
 MAX_TEXT_BYTES = 64 * 10**6  # of a text, or of all texts of a batch
 MAX_JSON_BYTES = 256 * 10**6  # of a file in a model's folder; the largest vocabularies are a fifth of it
@@ -109,6 +109,13 @@ def decode_text(content: bytes, what: str) -> str:
     """
     medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
     medium_refusal = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
+    if medium == "picture":
+        medium_refusal = f"{what} is a picture; give a text, or use {option('image')} with a vision model"
+    if content[8:9] == b"{" and b'"__metadata__"' in content[:200]:
+        medium, medium_refusal = (
+            "file of tensors",
+            f"{what} is a file of tensors; give a saved recording without {option('file')}",
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -48,7 +48,7 @@ def _problem(error: typer.TyperException, context: Any, path: str, program: Any)
 
 def _unknown_command_line(word: str, program: Any) -> str:
     """Returns the line for an unknown command: the one closest to it, or how to draw it if it is a text or a file."""
-    suggestion = did_you_mean(word, program.commands).strip()
+    suggestion = did_you_mean(word, (*program.commands, "help")).strip()
     return f"no command {word!r}; {suggestion or f'attnviz show {shlex.quote(word)} draws a text or a recording'}"
 
 
@@ -103,7 +103,9 @@ def _unknown_option_line(context: Any, path: str, unknown: str, program: Any) ->
     takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
     if takers:
         return f"{path.removeprefix('attnviz ')} takes no {unknown}; attnviz {or_list(takers)} does"
-    suggestion = did_you_mean(unknown, _options(context.command)).strip()
+    bare, options = unknown.lstrip("-"), list(_options(context.command))
+    alike = [name for name in options if did_you_mean(bare, [name.lstrip("-")]) or name.lstrip("-")[:1] == bare[:1]]
+    suggestion = did_you_mean(unknown, alike).strip()
     return f"no option {unknown} in {path}{'; ' if suggestion else ''}{suggestion}"
 
 
@@ -139,7 +141,8 @@ def refuse_suffix(path: Path, suffixes: Sequence[str], writes: str) -> None:
     if path.is_dir() or str(path).endswith(("/", "\\")):
         raise AttnvizError(f"{str(path)!r} is a folder; use -o {path / writes}{example}")
     if not suffix:
-        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {path}{example} ({choice})")
+        name = path.with_name(path.name.strip(".") if path.suffix != path.name and path.name[:1] != "." else writes)
+        raise AttnvizError(f"{str(path)!r} has no suffix, which picks the format; use -o {name}{example} ({choice})")
     if suffix == RECORDING and RECORDING not in suffixes:
         raise AttnvizError(f"attnviz record writes recordings; use attnviz record TEXT -o {path}")
     raise AttnvizError(f"unknown suffix {suffix!r}; {choices(suffix, file_suffixes)}")

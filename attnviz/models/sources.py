@@ -81,11 +81,11 @@ def reader_class(model: str) -> type[Reader]:
 
 
 def refuse_untrained(model: str) -> None:
-    """Raises AttnvizError if the model is untrained, so that removing heads shows nothing."""
+    """Raises AttnvizError if the model is untrained, so that effects on its output show nothing."""
     if not reader_class(model).is_trained:
         raise AttnvizError(
-            f"the {model} model is untrained, so that removing heads shows nothing; use {option('model', 'trained')} "
-            "or a Hugging Face model"
+            f"the {model} model is untrained, so that effects on its output show nothing; "
+            f"use {option('model', 'trained')} or a Hugging Face model"
         )
 
 
@@ -93,8 +93,12 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
     """Returns the row of a model by its name and use.
 
     Raises:
-        AttnvizError: if the use is images and the model is one of this package, which read text only.
+        AttnvizError: if the name is empty, or the use is images and the model one of this package, which read text.
     """
+    if not model.strip():
+        raise AttnvizError(
+            f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"
+        )
     text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
     if use != "images":
         return text_row

@@ -189,7 +189,8 @@ def medium_of(suffix: str, look: Look) -> Medium:
     file_format = format_of(suffix)
     style = look.drawn_style
     if style not in file_format.styles:
-        suffixes = " ".join(row.suffix for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL)
+        rows = [row for row in FORMATS.values() if style in row.styles and row.suffix != TERMINAL]
+        suffixes = " ".join(row.suffix for row in rows if row.kind != "page" or not look.overlaid)
         name = look.style or style
         raise AttnvizError(f"{option('style', name)} draws a picture; use -o {name}.svg ({suffixes})")
     if look.overlaid and file_format.kind == "page":

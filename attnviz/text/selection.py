@@ -197,6 +197,9 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
         AttnvizError: if the span is empty or ends after the last token.
     """
     start, stop, _ = slice(*span).indices(count)
+    if span[0] is not None and span[1] is not None and 0 <= span[1] < span[0]:
+        backwards, forwards = f"{span[0]}:{span[1]}", f"{span[1]}:{span[0]}"
+        raise AttnvizError(f"{option(name, backwards)} counts backwards; write {forwards}")
     if start >= stop or (span[1] or 0) > count:
         ends = ("" if end is None else str(end) for end in span)
         raise AttnvizError(

@@ -122,4 +122,4 @@ def test_an_image_needs_a_vision_model_and_explain_a_text(files: Path, capsys: p
 
 def test_a_picture_given_as_a_texts_file_is_called_one(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--file", "picture.png"]) == 1
-    assert "'picture.png' is a picture; give a text" in capsys.readouterr().err
+    assert "'picture.png' is a picture; give a text, or use --image with a vision model" in capsys.readouterr().err
