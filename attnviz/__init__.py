@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attnviz.api.record import record as record
     from attnviz.api.recording import DrawableRecording
     from attnviz.api.recording import load as load
+    from attnviz.api.replay import replay as replay
     from attnviz.attention.modules import MultiHeadAttention as MultiHeadAttention
     from attnviz.attention.modules import SelfAttention as SelfAttention
     from attnviz.attention.modules import SeparateHeads as SeparateHeads
@@ -44,6 +45,7 @@ EXPORTS = {
     "load": "attnviz.api.recording:load",
     "logit_attribution": "attnviz.effects.logit_attribution:logit_attribution",
     "record": "attnviz.api.record:record",
+    "replay": "attnviz.api.replay:replay",
     "steps": "attnviz.api.decoding:steps",
     "survey": "attnviz.corpus.survey_model:survey",
 }

@@ -1,6 +1,7 @@
-"""Calls a model with inputs in any common form."""
+"""Calls a model with inputs in any common form, and puts one in evaluation mode for a while."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -17,3 +18,15 @@ def run_model(model: nn.Module, inputs: Any) -> Any:
     """Calls the model with inputs in any form that `arguments_of` takes, and returns its output."""
     args, keywords = arguments_of(inputs)
     return model(*args, **keywords)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Puts the model in evaluation mode in the block; then each module has its former mode again."""
+    training_modules = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training_modules:
+            module.training = True

@@ -53,7 +53,9 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     if len(files) > 1:
         raise AttnvizError("only attnviz heads takes several --file; give one here")
     subject = Subject.of(str(files[0]))
-    return subject if subject.kind is Kind.CHAT else Subject(refuse_blank(read_text(files[0]), tokenizer))
+    return (
+        subject if subject.kind in (Kind.CHAT, Kind.ANSWER) else Subject(refuse_blank(read_text(files[0]), tokenizer))
+    )
 
 
 def _piped_subject(tokenizer: str) -> Subject:

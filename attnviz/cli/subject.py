@@ -1,4 +1,4 @@
-"""Decides the kind of a command's input by one table: a text, a chat, an image, or a file of another kind."""
+"""Decides the kind of a command's input by one table: a text, a chat, an answer, an image, or another file."""
 
 import os
 import shlex
@@ -50,6 +50,7 @@ class Kind(Enum):
 
     TEXT = auto()
     CHAT = auto()
+    ANSWER = auto()
     IMAGE = auto()
     RECORDING = auto()
     SURVEY = auto()
@@ -95,6 +96,13 @@ def _holds_messages(argument: str) -> bool:
     return is_conversation(Path(argument))
 
 
+def _holds_answer(argument: str) -> bool:
+    """True if the file holds a server's answer with token ids, or one that should have them."""
+    from attnviz.text.server_answer import is_answer
+
+    return is_answer(Path(argument))
+
+
 def _ends_with(argument: str, *suffixes: str) -> bool:
     """True if the argument has one of these suffixes, in upper or lower case."""
     return Path(argument).suffix.lower() in suffixes
@@ -108,6 +116,10 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
     ),
     (Kind.RECORDING, is_saved),
     (Kind.EFFECTS, lambda argument: _ends_with(argument, ".json") and _begins_with(argument, EFFECTS_MARK)),
+    (
+        Kind.ANSWER,
+        lambda argument: _ends_with(argument, ".json", ".jsonl") and is_file(argument) and _holds_answer(argument),
+    ),
     (Kind.CHAT, lambda argument: _ends_with(argument, ".json") and is_file(argument) and _holds_messages(argument)),
     (Kind.ARRAYS, lambda argument: " " not in argument and _ends_with(argument, *ARRAYS)),
     (Kind.IMAGE, lambda argument: _ends_with(argument, *IMAGES) and is_file(argument)),
@@ -129,7 +141,15 @@ def _nearest_file(argument: str) -> str:
     return did_you_mean(argument, names)
 
 
-DRAWABLE_KINDS = (Kind.TEXT, Kind.CHAT, Kind.IMAGE, Kind.RECORDING, Kind.ARRAYS, Kind.SURVEY)  # what most commands take
+DRAWABLE_KINDS = (
+    Kind.TEXT,
+    Kind.CHAT,
+    Kind.ANSWER,
+    Kind.IMAGE,
+    Kind.RECORDING,
+    Kind.ARRAYS,
+    Kind.SURVEY,
+)  # what most commands take
 
 
 @dataclass(frozen=True)
@@ -155,12 +175,12 @@ class Subject:
 
     @property
     def is_text(self) -> bool:
-        """True for a text or a chat."""
-        return self.kind in (Kind.TEXT, Kind.CHAT)
+        """True for a text, a chat or a server's answer."""
+        return self.kind in (Kind.TEXT, Kind.CHAT, Kind.ANSWER)
 
     @property
     def is_run(self) -> bool:
-        """True for a text, a chat or an image, which need a model; False for a saved file."""
+        """True for a text, a chat, an answer or an image, which need a model; False for a saved file."""
         return self.is_text or self.kind is Kind.IMAGE
 
     @property
@@ -174,7 +194,7 @@ class Subject:
         return None if self.is_run else Path(self.source)
 
     def example(self, settings: "ModelSettings", refusal: str = "") -> "Example":
-        """Returns the example of this text or chat.
+        """Returns the example of this text, chat or server's answer.
 
         Args:
             settings: the settings of the model that will read it.
@@ -196,6 +216,10 @@ class Subject:
 
             text, passages = read_passages(self.passages or "", self.source)
             return replace(Example.of(text, settings), passages=passages)
+        if self.kind is Kind.ANSWER:
+            from attnviz.text.server_answer import read_answer
+
+            return Example.of_answer(read_answer(Path(self.source)), settings)
         from attnviz.text.conversation import read_conversation
 
         return Example.of_messages(read_conversation(Path(self.source)), settings)

@@ -1,7 +1,6 @@
 """Defines `attnviz.survey`, which surveys a model of Hugging Face over texts, or any module over batches of ids."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from attnviz.base.arrays import IntArray
 from attnviz.base.errors import AttnvizError
+from attnviz.capture.run_model import evaluation_mode
 from attnviz.corpus.measuring.survey_batch import survey_of_batch
 from attnviz.corpus.sums.survey import Survey, merge_surveys
 from attnviz.corpus.survey_corpus import SurveyRun
@@ -74,7 +74,7 @@ def survey(
     )
     if (texts is None) == (batches is None) or (texts is not None and tokenizer is None):
         raise AttnvizError("a survey needs a tokenizer and texts, or batches; use survey(model, tokenizer, texts)")
-    with _evaluation_mode(model):
+    with evaluation_mode(model):
         if batches is not None:
             return _survey_of_batches(model, tokenizer, batches, options)
         assert texts is not None
@@ -85,18 +85,6 @@ def survey(
         result = SurveyRun(reader, options).run(PassedTexts(texts))
     assert result is not None
     return result
-
-
-@contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts the model in evaluation mode in the block; then each module has its former mode again."""
-    training_modules = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training_modules:
-            module.training = True
 
 
 def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:

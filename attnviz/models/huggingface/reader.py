@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from attnviz.base.arrays import BoolArray, IntArray
+    from attnviz.models.huggingface.replay import LogprobCheck
     from attnviz.text.selection import AttentionPart
+    from attnviz.text.server_answer import ServerAnswer
     from attnviz.text.tokens import Tokens
 
 MEDIA = {"image": "a picture", "video": "a video", "audio": "a sound"}
@@ -58,6 +60,7 @@ class ModelInput:
         types: token type ids, which number the texts of a pair; ``None`` if the tokenizer has none.
         attention: the kind of attention of an encoder-decoder to record; ``None`` for other models.
         remarks: remarks on the text, which are shown with its maps.
+        check: see ``Prepared``.
     """
 
     tokens: "Tokens"
@@ -65,6 +68,7 @@ class ModelInput:
     types: list[int] | None = None
     attention: "AttentionPart | None" = None
     remarks: tuple[str, ...] = ()
+    check: "LogprobCheck | None" = None
 
 
 @final
@@ -80,7 +84,7 @@ class HuggingFaceReader(Reader):
         loaded: a model and its tokenizer that are already loaded; ``None`` to load them from the folder.
     """
 
-    reads = ("text", "pair", "context", "chat", "messages", "passages")
+    reads = ("text", "pair", "context", "chat", "messages", "passages", "answer")
 
     def __init__(
         self,
@@ -188,6 +192,8 @@ class HuggingFaceReader(Reader):
             AttnvizError: if the model does not exist, cannot be loaded safely, or does not read such an example.
         """
         self.refuse_parts(example)
+        if example.answer is not None and example.answer.logprobs is not None:
+            self.use = "predictions"  # the log-probabilities are compared with those of the language head
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with discard_output():
@@ -200,8 +206,9 @@ class HuggingFaceReader(Reader):
             reading.tokens,
             reading.context,
             reading.attention,
-            title=example.text,
+            title=example.text if example.answer is None else reading.tokens.text,
             remarks=reading.remarks,
+            check=reading.check,
         )
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
@@ -248,6 +255,8 @@ class HuggingFaceReader(Reader):
         inputs = self.inputs_of(self.tensor(encoded.ids[None]))
         if reading.context is not None:
             inputs["decoder_input_ids"] = self.tensor(reading.tokens.ids[None])
+        if reading.check is not None and "logits_to_keep" in self.accepted:
+            inputs["logits_to_keep"] = reading.check.kept_logits
         if "token_type_ids" in self.accepted and reading.types is not None:
             inputs["token_type_ids"] = self.tensor(np.array([reading.types]))
         return inputs
@@ -294,6 +303,8 @@ class HuggingFaceReader(Reader):
         from attnviz.models.huggingface.tokens import token_types, with_generated
 
         settings = self.settings
+        if example.answer is not None:
+            return self._read_answer(tokenizer, example.answer)
         if model.config.is_encoder_decoder:
             return self._read_encoder_decoder(model, tokenizer, example)
         if settings.attention is not None or example.context is not None:
@@ -310,6 +321,20 @@ class HuggingFaceReader(Reader):
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
         return ModelInput(answered, remarks=(remark, *remarks))
+
+    def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> ModelInput:
+        """Returns the tokens of a server's answer, whose log-probabilities are compared if there are any.
+
+        Raises:
+            AttnvizError: if the model is an encoder-decoder, or lacks one of the ids.
+        """
+        from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
+
+        if self.text_model.config.is_encoder_decoder:
+            raise AttnvizError(f"{self.settings.model} is an encoder-decoder, and the answers of decoders are read")
+        refuse_unknown_ids(answer, vocabulary_size(self.text_model), self.settings.model)
+        check = None if answer.logprobs is None else LogprobCheck(answer, self.settings.model)
+        return ModelInput(answer_tokens(tokenizer, answer), remarks=answer.remarks, check=check)
 
     def _read_encoder_decoder(
         self, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", example: Example

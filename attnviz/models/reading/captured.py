@@ -1,6 +1,7 @@
 """Records a module by one forward pass under the capture."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attnviz.base.errors import AttnvizError
@@ -23,7 +24,7 @@ def record_module(
     factors: bool = False,
     refuse_broken: Callable[[dict[str, Any]], None],
 ) -> "Recording":
-    """Records one forward pass, which ends after the last chosen layer.
+    """Records one forward pass, which ends after the last chosen layer unless its output is checked.
 
     Args:
         module: the module to call.
@@ -36,7 +37,8 @@ def record_module(
         factors: if true, queries and keys are kept beside whole maps too.
 
     Raises:
-        AttnvizError: if a chosen layer or head does not exist, or the model cannot run on the inputs.
+        AttnvizError: if a chosen layer or head does not exist, the model cannot run on the inputs, or the check of its
+            output fails.
     """
     import torch
 
@@ -48,7 +50,7 @@ def record_module(
         attention=prepared.attention,
         tokens=prepared.tokens,
         context=prepared.context,
-        stop=True,
+        stop=prepared.check is None,
         dense=dense,
         factors=factors,
         values=values,
@@ -56,10 +58,14 @@ def record_module(
     block = CaptureBlock(module, options)
     try:
         with torch.inference_mode(), block:
-            module(**prepared.inputs)
+            output = module(**prepared.inputs)
     except AttnvizError:
         raise
     except Exception:
         refuse_broken(prepared.inputs)
         raise
-    return block.recording()
+    if prepared.check is None:
+        return block.recording()
+    remarks = prepared.check(output)
+    recording = block.recording()
+    return replace(recording, remarks=(*remarks, *recording.remarks))

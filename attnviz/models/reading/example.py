@@ -4,12 +4,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from attnviz.base.errors import AttnvizError, option
 from attnviz.models.reading.settings import ModelSettings
 
 if TYPE_CHECKING:
     from attnviz.text.conversation import Conversation
     from attnviz.text.passages import Passage
+    from attnviz.text.server_answer import ServerAnswer
     from attnviz.text.tokens import Tokens
+
+ANSWER_SETTINGS = ("generate", "chat", "pair", "context", "truncate")  # would change what the server's model read
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Example:
         messages: a conversation, which is put into the chat template instead of the text; ``None`` for a text.
         passages: where passages stand in the text, and the question after them; empty for a text without passages.
         image: the file of an image, which a vision model reads instead of a text.
+        answer: the token ids of a server's answer, which are read instead of a text.
     """
 
     text: str = ""
@@ -36,6 +41,7 @@ class Example:
     messages: "Conversation | None" = None
     passages: "tuple[Passage, ...]" = ()
     image: Path | None = None
+    answer: "ServerAnswer | None" = None
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:
@@ -46,6 +52,18 @@ class Example:
     def of_messages(cls, messages: "Conversation", settings: ModelSettings) -> Self:
         """Returns the example of a conversation with the pair and context of the settings."""
         return cls(messages.title, settings.pair, settings.context, messages=messages)
+
+    @classmethod
+    def of_answer(cls, answer: "ServerAnswer", settings: ModelSettings) -> Self:
+        """Returns the example of a server's answer.
+
+        Raises:
+            AttnvizError: if a setting would change what the server's model read.
+        """
+        changed = next((name for name in ANSWER_SETTINGS if getattr(settings, name)), None)
+        if changed is not None:
+            raise AttnvizError(f"a server's answer is read as it is; leave {option(changed)} out")
+        return cls(answer=answer)
 
     @property
     def conversation(self) -> "Conversation | None":

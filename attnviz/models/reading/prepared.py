@@ -1,5 +1,6 @@
 """Defines a prepared example, which is the input of a module with its tokens, and the vocabulary of a model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ class Prepared:
         positions_remark: a remark for reports on why predictions are measured there.
         title: title of the example in reports.
         remarks: remarks for reports on the example.
+        check: called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError
+            if this is not the model that the example was made with. ``None`` if the pass may end after the last map.
     """
 
     inputs: dict[str, Any]
@@ -33,6 +36,7 @@ class Prepared:
     positions_remark: str = ""
     title: str = ""
     remarks: tuple[str, ...] = ()
+    check: Callable[[Any], tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,6 +124,10 @@ class Reader(ABC):
         unknown_part = next((part for part in example.parts if part not in self.reads), None)
         if unknown_part == "messages":
             raise AttnvizError(f"{self.name} has no chat template for messages; use {option('model', './my-chat')}")
+        if unknown_part == "answer":
+            raise AttnvizError(
+                f"{self.name} reads texts, not the token ids of a server's answer; use {option('model', './llama')}"
+            )
         if unknown_part is not None:
             raise AttnvizError(f"{self.name} does not read {option(unknown_part)}; give {or_list(self.reads)}")
 

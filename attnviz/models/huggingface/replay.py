@@ -1,0 +1,130 @@
+"""Gives the token ids of a server's answer their text, and compares its log-probabilities with those of the model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError
+from attnviz.models.huggingface.tokens import MAX_CHARACTER_BYTES, UNFINISHED
+from attnviz.text.named_groups import with_generated_from
+from attnviz.text.server_answer import ServerAnswer
+from attnviz.text.tokens import Tokens, tokens_of_pieces
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+MAX_MEAN_DIFFERENCE = 0.5  # in nats; another precision differs by about 0.02, another model by about 4
+CLOSE_MEAN_DIFFERENCE = 0.1  # in nats; above it, the weights were probably quantised
+
+
+def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAnswer) -> Tokens:
+    """Returns the tokens of a prompt and its answer, with their text and with the answer as generated tokens.
+
+    Args:
+        tokenizer: the model's tokenizer; ``None`` to label each token by its id.
+        answer: the ids.
+    """
+    ids = list(answer.all_ids)
+    if tokenizer is None:
+        text, spans = "", [(0, 0)] * len(ids)
+        names, special = [str(token_id) for token_id in ids], np.zeros(len(ids), dtype=bool)
+    else:
+        text, spans = decoded_spans(tokenizer, ids)
+        known, special_ids = len(tokenizer), set(tokenizer.all_special_ids)
+        labels = tokenizer.convert_ids_to_tokens([min(token_id, known - 1) for token_id in ids])
+        names = [str(label) if i < known else f"[{i}]" for i, label in zip(ids, labels, strict=True)]
+        special = np.array([token_id in special_ids for token_id in ids], dtype=bool)
+    tokens = tokens_of_pieces(text, ids, names, spans, special)
+    return with_generated_from(tokens, len(answer.prompt_ids)) if answer.prompt_ids and answer.ids else tokens
+
+
+def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns the text that ids stand for, and the start and end of each in it; bytes of one character share a place.
+
+    Each token is decoded after the one before it, which keeps the space that it begins with.
+    """
+    text, spans = "", list[tuple[int, int]]()
+    before, first = 0, 0  # of the tokens that were placed last, and of those that are placed next
+    for stop in range(1, len(ids) + 1):
+        decoded = _decode(tokenizer, ids[before:stop])
+        if decoded.endswith(UNFINISHED) and stop - first < MAX_CHARACTER_BYTES and stop < len(ids):
+            continue
+        piece = decoded[len(_decode(tokenizer, ids[before:first])) :]
+        spans += [(len(text), len(text) + len(piece))] * (stop - first)
+        text, before, first = text + piece, first, stop
+    return text, spans
+
+
+def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
+    """Returns the text of ids, including special tokens and all spaces."""
+    known = [token_id for token_id in ids if token_id < len(tokenizer)]
+    return str(tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if known else ""
+
+
+def refuse_unknown_ids(answer: ServerAnswer, rows: int | None, name: str) -> None:
+    """Raises AttnvizError if an id is not in the model's embedding, of ``rows`` rows; ``None`` for any number."""
+    largest = max(answer.all_ids)
+    if rows is not None and largest >= rows:
+        raise AttnvizError(f"the answer has the token id {largest}, but {name} has only {rows} tokens; give its model")
+
+
+@dataclass(frozen=True)
+class LogprobCheck:
+    """Compares a server's log-probabilities with those of the model that read its answer.
+
+    Attributes:
+        answer: the answer, with log-probabilities.
+        name: the name of the model for refusals.
+    """
+
+    answer: ServerAnswer
+    name: str
+
+    @property
+    def kept_logits(self) -> int:
+        """The number of last positions whose logits the model has to return."""
+        return len(self.answer.ids) + 1
+
+    def __call__(self, output: Any) -> tuple[str, ...]:
+        """Returns a remark on how well the log-probabilities of a forward pass agree with the server's.
+
+        Raises:
+            AttnvizError: if they differ by ``MAX_MEAN_DIFFERENCE`` or more on average.
+        """
+        logits = getattr(output, "logits", output)
+        if getattr(logits, "ndim", 0) != 3:
+            return (f"{self.name} has no language head, so that the server's log-probabilities were not compared.",)
+        differences = np.abs(self._logprobs(logits[0]) - np.array(self.answer.logprobs))
+        mean, largest = float(np.nanmean(differences)), float(np.nanmax(differences))
+        if not mean < MAX_MEAN_DIFFERENCE:
+            raise AttnvizError(
+                f"{self.name} is not the model that wrote this answer: its log-probabilities differ from the server's "
+                f"by {mean:.2f} on average; give the server's model, or leave out log-probabilities that a temperature "
+                "changed"
+            )
+        return (
+            f"{_verdict(mean)} the server's log-probabilities (off by {mean:.2g} on average, at most {largest:.2g}).",
+        )
+
+    def _logprobs(self, logits: "torch.Tensor") -> np.ndarray[Any, Any]:
+        """Returns the log-probability of each token of the answer by logits, ``(last positions, vocabulary)``.
+
+        Positions are taken one at a time, since the logits of a long answer are many in double precision.
+        """
+        rows = logits[-self.kept_logits : -1]
+        return np.array(
+            [
+                float(row.double().log_softmax(dim=-1)[token_id])
+                for row, token_id in zip(rows, self.answer.ids, strict=True)
+            ]
+        )
+
+
+def _verdict(mean: float) -> str:
+    """Returns the words before what is compared: whether this is the model, or a quantised relative of it."""
+    if mean < CLOSE_MEAN_DIFFERENCE:
+        return "This is the model that wrote the answer: it agrees with"
+    return "This is nearly the model that wrote the answer (the server's may be quantised): it roughly agrees with"

@@ -1,0 +1,282 @@
+"""Reads the answer of an inference server (vLLM, SGLang, llama.cpp): the token ids of prompt and answer."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnviz.base.errors import AttnvizError
+from attnviz.base.reading import MAX_JSON_BYTES, NotJsonError, parse_json, read_start, read_text
+from attnviz.text.tokens import MAX_TOKENS
+
+MAX_SEARCHED_BYTES = 2**16
+IDS = re.compile(
+    rb'"(?:(?:prompt_|completion_)?token_ids|(?:input|output)_ids|tokens)"\s*:\s*\[\s*\[?\s*-?\d'
+    rb'|"(?:input|output)_token_logprobs"\s*:\s*\['
+)
+CHOICES, MESSAGES = re.compile(rb'"choices"\s*:\s*\['), re.compile(rb'"messages"\s*:\s*\[')
+ID_IN_TOKEN = re.compile(r"token_id:(\d+)")  # what vLLM writes with return_tokens_as_token_ids
+LEAST_LOGPROB = -9999.0  # what servers write for minus infinity
+STREAM_LINE, STREAM_END = "data:", "[DONE]"
+HOW_TO_ASK = "ask the server for return_token_ids (vLLM, SGLang) or return_tokens (llama.cpp)"
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ServerAnswer:
+    """The token ids of a prompt and of what a server's model wrote after it.
+
+    Attributes:
+        prompt_ids: the ids of the prompt.
+        ids: the ids of the answer; empty if nobody knows which of the tokens were written by a model.
+        logprobs: the log-probability of each id of the answer, NaN where the server gave none; ``None`` without them.
+        remarks: remarks on the file for reports.
+
+    Raises:
+        AttnvizError: if an id is no number from 0, there are none, or log-probabilities differ from them in number.
+    """
+
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids and not self.ids:
+            raise AttnvizError("there are no token ids; give those of the prompt and of the answer")
+        if len(self.prompt_ids) + len(self.ids) > MAX_TOKENS:
+            raise AttnvizError(f"there are more than {MAX_TOKENS} token ids, the most that are read; give fewer")
+        for token_id in (*self.prompt_ids, *self.ids):
+            if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < 2**31:
+                raise AttnvizError(f"{str(token_id)[:40]!r} is not a token id; give whole numbers from 0")
+        if self.logprobs is not None and len(self.logprobs) != len(self.ids):
+            raise AttnvizError(
+                f"there are {len(self.logprobs)} log-probabilities for {len(self.ids)} tokens of the answer; give one "
+                "for each"
+            )
+
+    @property
+    def all_ids(self) -> tuple[int, ...]:
+        """The ids of the prompt, then those of the answer."""
+        return self.prompt_ids + self.ids
+
+
+def is_answer(path: Path) -> bool:
+    """True if a file looks like a server's answer; only its first ``MAX_SEARCHED_BYTES`` are read."""
+    start = read_start(path, MAX_SEARCHED_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not start.startswith((b"{", b"[", STREAM_LINE.encode())):
+        return False
+    return IDS.search(start) is not None or (CHOICES.search(start) is not None and MESSAGES.search(start) is None)
+
+
+def read_answer(path: Path) -> ServerAnswer:
+    """Reads the first answer in a file: a response, or all chunks of a stream, as JSON, JSON lines or ``data:`` lines.
+
+    Raises:
+        AttnvizError: if the file cannot be read, has text and no ids, or ends before the stream does.
+    """
+    name = repr(str(path))
+    response = _response(_objects(read_text(path, MAX_JSON_BYTES), name), name)
+    choice = _first_choice(response)
+    ids, prompt_ids = _ids_of(response, choice), _prompt_ids_of(response, choice)
+    if ids is None:
+        raise AttnvizError(f"{name} has no token ids of an answer, and text is not split again; {HOW_TO_ASK}")
+    if not prompt_ids:
+        raise AttnvizError(
+            f"{name} has the token ids of the answer, but not of the prompt; add them to it as "
+            '"prompt_token_ids": [1, 2, 3]'
+        )
+    logprobs = _logprobs_of(response, choice)
+    remarks = _choice_remarks(response)
+    if logprobs is not None and len(logprobs) != len(ids):
+        remarks += (
+            f"The answer has {len(logprobs)} log-probabilities for {len(ids)} tokens, so that they were not compared.",
+        )
+        logprobs = None
+    try:
+        return ServerAnswer(tuple(prompt_ids), tuple(ids), logprobs, remarks)
+    except AttnvizError as error:
+        raise AttnvizError(f"{name}: {error}") from error
+
+
+def _objects(text: str, name: str) -> list[Json]:
+    """Returns the JSON objects of a file: one response, a list of them, or a line for each chunk of a stream."""
+    try:
+        value = parse_json(text, name)
+    except NotJsonError:
+        return list(_chunks_of_lines(text, name))
+    objects = value if isinstance(value, list) else [value]
+    if not objects or not all(isinstance(part, dict) for part in objects):
+        raise AttnvizError(f"{name} is not a server's answer; give the JSON object that the server returned")
+    return objects
+
+
+def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
+    """Yields the chunks of a stream, one a line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.strip().removeprefix(STREAM_LINE).strip()
+        if not content or content == STREAM_END or line.startswith((":", "event:", "id:")):
+            continue
+        try:
+            chunk = parse_json(content, name)
+        except NotJsonError as error:
+            raise AttnvizError(
+                f"{name} is neither JSON nor a whole stream: line {number} cannot be read; save all of it"
+            ) from error
+        if not isinstance(chunk, dict):
+            raise AttnvizError(f"line {number} of {name} is not a chunk of an answer; save what the server sent")
+        yield chunk
+
+
+def _response(objects: Sequence[Json], name: str) -> Json:
+    """Returns the only response, or the one that the chunks of a stream make together.
+
+    Raises:
+        AttnvizError: if the stream ends before its answer does.
+    """
+    if not objects:
+        raise AttnvizError(f"{name} has no answer; save what the server sent")
+    if len(objects) == 1 and not str(objects[0].get("object", "")).endswith(".chunk"):
+        return objects[0]
+    if not any(_is_last(chunk) for chunk in objects):
+        raise AttnvizError(f"{name} ends before its answer does; save the whole stream")
+    return _joined_chunks(objects)
+
+
+def _is_last(chunk: Json) -> bool:
+    """True if a chunk says why its answer ended."""
+    reason = _first_choice(chunk).get("finish_reason") or _mapping(chunk.get("meta_info")).get("finish_reason")
+    return bool(reason) or chunk.get("stop") is True
+
+
+def _joined_chunks(chunks: Sequence[Json]) -> Json:
+    """Returns one response with the ids and log-probabilities of all chunks in order."""
+    joined: dict[str, Any] = {}
+    for chunk in chunks:
+        joined.update({key: value for key, value in chunk.items() if value is not None and key != "choices"})
+    for key in ("tokens", "completion_probabilities"):
+        parts = [chunk[key] for chunk in chunks if isinstance(chunk.get(key), list)]
+        if parts:
+            joined[key] = [entry for part in parts for entry in part]
+    choices = [_first_choice(chunk) for chunk in chunks if chunk.get("choices")]
+    if choices:
+        joined["choices"] = [_joined_choices(choices)]
+    return joined
+
+
+def _joined_choices(choices: Sequence[Json]) -> Json:
+    """Returns the first choice of a response from its parts in the chunks of a stream."""
+    joined: dict[str, Any] = {key: value for choice in choices for key, value in choice.items() if value is not None}
+    joined["token_ids"] = [entry for choice in choices for entry in choice.get("token_ids") or ()] or None
+    prompts = [choice["prompt_token_ids"] for choice in choices if choice.get("prompt_token_ids")]
+    joined["prompt_token_ids"] = prompts[0] if prompts else None
+    parts = [_mapping(choice.get("logprobs")) for choice in choices]
+    joined["logprobs"] = {
+        key: [entry for part in parts for entry in part.get(key) or ()]
+        for key in ("content", "token_logprobs", "tokens")
+        if any(part.get(key) for part in parts)
+    }
+    return joined
+
+
+def _mapping(value: Any) -> Json:
+    """Returns a JSON object, or an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def _first_choice(response: Json) -> Json:
+    """Returns the choice of index 0; {} if there is none."""
+    choices = response.get("choices")
+    parts = [_mapping(choice) for choice in choices] if isinstance(choices, list) else []
+    return next((choice for choice in parts if choice.get("index", 0) == 0), {})
+
+
+def _choice_remarks(response: Json) -> tuple[str, ...]:
+    """Returns a remark if the server gave several answers, of which the first is read."""
+    choices = response.get("choices")
+    count = len(choices) if isinstance(choices, list) else 1
+    return (f"The first of {count} answers is shown.",) if count > 1 else ()
+
+
+def _id_list(value: Any) -> list[Any] | None:
+    """Returns a list of ids, or the first of several lists of them; ``None`` if it is no list, or one without ids."""
+    if isinstance(value, list) and value and isinstance(value[0], list):
+        value = value[0]
+    return value if isinstance(value, list) and value and not isinstance(value[0], str) else None
+
+
+def _ids_of(response: Json, choice: Json) -> list[Any] | None:
+    """Returns the ids of the answer, by any name that servers give them; ``None`` if there are none."""
+    named = (
+        choice.get("token_ids"),
+        _mapping(response.get("sglext")).get("output_ids"),
+        response.get("output_ids"),
+        response.get("tokens"),
+        response.get("token_ids"),
+    )
+    found = next((ids for ids in map(_id_list, named) if ids is not None), None)
+    return found or _ids_of_entries(_entries(response, choice))
+
+
+def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
+    """Returns the ids of the prompt, by any name that servers give them; ``None`` if there are none."""
+    named = (
+        choice.get("prompt_token_ids"),
+        response.get("prompt_token_ids"),
+        _mapping(response.get("sglext")).get("input_ids"),
+        response.get("input_ids"),
+        response.get("prompt"),
+    )
+    found = next((ids for ids in map(_id_list, named) if ids is not None), None)
+    return found or _ids_of_entries(_mapping(response.get("meta_info")).get("input_token_logprobs"))
+
+
+def _entries(response: Json, choice: Json) -> Any:
+    """Returns the list in which a server gives the log-probability of each token of the answer."""
+    logprobs = _mapping(choice.get("logprobs"))
+    return (
+        logprobs.get("content")
+        or logprobs.get("tokens")
+        or response.get("completion_probabilities")
+        or _mapping(response.get("meta_info")).get("output_token_logprobs")
+    )
+
+
+def _ids_of_entries(entries: Any) -> list[int] | None:
+    """Returns the ids that stand beside log-probabilities; ``None`` if not every one has its id."""
+    ids = [_id_of_entry(entry) for entry in entries] if isinstance(entries, list) else []
+    known = [token_id for token_id in ids if token_id is not None]
+    return known if known and len(known) == len(ids) else None
+
+
+def _id_of_entry(entry: Any) -> int | None:
+    """Returns the id of an object of llama.cpp, of a triple of SGLang, or of a token named by its id."""
+    if isinstance(entry, list) and len(entry) > 1:
+        return entry[1] if isinstance(entry[1], int) else None
+    if isinstance(entry, dict) and isinstance(entry.get("id"), int):
+        return int(entry["id"])
+    match = ID_IN_TOKEN.fullmatch(str(entry.get("token") if isinstance(entry, dict) else entry))
+    return int(match[1]) if match else None
+
+
+def _logprobs_of(response: Json, choice: Json) -> tuple[float, ...] | None:
+    """Returns the log-probabilities of the answer's tokens; ``None`` if the server gave none."""
+    numbers = _mapping(choice.get("logprobs")).get("token_logprobs")
+    if not isinstance(numbers, list):
+        entries = _entries(response, choice)
+        if not isinstance(entries, list):
+            return None
+        numbers = [
+            entry[0] if isinstance(entry, list) and entry else _mapping(entry).get("logprob") for entry in entries
+        ]
+    logprobs = tuple(_logprob(number) for number in numbers)
+    return None if all(map(math.isnan, logprobs)) else logprobs
+
+
+def _logprob(number: Any) -> float:
+    """Returns a log-probability; NaN for none, or for the number that stands for minus infinity."""
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return float(number) if is_number and LEAST_LOGPROB < number <= 0.01 else math.nan
