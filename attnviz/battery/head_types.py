@@ -15,7 +15,7 @@ from attnviz.battery.probed_model import HeadName, Probe, ProbedModel
 from attnviz.battery.random_tokens import detect_head_scores, random_probes, segment_length
 from attnviz.battery.templates import delimiter_probes, template_probes
 from attnviz.metrics.head_frame import HeadFrame, frame_of_samples
-from attnviz.metrics.measure import Measure, known_number
+from attnviz.metrics.measure import Measure, finite_number
 
 DETECT_HEAD_TEXTS = 4
 
@@ -145,7 +145,7 @@ class HeadTypes:
                 for head_type in self.types
             ],
             "left_out": dict(self.skipped),
-            "heads": [row | {name: known_number(row[name]) for name in numbers} for row in self._rows()],
+            "heads": [row | {name: finite_number(row[name]) for name in numbers} for row in self._rows()],
             "needles_written": [
                 {"length": length, "depth": depth, "share": share} for length, depth, share in self.predicted
             ],

@@ -113,15 +113,15 @@ class _Check:
         first = self.shares[0]
         rows, keys = (Units.of(first.maps.query_tokens, self.by) for _ in range(2))
         queries = np.flatnonzero(rows.numbers == first.last_number)
-        sink, labels = sink_tokens(keys, self.by), [first.labels[unit] for unit in first.earlier.tolist()]
-        members = [np.flatnonzero((keys.numbers == unit) & ~sink) for unit in first.numbers[first.earlier]]
+        sink, labels = sink_tokens(keys, self.by), [first.labels[unit] for unit in first.earlier_units.tolist()]
+        members = [np.flatnonzero((keys.numbers == unit) & ~sink) for unit in first.numbers[first.earlier_units]]
         shares, lifts = (self._mean(name) for name in ("shares", "lift"))
         lost, whole = self._lost(members, keys, first, queries, np.argsort(-shares, kind="stable")[:count])
         strongest = [np.mean([strongest_sum(*head, queries, each) for head in self.heads]) for each in members]
         return UnitChecks(
             by=self.by,
             heads=tuple(head_name(maps, head) for maps, head in self.heads),
-            last=first.last,
+            last=first.last_label,
             units=tuple(labels),
             tokens=np.array([len(each) for each in members]),
             shares=shares,
@@ -136,7 +136,7 @@ class _Check:
 
     def _mean(self, name: str) -> "Float64Array":
         """Returns a number of each earlier unit, as a mean over the heads."""
-        found = np.concatenate([getattr(each, name)[:, each.earlier] for each in self.shares])
+        found = np.concatenate([getattr(each, name)[:, each.earlier_units] for each in self.shares])
         return np.asarray(found.mean(axis=0))
 
     def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
@@ -177,7 +177,7 @@ class _Check:
 
             whole = measured(np.zeros(len(tokens), dtype=bool))
             for place in track(chosen.tolist(), "hiding units"):
-                number = shares.numbers[shares.earlier[place]]
+                number = shares.numbers[shares.earlier_units[place]]
                 lost[place] = whole - measured((keys.numbers == number) & (np.arange(len(tokens)) > 0))
         return lost, whole
 
@@ -220,6 +220,6 @@ class _Check:
         by_label = {
             each.labels[unit]: np.mean([one.shares[:, unit].mean() for one in found])
             for each in found[:1]
-            for unit in each.earlier.tolist()
+            for unit in each.earlier_units.tolist()
         }
         return np.array([by_label.get(label, np.nan) for label in labels])

@@ -13,7 +13,7 @@ from attnviz.corpus.sums.examples import NO_TEXT
 from attnviz.corpus.sums.survey import DECILES, Survey
 from attnviz.corpus.survey_frame import survey_frame
 from attnviz.metrics.head_frame import NUMBERS, HeadFrame
-from attnviz.metrics.measure import known_number
+from attnviz.metrics.measure import finite_number
 
 SCHEMA_VERSION = 1
 DECILE_COLUMNS = tuple(f"decile_{tenth}" for tenth in DECILES)
@@ -80,8 +80,8 @@ def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
                 "unit": measure.unit,
                 "count": found["counts"],
                 "mean": found["values"],
-                "spread": known_number(found["spreads"]),
-                "margin_95": known_number(found["margins"]),
+                "spread": finite_number(found["spreads"]),
+                "margin_95": finite_number(found["margins"]),
                 **dict(zip(DECILE_COLUMNS, found["deciles"], strict=True)),
             }
 

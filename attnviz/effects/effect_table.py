@@ -14,7 +14,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.printable import printable
 from attnviz.base.reading import NotJsonError, read_json
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, HeadSet
-from attnviz.metrics.measure import Measure, known_number, margin_of_mean
+from attnviz.metrics.measure import Measure, finite_number, margin_of_mean
 from attnviz.metrics.needs import Need
 
 FORMAT, VERSION = "attnviz effects", 1
@@ -171,8 +171,8 @@ class Effects:
                 {
                     "heads": [f"{layer}.{head}" for layer, head in row.heads],
                     "effect": row.mean,
-                    "margin": known_number(row.margin),
-                    "beyond": known_number(self.interaction(row)),
+                    "margin": finite_number(row.margin),
+                    "beyond": finite_number(self.interaction(row)),
                     "texts": [float(value) for value in np.asarray(row.values)],
                 }
                 for row in self.sorted()

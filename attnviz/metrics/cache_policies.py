@@ -1,4 +1,4 @@
-"""Policies that decide which keys a cache holds at each step of decoding, each by its published formula."""
+"""Defines policies that decide which keys a cache holds at each step of decoding, each by its published formula."""
 
 import re
 from abc import ABC, abstractmethod
@@ -56,18 +56,18 @@ class Policy(ABC):
     @property
     @abstractmethod
     def budget(self) -> int:
-        """The number of keys that it holds, of the prompt or of all."""
+        """The number of keys that it holds or reads: of the prompt for `SnapKV`, else of all keys."""
 
     @property
     def drops_keys(self) -> bool:
-        """True if a key that is not held is lost; false if it only is not read at this step."""
+        """True if keys that are not held are dropped for good; False if they are only not read at this step."""
         return True
 
     @abstractmethod
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns a function from the queries of some steps and their rows to the held keys, ``(steps, keys)``.
+        """Returns a function that marks the held keys, ``(steps, keys)``, given the queries and rows of some steps.
 
-        It is called with the steps in their order. The key of a step's own token is held.
+        Call it with the steps in their order. The key of a step's own token is held.
         """
 
 
@@ -89,14 +89,14 @@ class SinksAndRecent(Policy):
         return self.sinks + self.recent
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the rule, which depends on places alone."""
+        """Returns the function of `Policy.keeper`, which depends only on the indices of keys."""
 
-        def held(queries: IntArray, rows: FloatArray) -> BoolArray:
+        def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             keys = np.arange(rows.shape[1])
             last = queries[:, None]
             return np.asarray((keys <= last) & ((keys < self.sinks) | (keys > last - self.recent)))
 
-        return held
+        return held_keys
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,16 @@ class Top(Policy):
         return False
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the rule, which chooses anew at each step."""
+        """Returns the function of `Policy.keeper`, which chooses keys anew at each step."""
 
-        def held(queries: IntArray, rows: FloatArray) -> BoolArray:
+        def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             count = min(self.top, rows.shape[1])
             chosen = np.argpartition(-rows, count - 1, axis=1)[:, :count]
-            found = np.zeros(rows.shape, dtype=bool)
-            np.put_along_axis(found, chosen, True, axis=1)
-            return np.asarray(found & (np.arange(rows.shape[1]) <= queries[:, None]))
+            held_cells = np.zeros(rows.shape, dtype=bool)
+            np.put_along_axis(held_cells, chosen, True, axis=1)
+            return np.asarray(held_cells & (np.arange(rows.shape[1]) <= queries[:, None]))
 
-        return held
+        return held_keys
 
 
 @dataclass(frozen=True)
@@ -150,22 +150,22 @@ class HeavyHitters(Policy):
         return self.h2o
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the rule, which has the sums so far."""
+        """Returns the function of `Policy.keeper`, which keeps the sums of weights from call to call."""
         sums, recent = head.prompt_sums, self.h2o // 2
-        held_keys, sums = _kept(np.arange(head.prompt), sums, self.h2o, recent)
+        held_keys, sums = _pruned_cache(np.arange(head.prompt), sums, self.h2o, recent)
 
-        def held(queries: IntArray, rows: FloatArray) -> BoolArray:
+        def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
             nonlocal held_keys, sums
-            found = np.zeros(rows.shape, dtype=bool)
+            held_cells = np.zeros(rows.shape, dtype=bool)
             for step, query in enumerate(queries.tolist()):
                 held_keys, sums = np.append(held_keys, query), np.append(sums, 0.0)
-                found[step, held_keys] = True
+                held_cells[step, held_keys] = True
                 weights = rows[step, held_keys].astype(np.float64)
                 sums = sums + weights / max(weights.sum(), np.finfo(np.float64).tiny)
-                held_keys, sums = _kept(held_keys, sums, self.h2o, recent)
-            return found
+                held_keys, sums = _pruned_cache(held_keys, sums, self.h2o, recent)
+            return held_cells
 
-        return held
+        return mark_held
 
 
 @dataclass(frozen=True)
@@ -188,18 +188,18 @@ class SnapKV(Policy):
         return self.snapkv
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the rule, which is the prompt's keys and all later ones."""
-        kept = self._of_prompt(head)
+        """Returns the function of `Policy.keeper`, which holds chosen keys of the prompt and all later keys."""
+        kept = self._kept_of_prompt(head)
 
-        def held(queries: IntArray, rows: FloatArray) -> BoolArray:
+        def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             keys = np.arange(rows.shape[1])
             prompt = np.isin(keys, kept)
             return np.asarray((prompt | (keys >= head.prompt)) & (keys <= queries[:, None]))
 
-        return held
+        return held_keys
 
-    def _of_prompt(self, head: DecodingHead) -> IntArray:
-        """Returns the keys of the prompt that are held."""
+    def _kept_of_prompt(self, head: DecodingHead) -> IntArray:
+        """Returns the indices of the held keys of the prompt; all of them if the prompt is short."""
         if head.prompt < self.snapkv or head.prompt <= self.window:
             return np.arange(head.prompt)
         start = head.prompt - self.window
@@ -224,26 +224,28 @@ def parse_policy(text: str) -> Policy:
     Raises:
         AttnvizError: if the text has another form, or names no policy.
     """
-    given = option("policy", text)
+    written = option("policy", text)
     parts = [PART.fullmatch(part.strip()) for part in re.split(r"[+,]", text)]
     numbers = {match[1]: int(match[2]) for match in parts if match}
     if len(numbers) != len(parts):
-        raise AttnvizError(f"{given} cannot be read; write {EXAMPLES}")
+        raise AttnvizError(f"{written} cannot be read; write {EXAMPLES}")
     first = next(iter(numbers))
     if first not in POLICIES:
         raise AttnvizError(f"unknown policy {first!r}; {choices(first, POLICIES)}")
     kind = POLICIES[first]
-    known = [field.name for field in fields(kind)]
-    unknown = next((name for name in numbers if name not in known), None)
+    field_names = [field.name for field in fields(kind)]
+    unknown = next((name for name in numbers if name not in field_names), None)
     if unknown is not None:
-        raise AttnvizError(f"{given} names {unknown!r}, and {first} takes {' and '.join(known)}; write {EXAMPLES}")
+        raise AttnvizError(
+            f"{written} names {unknown!r}, and {first} takes {' and '.join(field_names)}; write {EXAMPLES}"
+        )
     policy: Policy = kind(**numbers)
-    _refuse_numbers(policy, given)
+    _refuse_numbers(policy, written)
     return policy
 
 
 def _refuse_numbers(policy: Policy, given: str) -> None:
-    """Raises AttnvizError if the numbers of a policy are none that it can have."""
+    """Raises AttnvizError if a number of a policy is out of its range; ``given`` is the option as the user wrote it."""
     if not 0 < policy.budget <= MAX_KEYS:
         raise AttnvizError(f"{given} holds {policy.budget} keys; give 1 to {MAX_KEYS}")
     if isinstance(policy, HeavyHitters) and policy.h2o < 2:
@@ -258,8 +260,15 @@ def _refuse_numbers(policy: Policy, given: str) -> None:
             raise AttnvizError(f"{given} has an even kernel, which has no middle; give an odd one, as kernel=5")
 
 
-def _kept(keys: IntArray, sums: Float64Array, budget: int, recent: int) -> tuple[IntArray, Float64Array]:
-    """Returns the latest keys and those with the largest sums, in their order, and their sums; all if they are few."""
+def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) -> tuple[IntArray, Float64Array]:
+    """Returns the keys that stay in a cache of ``budget`` keys, in their order, and their sums; all if they are few.
+
+    Args:
+        keys: the indices of the keys in the cache, ascending.
+        sums: the sum of the weights that each has received so far.
+        budget: the number of keys that stay.
+        recent: how many of them are the latest; the others are those with the largest sums.
+    """
     if len(keys) <= budget:
         return keys, sums
     before = len(keys) - recent

@@ -97,11 +97,11 @@ def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
 
 def refuse_mismatch(a: Recording, b: Recording) -> None:
     """Raises AttnvizError if the layers, heads or numbers of tokens of two recordings differ."""
-    for name, count_a, count_b in (
+    for name, of_a, of_b in (
         ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
         ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
     ):
-        if count_a != count_b:
+        if of_a != of_b:
             raise AttnvizError(f"A and B have different {name}; compare runs with the same layers and heads")
     for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
         shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in (maps_a, maps_b)]
@@ -120,15 +120,18 @@ def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
     """Returns the mean and maximum of the total variation, then of the divergence; 0 if no query sees a key."""
     spans = list(bands_of_queries(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
-    rows = [np.concatenate(each) for each in zip(*changes, strict=True)]
-    return [float(number) for each in rows for number in ((each.mean(), each.max()) if each.size else (0.0, 0.0))]
+    variations, divergences = (np.concatenate(parts) for parts in zip(*changes, strict=True))
+    if not variations.size:
+        return [0.0] * 4
+    return [float(number) for numbers in (variations, divergences) for number in (numbers.mean(), numbers.max())]
 
 
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
     """Returns total variation and divergence of the queries that see a key in either recording, ``(queries,)`` each."""
-    one, other = (normalized_rows(each).window((head,), queries, slice(0, len(each.key_tokens))) for each in (a, b))
-    visible_rows = (one.visible | other.visible).any(axis=-1)
-    rows = one.weights[0][visible_rows], other.weights[0][visible_rows]
+    all_keys = slice(0, len(a.key_tokens))
+    window_a, window_b = (normalized_rows(maps).window((head,), queries, all_keys) for maps in (a, b))
+    visible_rows = (window_a.visible | window_b.visible).any(axis=-1)
+    rows = window_a.weights[0][visible_rows], window_b.weights[0][visible_rows]
     return total_variation(*rows), jensen_shannon(*rows)
 
 

@@ -20,7 +20,7 @@ from attnviz.streaming.overview import bands_of_queries
 
 REDUCTIONS = ("mean", "max", "rollout")
 MAX_ROLLOUT_TOKENS = 8_192  # 512 MB for a matrix in float64; three are in memory at once
-MAX_NAMED = 6  # heads in the name of a combination
+MAX_NAMED_HEADS = 6  # in the name of a combination; of more, it gives their number
 METHOD_WORDS = {"mean": "mean", "max": "maximum", "rollout": "rollout"}
 Heads = list[tuple[CellMaps, int]]
 
@@ -32,10 +32,10 @@ def combined_name(method: str, names: Sequence[str]) -> str:
         method: ``mean``, ``max`` or ``rollout``.
         names: the names of the heads.
     """
-    which = ", ".join(names) if len(names) <= MAX_NAMED else str(len(names))
-    return f"{METHOD_WORDS[method]} of " + (
-        f"{which} heads" if len(names) > MAX_NAMED else f"head{'s' * (len(names) > 1)} {which}"
-    )
+    if len(names) > MAX_NAMED_HEADS:
+        return f"{METHOD_WORDS[method]} of {len(names)} heads"
+    plural = "s" if len(names) > 1 else ""
+    return f"{METHOD_WORDS[method]} of head{plural} {', '.join(names)}"
 
 
 def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
@@ -57,13 +57,13 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         raise AttnvizError(f"unknown {option('reduce')} {method!r}; {choices(method, REDUCTIONS)}")
     if not 0 <= residual < 1:
         raise AttnvizError(f"{option('residual')} {residual:g} is out of range; give a number from 0 to below 1")
-    _refuse_unlike(heads)
+    _refuse_different_tokens(heads)
     if method == "rollout":
         return rollout(heads, residual)
     maps = heads[0][0]
     return CombinedMaps(
         layer=heads[-1][0].layer,
-        module=combined_name(method, [head_name(*each) for each in heads]),
+        module=combined_name(method, [head_name(*head) for head in heads]),
         heads=(0,),
         query_tokens=maps.query_tokens,
         key_tokens=maps.key_tokens,
@@ -96,12 +96,12 @@ class CombinedMaps(DerivedMaps):
             queries: the rows.
             keys: the columns.
         """
-        add = np.add if self.method == "mean" else np.maximum
+        accumulate = np.add if self.method == "mean" else np.maximum
         shape = queries.stop - queries.start, keys.stop - keys.start
         total, visible_heads = np.zeros(shape), np.zeros(shape, dtype=np.int64)
         for maps, head in self.sources:
             window = maps.window((head,), queries, keys)
-            add(total, window.weights[0], out=total)
+            accumulate(total, window.weights[0], out=total)
             visible_heads += window.visible
         if self.method == "mean":
             total /= np.maximum(visible_heads, 1)
@@ -124,13 +124,13 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     """
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})
-    mixings = (_mixing_matrix([each for each in heads if each[0].layer == layer], residual) for layer in layers)
+    mixings = (_mixing_matrix([head for head in heads if head[0].layer == layer], residual) for layer in layers)
     weights, visible = _product(mixings, paths=residual == 0)
     maps = heads[0][0]
     window = _window_of(weights, visible, 1)
     return DenseMaps(
         layer=heads[-1][0].layer,
-        module=combined_name("rollout", [head_name(*each) for each in heads]),
+        module=combined_name("rollout", [head_name(*head) for head in heads]),
         heads=(0,),
         query_tokens=maps.query_tokens,
         key_tokens=maps.key_tokens,
@@ -194,7 +194,7 @@ def _window_of(weights: Float64Array, visible: BoolArray, heads: int) -> Window:
     return Window(scores, np.broadcast_to(weights.astype(np.float32), shape), visible)
 
 
-def _refuse_unlike(heads: Heads) -> None:
+def _refuse_different_tokens(heads: Heads) -> None:
     """Raises AttnvizError if the heads differ in their text, their kind of attention, or their query or key tokens."""
     if len({maps.item for maps, _ in heads}) > 1:
         raise AttnvizError(f"{option('reduce')} takes one text, and this recording has several; record them one by one")

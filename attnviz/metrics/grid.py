@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnviz.metrics.patch_lattice import ImagePatches
 
-NEAR = 3  # tokens to either side that count as local
+NEAR = 3  # the largest distance in tokens that counts as local
 NO_NUMBER = -(2**62)  # no token has this number
 Array = Any  # of numpy or torch
 Cells = Any  # a set of cells of a grid, in the form in which its engine sums weights over them
@@ -72,7 +72,7 @@ class Grid(ABC):
     def at_keys(self, keys: Array) -> Cells:
         """Returns one cell per query, given the index of its key, ``(..., queries)``.
 
-        A query has no cell if that key is not visible or the index is no key's.
+        A query has no cell if it does not see that key, or if the index is out of range.
         """
 
     @abstractmethod
@@ -120,11 +120,11 @@ class Grid(ABC):
         return self.same_numbers("ids") & self.earlier
 
     @cached_property
-    def _counted_cells(self) -> dict[Any, Cells]:
+    def _cells_by_function(self) -> dict[Any, Cells]:
         return {}
 
     def cells_of(self, function: "Callable[[Grid], Cells]") -> Cells:
-        """Returns the cells that a metric's function selects in this grid; it is called once, then cached."""
-        if function not in self._counted_cells:
-            self._counted_cells[function] = function(self)
-        return self._counted_cells[function]
+        """Returns the cells that a metric's function selects in this grid; calls the function once and caches them."""
+        if function not in self._cells_by_function:
+            self._cells_by_function[function] = function(self)
+        return self._cells_by_function[function]

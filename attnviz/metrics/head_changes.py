@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnviz.metrics.head_frame import HeadFrame, HeadRow, common_frames
-from attnviz.metrics.measure import NORMAL_95, Measure, known_number
+from attnviz.metrics.measure import NORMAL_95, Measure, finite_number
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class HeadChanges:
     Attributes:
         changes: one for each number that both tables have, in the order in which they are listed.
         remarks: sentences about both tables for the reader.
-        about: the format, its version and the origin of both tables, as JSON values.
+        about: the name and version of the file format, and the origin of both tables, as JSON values.
         of_sets: True for one number of sets of heads, False for several numbers of single heads.
     """
 
@@ -69,40 +69,44 @@ class HeadChanges:
         header = ["heads", *numbers] if self.of_sets else ["layer", "head", "metric", *numbers, "standard_errors"]
         return [header, *map(self._row, self.changes)]
 
-    def _row(self, each: NumberChange) -> list[Any]:
-        numbers = [each.before, each.after, each.difference, each.margin]
+    def _row(self, change: NumberChange) -> list[Any]:
+        """Returns the row of a change under the header of `as_rows`."""
+        numbers = [change.before, change.after, change.difference, change.margin]
         if self.of_sets:
-            return [each.name, *numbers]
-        return [each.row.layer, each.row.head, each.measure.name, *numbers, each.clearness]
+            return [change.name, *numbers]
+        return [change.row.layer, change.row.head, change.measure.name, *numbers, change.clearness]
 
     def as_json(self) -> dict[str, Any]:
         """Returns all fields as JSON values."""
         return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
 
-    def _json(self, each: NumberChange) -> dict[str, Any]:
+    def _json(self, change: NumberChange) -> dict[str, Any]:
+        """Returns a change as JSON values."""
         numbers = {
-            "before": each.before,
-            "after": each.after,
-            "difference": each.difference,
-            "margin": known_number(each.margin),
+            "before": change.before,
+            "after": change.after,
+            "difference": change.difference,
+            "margin": finite_number(change.margin),
         }
         if self.of_sets:
-            return {"heads": each.name.split("+"), **numbers}
-        sure = {"standard_errors": known_number(each.clearness), "texts": list(each.texts)}
-        return {"head": each.name, "metric": each.measure.name, **numbers, **sure}
+            return {"heads": change.name.split("+"), **numbers}
+        certainty = {"standard_errors": finite_number(change.clearness), "texts": list(change.texts)}
+        return {"head": change.name, "metric": change.measure.name, **numbers, **certainty}
 
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
     """Returns the changes of all numbers that both frames have, row by row in the order of ``before``."""
-    later, earlier = common_frames(after, before)
+    common_after, common_before = common_frames(after, before)
     differences = after - before
     counts = [
-        [frame.texts] * earlier.values.size if frame.counts is None else frame.counts.ravel().tolist()
-        for frame in (earlier, later)
+        [frame.texts] * frame.values.size if frame.counts is None else frame.counts.ravel().tolist()
+        for frame in (common_before, common_after)
     ]
     cells = ((row, measure) for row in differences.rows for measure in differences.measures)
-    margins = [math.nan] * earlier.values.size if differences.margins is None else differences.margins.ravel().tolist()
-    numbers = zip(earlier.values.ravel().tolist(), later.values.ravel().tolist(), margins, *counts, strict=True)
+    values = (frame.values.ravel().tolist() for frame in (common_before, common_after))
+    unknown = [math.nan] * differences.values.size
+    margins = unknown if differences.margins is None else differences.margins.ravel().tolist()
+    numbers = zip(*values, margins, *counts, strict=True)
     return [
         NumberChange(row, measure, value_before, value_after, margin, (texts_before, texts_after))
         for (row, measure), (value_before, value_after, margin, texts_before, texts_after) in zip(

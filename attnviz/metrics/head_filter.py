@@ -83,6 +83,7 @@ def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
 
 
 def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of one word of a filter, which may begin with minuses that negate it."""
     minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)
     if minuses:
         test, expected = _test(word[minuses:], metrics), minuses % 2 == 0
@@ -105,14 +106,18 @@ def find_name(written: str, names: Iterable[str]) -> str:
     Raises:
         AttnvizError: if no name or several names begin with it.
     """
-    known = tuple(names)
-    matches = [name for name in known if name.startswith(written)]
-    if written in known or len(matches) == 1:
-        return written if written in known else matches[0]
-    raise AttnvizError(f"unknown metric {written!r}; {choices(written, matches or known)}")
+    metrics = tuple(names)
+    if written in metrics:
+        return written
+    matches = [name for name in metrics if name.startswith(written)]
+    if len(matches) == 1:
+        return matches[0]
+    raise AttnvizError(f"unknown metric {written!r}; {choices(written, matches or metrics)}")
 
 
 def _comparison(name: str, compare: Callable[[float, float], bool], number: float) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate that compares a head's number with ``number``; it is False for a head without one."""
+
     def holds(head: DescribedHead) -> bool:
         value = head.numbers.get(name, math.nan)
         return not math.isnan(value) and compare(value, number)
@@ -121,11 +126,13 @@ def _comparison(name: str, compare: Callable[[float, float], bool], number: floa
 
 
 def _layers(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of ``layer:3-5,7``."""
     layers = parse_numbers(value, "layers")
     return lambda head: head.layer in layers
 
 
 def _heads(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of ``head:0,2`` (in any layer) or ``head:4.11``."""
     if "." in value:
         names = value.split(",")
         return lambda head: f"{head.layer}.{head.head}" in names
@@ -134,6 +141,7 @@ def _heads(value: str) -> Callable[[DescribedHead], bool]:
 
 
 def _kind(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of ``kind:self`` or ``kind:cross``; refuses other kinds."""
     if value not in KINDS:
         raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; write kind:self or kind:cross")
     return lambda head: head.kind == value

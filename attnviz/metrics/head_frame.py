@@ -129,7 +129,8 @@ class HeadFrame:
     def applicable(self) -> tuple[Measure, ...]:
         """The measures that apply to at least one row, counting the rows that were not selected."""
         values = (self.full_frame or self).values
-        return tuple(each for each, column in zip(self.measures, values.T, strict=True) if not np.isnan(column).all())
+        columns = zip(self.measures, values.T, strict=True)
+        return tuple(measure for measure, column in columns if not np.isnan(column).all())
 
     @property
     def inapplicable(self) -> tuple[Measure, ...]:
@@ -143,7 +144,7 @@ class HeadFrame:
     def column(self, name: str, of: str = "values") -> Float64Array:
         """Returns the values of a measure, ``(rows,)``, or its ``spreads``, ``margins``, ...; NaN if unknown."""
         numbers = getattr(self, of)
-        return _unknown(len(self.rows)) if numbers is None else numbers[:, self.names.index(name)]
+        return _nan_array(len(self.rows)) if numbers is None else numbers[:, self.names.index(name)]
 
     def value(self, row: str, measure: str) -> float:
         """Returns one value, given the names of its row and its measure."""
@@ -158,7 +159,7 @@ class HeadFrame:
 
     @cached_property
     def single_heads(self) -> dict[HeadName, float]:
-        """The first measure of the rows with a single head, by layer and head."""
+        """The number of the first measure for each row with a single head, by layer and head."""
         return {
             row.heads[0]: float(value)
             for row, value in zip(self.rows, self.values[:, 0], strict=True)
@@ -173,26 +174,25 @@ class HeadFrame:
     def take(self, places: Sequence[int]) -> "HeadFrame":
         """Returns the frame with the rows at these indices, in this order."""
         rows = tuple(self.rows[place] for place in places)
-        return replace(
-            self, rows=rows, full_frame=self.full_frame or self, **self._changed_arrays(lambda each: each[list(places)])
-        )
+        arrays = self._changed_arrays(lambda array: array[list(places)])
+        return replace(self, rows=rows, full_frame=self.full_frame or self, **arrays)
 
     def select(self, names: Iterable[str]) -> "HeadFrame":
         """Returns the frame with the measures of these names, in this order."""
         places = [self.names.index(name) for name in names]
         measures = tuple(self.measures[place] for place in places)
-        return replace(self, measures=measures, full_frame=None, **self._changed_arrays(lambda each: each[:, places]))
+        return replace(self, measures=measures, full_frame=None, **self._changed_arrays(lambda array: array[:, places]))
 
     def _changed_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
-        """Returns the arrays that are not ``None``, each after a change, by their names."""
+        """Returns ``change`` of each array field that is not ``None``, by the name of the field."""
         arrays = {name: getattr(self, name) for name in NUMBERS}
-        return {name: change(each) for name, each in arrays.items() if each is not None}
+        return {name: change(array) for name, array in arrays.items() if array is not None}
 
     def with_columns_of(self, other: "HeadFrame") -> "HeadFrame":
         """Returns the frame with the columns of another before its own; NaN for rows whose heads ``other`` lacks."""
         places = {row.heads: place for place, row in enumerate(other.rows)}
         sources = [places.get(row.heads, len(other.rows)) for row in self.rows]
-        return self.with_columns(other.measures, np.vstack([other.values, _unknown(1, len(other.measures))])[sources])
+        return self.with_columns(other.measures, np.vstack([other.values, _nan_array(1, len(other.measures))])[sources])
 
     def with_names(self, names: Mapping[tuple[int, int], str]) -> "HeadFrame":
         """Returns the frame with the names that a user gave to heads, by layer and number."""
@@ -211,7 +211,7 @@ class HeadFrame:
             values: ``(rows, measures)``.
         """
         unknown = self._changed_arrays(
-            lambda each: np.concatenate([_unknown(*values.shape, *each.shape[2:]), each], axis=1)
+            lambda array: np.concatenate([_nan_array(*values.shape, *array.shape[2:]), array], axis=1)
         )
         joined = unknown | {"values": np.concatenate([values, self.values], axis=1)}
         return replace(self, measures=(*measures, *self.measures), **joined)
@@ -256,8 +256,8 @@ class HeadFrame:
         measure = None if sort is None else named_measure(sort, (*self.measures, *self._absent_metrics(sort)))
         candidates = list(range(len(self.rows))) if filter is None else self.filtered(filter)
         if filter is not None and not candidates:
-            none_left = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
-            raise AttnvizError(f"{none_left}; leave it out to see their numbers")
+            refusal = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
+            raise AttnvizError(f"{refusal}; leave it out to see their numbers")
         if top is not None and top < 1:
             raise AttnvizError(f"{option('top', top)} leaves no head; give 1 or more")
         absent = measure is not None and measure.name not in self.names
@@ -294,12 +294,13 @@ class HeadFrame:
         """The fields that a filter tests, one value per row."""
         numbers = (dict(zip(self.names, row, strict=True)) for row in self.values.tolist())
         return tuple(
-            DescribedHead(row.layer, row.head, row.kind, row.pattern, each)
-            for row, each in zip(self.rows, numbers, strict=True)
+            DescribedHead(row.layer, row.head, row.kind, row.pattern, row_numbers)
+            for row, row_numbers in zip(self.rows, numbers, strict=True)
         )
 
 
-def _unknown(*shape: int) -> Float64Array:
+def _nan_array(*shape: int) -> Float64Array:
+    """Returns an array of NaN, which stands for unknown numbers."""
     return np.full(shape, np.nan)
 
 
@@ -314,19 +315,19 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
     return HeadFrame(
         rows=tuple(HeadRow((head,)) for head in heads),
         measures=measures,
-        values=np.array([[np.nanmean(each[head]) for each in samples] for head in heads]),
-        margins=np.array([[margin_of_mean(each[head]) for each in samples] for head in heads]),
-        counts=np.array([[len(each[head]) for each in samples] for head in heads]),
+        values=np.array([[np.nanmean(sample[head]) for sample in samples] for head in heads]),
+        margins=np.array([[margin_of_mean(sample[head]) for sample in samples] for head in heads]),
+        counts=np.array([[len(sample[head]) for sample in samples] for head in heads]),
     )
 
 
-def common_frames(one: HeadFrame, other: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
+def common_frames(first: HeadFrame, second: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
     """Returns both frames restricted to the rows and measures that both have, in the order of the second."""
-    rows = {row.heads: place for place, row in enumerate(one.rows)}
-    common = [place for place, row in enumerate(other.rows) if row.heads in rows]
-    names = [name for name in other.names if name in one.names]
-    second = other.take(common).select(names)
-    return one.take([rows[row.heads] for row in second.rows]).select(names), second
+    row_of_heads = {row.heads: place for place, row in enumerate(first.rows)}
+    common_rows = [place for place, row in enumerate(second.rows) if row.heads in row_of_heads]
+    names = [name for name in second.names if name in first.names]
+    second = second.take(common_rows).select(names)
+    return first.take([row_of_heads[row.heads] for row in second.rows]).select(names), second
 
 
 def metrics_first(measures: Iterable[Measure]) -> list[Measure]:

@@ -1,4 +1,4 @@
-"""Measures which share of each row's weight a cache would still hold, for policies that drop keys."""
+"""Measures the share of each row's weight that is on the keys in a cache, for policies that drop keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.metrics.cache_policies import DecodingHead, Policy, parse_policy
 from attnviz.metrics.head_frame import HeadRow
-from attnviz.metrics.steps import WHOLE, written_tokens
+from attnviz.metrics.steps import ALL_QUERIES, written_tokens
 from attnviz.metrics.unit_shares import row_bands
 from attnviz.text.named_groups import GENERATED, PASSAGES, TURNS
 from attnviz.text.selection import Selection, resolve_span
 from attnviz.text.tokens import Tokens
 
-LOST_TOKENS = 8  # keys of a policy that are listed
-SINKS, RECENT = 4, 64  # keys beside which weight is far
+LOST_TOKENS = 8  # listed keys of a policy
+SINKS, RECENT = 4, 64  # the first and the latest keys; all others are far
 MIN_FAR, MAX_RETRIEVAL = 0.35, 0.25  # a retrieval head's least weight on far keys, and the largest share of such heads
-MAX_NUMBERS = 2**26  # policies x heads x steps, which are kept in memory
+MAX_NUMBERS = 2**26  # the largest policies x heads x steps, which are in memory at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KeptMass:
-    """The share of each row's weight on the keys that a cache would still hold.
+    """The share of each row's weight on the keys that a cache would still hold under some policies.
 
-    A step is a query after the prompt: it attends to the keys that are held, its own included. The numbers are those of
-    the recorded run, whose queries saw all keys; a model that had lost keys would go on otherwise.
+    A step is a query after the prompt. The numbers are those of the recorded run, whose queries saw all keys; a model
+    without the dropped keys would have written another text.
 
     Attributes:
-        policies: the policies as they were written.
+        policies: the policies as the user wrote them.
         heads: the heads.
         tokens: the tokens of the keys.
         queries: ``(steps,)``.
@@ -44,8 +44,8 @@ class KeptMass:
         visible: ``(heads, steps)``, the number of keys that the head can see.
         lost_keys: ``(policies, keys)``, the keys with the largest lost weight, the largest first.
         lost_weights: ``(policies, keys)``, that weight: the mean over heads and steps.
-        drops: ``(policies,)``, false for a policy that reads few keys but drops none.
-        far: ``(heads,)``, the mean weight beyond the first 4 keys and the latest 64.
+        drops: ``(policies,)``, False for a policy that reads few keys but drops none.
+        far: ``(heads,)``, the mean weight on far keys: all but the first 4 and the latest 64.
     """
 
     policies: tuple[str, ...]
@@ -63,7 +63,7 @@ class KeptMass:
 
     @cached_property
     def retrieves(self) -> BoolArray:
-        """Whether each head retrieves, ``(heads,)``: it must keep the whole text; the others stream.
+        """True for retrieval heads, which must keep the whole text, ``(heads,)``; the others are streaming heads.
 
         A retrieval head has at least 0.35 of its weight on far keys, and is among the quarter of heads with most; these
         are the defaults of DuoAttention's split in mlx-lm.
@@ -81,7 +81,7 @@ class KeptMass:
 
 
 def measure_kept(recording: Recording, selection: Selection, policies: Sequence[str]) -> KeptMass:
-    """Returns the mass that policies keep of a recording.
+    """Measures the weight on the keys that each policy keeps at each step of a recording.
 
     Args:
         recording: the recording of a text that a model wrote.
@@ -97,15 +97,17 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
     chosen = chosen_heads(recording, selection)
     heads = [(cell_maps(head.maps), head.head) for head in chosen if head.maps.kind == "self"]
     if not heads:
-        raise AttnvizError("a cache of decoding is that of self-attention, and these heads look at another text")
+        raise AttnvizError(
+            "a cache of decoding belongs to self-attention, and these heads are of cross-attention; choose other heads"
+        )
     if any(maps.item != heads[0][0].item for maps, _ in heads):
         raise AttnvizError("kept needs a single text, and these are several; record one of them")
     queries = _queries(heads[0][0], selection)
     _refuse_large(parsed, policies, int(queries[-1]) + 1)
     if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
         raise AttnvizError(f"too many policies, heads and steps; choose some with {option('heads', '0.1')}")
-    _refuse_later(heads, int(queries[0]))
-    return _measured(heads, queries, parsed, tuple(policies))
+    _refuse_later_keys(heads, int(queries[0]))
+    return _measured_mass(heads, queries, parsed, tuple(policies))
 
 
 def default_policies(recording: Recording, selection: Selection) -> tuple[str, ...]:
@@ -118,14 +120,18 @@ def default_policies(recording: Recording, selection: Selection) -> tuple[str, .
 
 
 def _queries(maps: LayerMaps, selection: Selection) -> IntArray:
-    """Returns the queries that attend to a cache, ``(steps,)``."""
+    """Returns the queries that are steps, ``(steps,)``: those that the user chose, else those of the written tokens.
+
+    Raises:
+        AttnvizError: if the user chose none and no part of the text is known to be generated.
+    """
     tokens = maps.query_tokens
-    if selection.queries != WHOLE:
+    if selection.queries != ALL_QUERIES:
         span = resolve_span(selection.queries, len(tokens), "queries")
         queries = np.arange(max(span.start, 1), span.stop)
     else:
-        known = any(name in tokens.groups for name in (GENERATED, TURNS, PASSAGES))
-        queries = written_tokens(tokens) if known else np.empty(0, dtype=np.int64)
+        has_written_part = any(name in tokens.groups for name in (GENERATED, TURNS, PASSAGES))
+        queries = written_tokens(tokens) if has_written_part else np.empty(0, dtype=np.int64)
     if not len(queries):
         raise AttnvizError(
             f"no part of the text is known to be generated; name the steps with {option('queries', '384:')}"
@@ -134,6 +140,7 @@ def _queries(maps: LayerMaps, selection: Selection) -> IntArray:
 
 
 def _refuse_large(parsed: Sequence[Policy], policies: Sequence[str], keys: int) -> None:
+    """Raises AttnvizError if a policy holds all ``keys`` keys that the last step sees."""
     for policy, text in zip(parsed, policies, strict=True):
         if policy.budget >= keys:
             raise AttnvizError(
@@ -142,16 +149,25 @@ def _refuse_large(parsed: Sequence[Policy], policies: Sequence[str], keys: int) 
             )
 
 
-def _refuse_later(heads: Sequence[tuple[CellMaps, int]], query: int) -> None:
+def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> None:
+    """Raises AttnvizError if a query sees a later key in one of the heads."""
     for maps, head in heads:
         later = slice(query + 1, len(maps.key_tokens))
         if maps.visibility(head, slice(query, query + 1), later).any():
             raise AttnvizError("a cache needs a model that writes from left to right, and this one sees later tokens")
 
 
-def _measured(
+def _measured_mass(
     heads: Sequence[tuple[CellMaps, int]], queries: IntArray, parsed: Sequence[Policy], names: tuple[str, ...]
 ) -> KeptMass:
+    """Returns the kept mass of heads over the same tokens.
+
+    Args:
+        heads: maps with the number of a head.
+        queries: ``(steps,)``, ascending.
+        parsed: the policies.
+        names: the policies as the user wrote them.
+    """
     shape, keys, prompt = (len(parsed), len(heads), len(queries)), len(heads[0][0].key_tokens), int(queries[0])
     kept, held = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     visible, far = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
@@ -162,14 +178,14 @@ def _measured(
             window = maps.window((head,), span, slice(0, keys))
             places = queries[part] - span.start
             rows = window.weights[0][places]
-            seen = (window.visible if window.visible.ndim == 2 else window.visible[0])[places]
-            visible[number, part] = seen.sum(axis=1)
-            far[number] += _far(rows, queries[part])
+            visible_cells = (window.visible if window.visible.ndim == 2 else window.visible[0])[places]
+            visible[number, part] = visible_cells.sum(axis=1)
+            far[number] += _far_weight(rows, queries[part])
             for policy, keeper in enumerate(keepers):
-                mask = keeper(queries[part], rows) & seen
-                kept[policy, number, part] = np.where(mask, rows, 0).sum(axis=1, dtype=np.float64)
-                held[policy, number, part] = mask.sum(axis=1)
-                lost[policy] += np.where(mask, 0, rows).sum(axis=0, dtype=np.float64)
+                held_cells = keeper(queries[part], rows) & visible_cells
+                kept[policy, number, part] = np.where(held_cells, rows, 0).sum(axis=1, dtype=np.float64)
+                held[policy, number, part] = held_cells.sum(axis=1)
+                lost[policy] += np.where(held_cells, 0, rows).sum(axis=0, dtype=np.float64)
     order = np.argsort(-lost, axis=1, kind="stable")[:, :LOST_TOKENS]
     return KeptMass(
         policies=names,
@@ -187,7 +203,7 @@ def _measured(
     )
 
 
-def _far(rows: FloatArray, queries: IntArray) -> float:
-    """Returns the sum of the weights beyond the first and the latest keys."""
+def _far_weight(rows: FloatArray, queries: IntArray) -> float:
+    """Returns the sum of the weights of rows ``(queries, keys)`` on all but the first and the latest keys."""
     keys = np.arange(rows.shape[1])
     return float(np.where((keys >= SINKS) & (keys <= queries[:, None] - RECENT), rows, 0).sum(dtype=np.float64))

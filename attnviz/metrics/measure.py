@@ -39,10 +39,10 @@ class Measure:
         return sentence_of(self.needs)
 
 
-Known = TypeVar("Known", bound=Measure)
+MeasureType = TypeVar("MeasureType", bound=Measure)
 
 
-def named_measure(name: str, measures: Iterable[Known]) -> Known:
+def named_measure(name: str, measures: Iterable[MeasureType]) -> MeasureType:
     """Returns the measure with this name, ignoring a minus before it, which only reverses an order.
 
     Raises:
@@ -67,12 +67,12 @@ def margin_of_means(spreads: Float64Array, counts: IntArray) -> Float64Array:
 
 
 def margin_of_mean(numbers: Float64Array) -> float:
-    """Returns half of the 95 % interval of the mean of ``(texts,)``, without NaN; NaN for fewer than two numbers."""
-    known = numbers[~np.isnan(numbers)]
-    deviation = known.std(ddof=1) if len(known) > 1 else np.nan
-    return float(margin_of_means(np.asarray(deviation), np.asarray(len(known))))
+    """Returns half of the 95 % interval of the mean of ``(texts,)``, ignoring NaN; NaN for fewer than two numbers."""
+    defined = numbers[~np.isnan(numbers)]
+    deviation = defined.std(ddof=1) if len(defined) > 1 else np.nan
+    return float(margin_of_means(np.asarray(deviation), np.asarray(len(defined))))
 
 
-def known_number(number: float) -> float | None:
+def finite_number(number: float) -> float | None:
     """Returns the number for JSON: ``None`` if it is not finite."""
     return float(number) if math.isfinite(number) else None

@@ -32,9 +32,9 @@ def measured_frame(
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
     measured = measure_heads(heads, names, stride)
-    rows = (_row(maps.module, maps.kind, one) for (maps, _), one in zip(heads, measured, strict=True))
+    rows = (_row(maps.module, maps.kind, numbers) for (maps, _), numbers in zip(heads, measured, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
-    values = [[one.values[each.name] for each in measures] for one in measured]
+    values = [[numbers.values[measure.name] for measure in measures] for numbers in measured]
     return HeadFrame(rows=tuple(rows), measures=measures, values=_array(values, len(measures)), stride=stride)
 
 
@@ -50,11 +50,13 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
     for (maps, head), numbers in zip(heads, measure_heads(heads, names), strict=True):
         grouped.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
-    combined = [_over_texts(numbers) for numbers in grouped.values()]
+    combined = [_mean_over_texts(numbers) for numbers in grouped.values()]
     return HeadFrame(
-        rows=tuple(_row(module, kind, one) for (module, _, _, kind), (one, _) in zip(grouped, combined, strict=True)),
+        rows=tuple(
+            _row(module, kind, means) for (module, _, _, kind), (means, _) in zip(grouped, combined, strict=True)
+        ),
         measures=tuple(METRICS[name] for name in names),
-        values=_array([[one.values[name] for name in names] for one, _ in combined], len(names)),
+        values=_array([[means.values[name] for name in names] for means, _ in combined], len(names)),
         spreads=_array([[spreads[name] for name in names] for _, spreads in combined], len(names)),
         texts=texts,
     )
@@ -95,8 +97,8 @@ def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHe
 def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
     """Returns the frame of heads with their patterns, measured within about half a second.
 
-    It measures only some blocks of queries if there are more than `MAX_MEASURED_CELLS` cells. ``None`` if that takes a
-    stride above `MAX_PATTERN_STRIDE`, or if a head has neither single cells nor metrics from its capture.
+    It measures only some blocks of queries if there are more than `MAX_MEASURED_CELLS` cells. Returns ``None`` if the
+    stride over blocks would be above `MAX_PATTERN_STRIDE`, or if a head has neither cells nor captured metrics.
     """
     stride = block_stride(heads_with_cells(heads), MAX_MEASURED_CELLS)
     measurable = all(can_be_measured(head.maps) for head in heads)
@@ -107,42 +109,44 @@ def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
     )
 
 
-def block_stride(heads: Iterable[tuple[LayerMaps, int]], most: int) -> int:
-    """Returns the stride over blocks of queries at which about ``most`` cells of all heads are measured."""
+def block_stride(heads: Iterable[tuple[LayerMaps, int]], max_cells: int) -> int:
+    """Returns the stride over blocks of queries at which about ``max_cells`` cells of all heads are measured."""
     cells = sum(len(maps.query_tokens) * len(maps.key_tokens) for maps, _ in heads)
-    return max(1, -(-cells // most))
+    return max(1, -(-cells // max_cells))
 
 
 def _row(module: str, kind: str, numbers: HeadNumbers) -> HeadRow:
+    """Returns the row of a head, with its patterns."""
     return HeadRow(((numbers.layer, numbers.head),), kind, module, numbers.patterns)
 
 
 def _array(numbers: list[list[float]], measures: int) -> Float64Array:
+    """Returns the numbers as an array, ``(heads, measures)``, also if there is no head."""
     return np.array(numbers, dtype=np.float64).reshape(len(numbers), measures)
 
 
-def _over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
+def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
     """Returns the means of one head's numbers over its texts, and their standard deviations by metric."""
     first = numbers[0]
     values, spreads = {}, {}
     for name in first.values:
-        defined = np.array([one.values[name] for one in numbers])
+        defined = np.array([of_text.values[name] for of_text in numbers])
         defined = defined[~np.isnan(defined)]
         values[name] = float(defined.mean()) if defined.size else np.nan
         spreads[name] = float(defined.std(ddof=1)) if defined.size > 1 else np.nan
-    over_all = replace(
+    means = replace(
         first,
         values=values,
-        counts={name: sum(one.counts[name] for one in numbers) for name in first.counts},
-        keys=max(one.keys for one in numbers),
+        counts={name: sum(of_text.counts[name] for of_text in numbers) for name in first.counts},
+        keys=max(of_text.keys for of_text in numbers),
         sink_label=_shared_label(numbers),
     )
-    return over_all, spreads
+    return means, spreads
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:
     """Returns the label of the token that receives most weight in every text, or a phrase for several such tokens."""
-    [(label, count)] = Counter(one.sink_label for one in numbers).most_common(1)
+    [(label, count)] = Counter(of_text.sink_label for of_text in numbers).most_common(1)
     if count == len(numbers):
         return label
-    return "first token" if all(one.sink == 0 for one in numbers) else "various tokens"
+    return "first token" if all(of_text.sink == 0 for of_text in numbers) else "various tokens"

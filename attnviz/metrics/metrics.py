@@ -183,8 +183,8 @@ def block(grid: Grid) -> Cells:
 
     Special tokens belong to no sentence; neither they nor the queries of a text of one sentence have cells.
     """
-    several = (grid.all_key_numbers("sentences") > 0).any(axis=-1, keepdims=True)
-    return grid.cells(grid.same_numbers("sentences", several))
+    has_two_sentences = (grid.all_key_numbers("sentences") > 0).any(axis=-1, keepdims=True)
+    return grid.cells(grid.same_numbers("sentences", has_two_sentences))
 
 
 def pair(grid: Grid) -> Cells:
@@ -212,8 +212,8 @@ def stripe(columns: Columns) -> Array:
     These are the vertical stripes of Kovaleva et al. 2019, figure 1. NaN if there are no other visible keys, since the
     stripes would receive all the weight.
     """
-    most = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
-    return np.where(columns.keys > STRIPES, most, np.nan)
+    stripe_weight = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
+    return np.where(columns.keys > STRIPES, stripe_weight, np.nan)
 
 
 ONE_TEXT = frozenset({Need.SELF_ATTENTION, Need.TWO_TOKENS})
@@ -357,7 +357,9 @@ def measure(
         return [_captured_numbers(maps_over_tokens(maps), captured, names, head) for head in heads]
     cells = cell_maps(maps_over_tokens(maps))
     measured = {
-        one.head: one for alike in cells.head_groups(heads) for one in _measured_group(cells, names, alike, stride)
+        numbers.head: numbers
+        for group in cells.head_groups(heads)
+        for numbers in _measured_group(cells, names, group, stride)
     }
     return [measured[head] for head in heads]
 
@@ -368,10 +370,10 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
     measured = measure(maps, names)
     return CapturedMetrics(
         names=names,
-        values=np.array([[one.values[name] for name in names] for one in measured], dtype=np.float32),
-        counts=np.array([[one.counts[name] for name in names] for one in measured], dtype=np.int64),
-        sinks=np.array([one.sink for one in measured], dtype=np.int64),
-        keys=np.array([one.keys for one in measured], dtype=np.int64),
+        values=np.array([[numbers.values[name] for name in names] for numbers in measured], dtype=np.float32),
+        counts=np.array([[numbers.counts[name] for name in names] for numbers in measured], dtype=np.int64),
+        sinks=np.array([numbers.sink for numbers in measured], dtype=np.int64),
+        keys=np.array([numbers.keys for numbers in measured], dtype=np.int64),
     )
 
 
@@ -393,8 +395,9 @@ def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[s
 
 
 def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int) -> list[HeadNumbers]:
-    numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
-    means, mean_counts = _means(numbers, has_choice)
+    """Returns the metrics of heads that share their visible cells, in the order of ``heads``."""
+    query_numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
+    means, mean_counts = _means(query_numbers, has_choice)
     mean_of = dict(zip(_of_queries(names), means, strict=True))
     count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
     values = {
@@ -409,7 +412,7 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             layer=maps.layer,
             head=head,
             keys=keys,
-            values={name: float(each[place]) for name, each in values.items()},
+            values={name: float(numbers[place]) for name, numbers in values.items()},
             counts={name: counts_of[name][place] if name in counts_of else count for name in values},
             sink=int(sinks[place]),
             sink_label=maps.key_tokens.labels[sinks[place]],
@@ -459,17 +462,17 @@ def measure_queries(
             received[rows.places, : weights.shape[-1]] += weights
             has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.visible_keys
 
-    _each_rows(maps, heads, add, stride)
+    _process_rows(maps, heads, add, stride)
     return numbers, Columns(received / max(1, int(has_choice.sum())), visible_keys), has_choice
 
 
-def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
+def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
     """Calls ``work`` with blocks of rows: computed by torch in threads for long maps with a device, else by numpy."""
     factors = maps.cell_factors() if stride == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
 
-        torch_rows.each_rows(maps, factors, heads, work)
+        torch_rows.process_rows(maps, factors, heads, work)
         return
     for rows in blocks_of_rows(maps, heads, stride):
         work(rows)
@@ -477,7 +480,7 @@ def _each_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows]
 
 def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
     """Returns the metrics among these that have a number for each query, by name."""
-    return {name: metric for name in names if (metric := METRICS[name]).columns is None}
+    return {name: METRICS[name] for name in names if METRICS[name].columns is None}
 
 
 def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
@@ -485,7 +488,7 @@ def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, 
 
     Args:
         numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
-        chosen: ``(queries,)``, True for queries that count unless their number is NaN.
+        has_choice: ``(queries,)``, True for queries that see two keys or more, which count unless their number is NaN.
     """
     counted = has_choice & ~np.isnan(numbers)
     count = np.count_nonzero(counted, axis=-1)

@@ -92,17 +92,17 @@ def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys:
     return (MIXED,)
 
 
-def clearest_first(found: Iterable[tuple[Item, Pattern]]) -> list[Item]:
-    """Returns items in the order in which a reader should meet them, given each with its pattern.
+def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:
+    """Returns items in the order in which a reader should see them, given each with its pattern.
 
     The best item of each pattern comes first, then the second best of each, and so on; patterns are in the order of
     `BY_RARITY`. Uniform and mixed items are last.
     """
-    earlier: Counter[str] = Counter()
+    ranks: Counter[str] = Counter()  # the number of better items of each pattern
     ranked = []
-    for item, pattern in sorted(found, key=lambda pair: -(pair[1].value or 0)):
-        ranked.append(((pattern in (UNIFORM, MIXED), earlier[pattern.name], ORDER.index(pattern.name)), item))
-        earlier[pattern.name] += 1
+    for item, pattern in sorted(items, key=lambda pair: -(pair[1].value or 0)):
+        ranked.append(((pattern in (UNIFORM, MIXED), ranks[pattern.name], ORDER.index(pattern.name)), item))
+        ranks[pattern.name] += 1
     return [item for _, item in sorted(ranked, key=lambda entry: entry[0])]
 
 
@@ -111,13 +111,14 @@ def pattern_counts(patterns: Iterable[Pattern]) -> str:
     by_name: dict[str, list[Pattern]] = {}
     for pattern in patterns:
         by_name.setdefault(pattern.name, []).append(pattern)
-    return ", ".join(_counted(by_name[name]) for name in ORDER if name in by_name)
+    return ", ".join(_count_phrase(by_name[name]) for name in ORDER if name in by_name)
 
 
-def _counted(patterns: list[Pattern]) -> str:
+def _count_phrase(patterns: list[Pattern]) -> str:
+    """Returns the number of patterns of one name with the name, and for sinks the token of most of them."""
     name = patterns[0].name
     if name != "sink":
         return f"{len(patterns)} {name}"
     [(token, count)] = Counter(pattern.token for pattern in patterns).most_common(1)
-    most = f" on {token}" if count == len(patterns) else f" ({count} on {token})"
-    return f"{len(patterns)} sink{'s' if len(patterns) > 1 else ''}{most}"
+    on_token = f" on {token}" if count == len(patterns) else f" ({count} on {token})"
+    return f"{len(patterns)} sink{'s' if len(patterns) > 1 else ''}{on_token}"

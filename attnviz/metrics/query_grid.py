@@ -37,7 +37,7 @@ class CountedCells:
     @cached_property
     def starts(self) -> IntArray:
         """The index in ``indices`` of the first cell of each query that has one."""
-        return first_of_each(self.indices)
+        return first_cells(self.indices)
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -62,7 +62,7 @@ class PickedCells:
     Attributes:
         indices: the row and column indices of the cells, row by row.
         shape: ``(queries, keys)`` of the grid.
-        alone: True if no query has two cells.
+        one_per_query: True if no query has two cells.
     """
 
     indices: tuple[IntArray, IntArray]
@@ -79,7 +79,7 @@ class PickedCells:
     @cached_property
     def starts(self) -> IntArray:
         """The index in ``indices`` of the first cell of each query that has one."""
-        return np.arange(len(self.indices[0])) if self.one_per_query else first_of_each(self.indices)
+        return np.arange(len(self.indices[0])) if self.one_per_query else first_cells(self.indices)
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -100,8 +100,12 @@ class PickedCells:
         return present
 
 
-def first_of_each(indices: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Returns the indices in ``indices`` at which a new query begins; empty if it is ``None``."""
+def first_cells(indices: tuple[IntArray, IntArray] | None) -> IntArray:
+    """Returns where in ``indices`` the cells of each query begin; empty if it is ``None``.
+
+    Args:
+        indices: the row and column indices of cells, row by row.
+    """
     if indices is None:
         return np.zeros(0, dtype=np.int64)
     is_first = np.ones(len(indices[0]), dtype=bool)
@@ -176,7 +180,7 @@ class QueryGrid(Grid):
 
     @cached_property
     def all_hidden_later(self) -> bool:
-        """True if every key behind the grid's last is a later key, hidden from all queries of the grid."""
+        """True if every key behind the last one of the grid is later than all its queries and hidden from them."""
         return bool(self.hidden_later[:, self.visible.shape[1] :].all())
 
     @cached_property
@@ -186,25 +190,25 @@ class QueryGrid(Grid):
         return len(visible_to_all) if visible_to_all.all() else int(visible_to_all.argmin())
 
     @cached_property
-    def before(self) -> int:
-        """The number of the grid's keys before the position of the first query."""
+    def near_start(self) -> int:
+        """The index of the key at the position of the first query, at most the number of the grid's keys."""
         return int(np.clip(self.positions[0], 0, self.visible.shape[1]))
 
     @cached_property
-    def after(self) -> int:
-        """The index of the first key after the position of the last query."""
+    def near_stop(self) -> int:
+        """The index of the first key after the position of the last query, at most the number of the grid's keys."""
         return int(np.clip(self.positions[-1] + 1, 0, self.visible.shape[1]))
 
     @cached_property
     def near_distances(self) -> FloatArray:
-        """The distances in tokens to the keys from ``before`` to ``after``, ``(queries, after − before)``."""
-        steps = np.abs(self.positions[:, None] - self.keys[self.before : self.after])
+        """The distances in tokens to the keys from ``near_start`` to ``near_stop``, ``(queries, near keys)``."""
+        steps = np.abs(self.positions[:, None] - self.keys[self.near_start : self.near_stop])
         return np.asarray(steps.astype(np.float32))
 
     def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Returns each key's offset from an origin to the powers of 0, 1 and 2, ``(keys, 3)``."""
-        places = (self.keys[keys] - origin).astype(np.float32)
-        return np.stack([np.ones_like(places), places, places**2], axis=1)
+        """Returns 1, x and x² for each key, where x is its index less that of ``origin``, ``(keys, 3)``."""
+        offsets = (self.keys[keys] - origin).astype(np.float32)
+        return np.stack([np.ones_like(offsets), offsets, offsets**2], axis=1)
 
     @cached_property
     def visible_counts(self) -> IntArray:
@@ -223,7 +227,7 @@ class QueryGrid(Grid):
         return np.abs(gaps, out=gaps)
 
     @cached_property
-    def squares(self) -> FloatArray:
+    def squared_distances(self) -> FloatArray:
         """The squared distances, ``(queries, keys)``."""
         return self.distances**2
 
@@ -262,7 +266,7 @@ class QueryGrid(Grid):
     def at_keys(self, keys: IntArray) -> PickedCells:
         """Returns one cell per query, given the index of its key, ``(queries,)``.
 
-        A query has no cell if that key is not visible or the index is no key's.
+        A query has no cell if it does not see that key, or if the index is out of range.
         """
         return self._cells_of(np.asarray(keys)[:, None])
 
@@ -274,19 +278,24 @@ class QueryGrid(Grid):
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
         """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
-        found = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
-        if first == last or len(found.indices[0]) <= MAX_PICKED * self.visible.size:
-            return found
-        return CountedCells(found.counted)
+        picked = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
+        if first == last or len(picked.indices[0]) <= MAX_PICKED * self.visible.size:
+            return picked
+        return CountedCells(picked.counted)
 
     @property
     def _size(self) -> tuple[int, int]:
+        """The numbers of queries and keys."""
         count, width = self.visible.shape
         return count, width
 
     def _cells_of(self, keys: IntArray) -> PickedCells:
-        """Returns the visible cells among some keys of each query, given their indices, ``(queries, count)``."""
-        there = (keys >= 0) & (keys < self.visible.shape[1])
+        """Returns the visible cells among some keys of each query.
+
+        Args:
+            keys: the indices of these keys, ``(queries, count)``; an index outside the grid selects no cell.
+        """
+        in_grid = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
-        queries, places = np.nonzero(there & self.visible[rows, np.where(there, keys, 0)])
+        queries, places = np.nonzero(in_grid & self.visible[rows, np.where(in_grid, keys, 0)])
         return PickedCells((queries, keys[queries, places]), self._size, keys.shape[1] == 1)

@@ -18,7 +18,7 @@ from attnviz.metrics.token_numbers import NumberedTokens, is_sequence
 
 BLOCK_CELLS = 2**18  # cells of a block of rows; they stay in the processor's cache
 LONG_CELLS = 2**20  # cells of a block of long maps: matrix products of long rows pay only with more rows
-MIN_ROWS = 32  # the least queries in a block: it has fewer heads rather than fewer queries; twice that for long maps
+MIN_ROWS = 32  # queries of a block at least, which has fewer heads rather than fewer queries; doubled for long maps
 TINY = np.finfo(np.float32).tiny
 
 
@@ -56,7 +56,7 @@ class Rows(ABC):
     @property
     @abstractmethod
     def hidden(self) -> Array:
-        """Σ exp(score) over hidden later keys, divided by that over these and the visible keys; NaN without scores."""
+        """Σ exp(score) over hidden later keys, as a share of that over these and visible keys; NaN without scores."""
 
     @property
     @abstractmethod
@@ -152,28 +152,28 @@ class NumpyRows(GridRows):
     @cached_property
     def distance(self) -> Float64Array:
         """The mean distance from query to key, in tokens."""
-        return self._weighted(self.grid.distances)
+        return self._weighted_sums(self.grid.distances)
 
     @cached_property
     def squared_distance(self) -> Float64Array:
         """The mean squared distance from query to key."""
-        return self._weighted(self.grid.squares)
+        return self._weighted_sums(self.grid.squared_distances)
 
     @cached_property
-    def best(self) -> IntArray:
+    def best_key(self) -> IntArray:
         """The index of the key with the largest weight, ``(heads, queries, 1)``."""
         return np.asarray(self.weights.argmax(axis=-1)[:, :, None])
 
     @cached_property
     def peak(self) -> Float64Array:
         """The largest weight of each row."""
-        return np.take_along_axis(self.weights, self.best, axis=-1)[:, :, 0].astype(np.float64)
+        return np.take_along_axis(self.weights, self.best_key, axis=-1)[:, :, 0].astype(np.float64)
 
     @cached_property
     def logsumexp(self) -> Float64Array:
         """The log-sum-exp of the scores of the visible keys, ``(heads, queries, 1)``."""
         # The largest weight is exp(its score − log-sum-exp), so that one logarithm replaces a sum over all keys.
-        score = np.take_along_axis(self.scores, self.best, axis=-1)
+        score = np.take_along_axis(self.scores, self.best_key, axis=-1)
         return np.asarray(score - np.log(np.maximum(self.peak, TINY))[:, :, None])
 
     @cached_property
@@ -190,7 +190,7 @@ class NumpyRows(GridRows):
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.indices is None:
-            return where(cells.present, self._weighted(cells.counted))
+            return where(cells.present, self._weighted_sums(cells.counted))
         queries, keys = cells.indices
         sums, picked = self.not_applicable(), self.weights[:, queries, keys]
         if len(cells.starts) < len(queries):
@@ -204,7 +204,7 @@ class NumpyRows(GridRows):
         """The weight that each key receives from the queries that see two keys or more, ``(heads, keys)``."""
         return np.asarray(self.grid.has_choice.astype(self.weights.dtype) @ self.weights)
 
-    def _weighted(self, numbers: NDArray[Any]) -> Float64Array:
+    def _weighted_sums(self, numbers: NDArray[Any]) -> Float64Array:
         """Returns Σ w · number over keys, ``(queries, keys)`` to ``(heads, queries)``."""
         numbers = numbers.astype(self.weights.dtype, copy=False)
         return np.asarray(np.einsum("hqk,qk->hq", self.weights, numbers), dtype=np.float64)
@@ -234,22 +234,23 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
     Args:
         maps: the maps of the attention call.
         heads: the numbers of the heads, all with the same visible cells.
-        stride: the stride over blocks of queries; the last of ``stride`` blocks is measured, which sees more keys.
+        stride: the stride over blocks of queries; of ``stride`` blocks the last is measured, which sees most keys.
     """
-    count, everything = len(maps.query_tokens), slice(0, len(maps.key_tokens))
-    long = is_long(count, everything.stop)
-    kind = np.float32 if long or stride > 1 else np.float64
-    cells, rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
-    heads_together = min(len(heads), max(1, cells // (rows * everything.stop)))
-    height = max(1, rows if heads_together < len(heads) or stride > 1 else cells // (heads_together * everything.stop))
-    spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
+    query_count, key_count = len(maps.query_tokens), len(maps.key_tokens)
+    long = is_long(query_count, key_count)
+    dtype = np.float32 if long or stride > 1 else np.float64
+    cells, min_rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
+    heads_together = min(len(heads), max(1, cells // (min_rows * key_count)))
+    has_min_rows = heads_together < len(heads) or stride > 1
+    height = max(1, min_rows if has_min_rows else cells // (heads_together * key_count))
+    spans = [slice(start, min(start + height, query_count)) for start in range(0, query_count, height)]
     spans = spans[min(stride, len(spans)) - 1 :: stride]
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
         for first in range(0, len(heads), heads_together):
             places = slice(first, first + heads_together)
             window = maps.window(heads[places], span, keys)
-            weights = window.weights.astype(kind, copy=False)
+            weights = window.weights.astype(dtype, copy=False)
             yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
 
 
@@ -281,11 +282,11 @@ def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:
 
 def _visible_keys(maps: CellMaps, head: int, spans: list[slice]) -> BoolArray:
     """Returns True for keys that any query of a head sees, ``(keys,)``."""
-    factors, everything = maps.cell_factors(), slice(0, len(maps.key_tokens))
+    factors, all_keys = maps.cell_factors(), slice(0, len(maps.key_tokens))
     if factors is not None:
-        counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(everything.stop + 1))
+        counts = factors.mask.counts(np.array([0, len(maps.query_tokens)]), np.arange(all_keys.stop + 1))
         return np.asarray(counts[0] > 0)
-    return np.asarray(np.logical_or.reduce([maps.visibility(head, span, everything).any(axis=0) for span in spans]))
+    return np.asarray(np.logical_or.reduce([maps.visibility(head, span, all_keys).any(axis=0) for span in spans]))
 
 
 def entropy_bits(weights: NDArray[Any]) -> Float64Array:
@@ -297,7 +298,7 @@ def entropy_bits(weights: NDArray[Any]) -> Float64Array:
 
 
 def where(defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
-    """Returns the numbers where ``defined`` is True; NaN elsewhere."""
+    """Returns the numbers in float64 where ``defined`` is True, and NaN elsewhere."""
     return np.where(defined, numbers, np.nan).astype(np.float64, copy=False)
 
 

@@ -22,8 +22,8 @@ from attnviz.text.tokens import TEXTS, Tokens
 from attnviz.text.units import Units
 
 STRONGEST_TOKENS = 8  # the keys of a step that are listed
-MAX_NUMBERS = 2**26  # heads x steps x units, which are kept in memory
-WHOLE: Span = (None, None)
+MAX_NUMBERS = 2**26  # the largest heads x steps x units, which are in memory at once
+ALL_QUERIES: Span = (None, None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +44,7 @@ class DecodingSteps:
         unit_starts: ``(units,)``, the first token of each unit.
         shares: ``(heads, steps, units)``, the weight on each unit.
         sink: ``(heads, steps)``, the weight on the sink.
-        own: ``(heads, steps)``, the weight on tokens that were written before; NaN in cross-attention.
+        on_written: ``(heads, steps)``, the weight on tokens that earlier steps wrote; NaN in cross-attention.
         change: ``(heads, steps)``, the total variation from the row of the step before, 0 to 1; NaN in the first step.
         strongest_keys: ``(steps, keys)``, the keys with the largest mean weights over the heads, the largest first.
         strongest_weights: ``(steps, keys)``, these weights.
@@ -60,7 +60,7 @@ class DecodingSteps:
     unit_starts: IntArray
     shares: Float64Array
     sink: Float64Array
-    own: Float64Array
+    on_written: Float64Array
     change: Float64Array
     strongest_keys: IntArray
     strongest_weights: Float64Array
@@ -76,7 +76,7 @@ class DecodingSteps:
 
 
 def measure_steps(recording: Recording, selection: Selection, by: str | None = None) -> DecodingSteps:
-    """Returns the steps of a recording.
+    """Measures the steps in which the text of a recording was written.
 
     Args:
         recording: the recording of a text that a model wrote, or of any text that it read from left to right.
@@ -92,17 +92,17 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
     if any(maps.item != first.item for maps, _ in heads):
         raise AttnvizError("steps need a single text, and these are several; record one of them")
     refuse_missing_units([maps for maps, _ in heads], Grouping(by=by))
-    units = units_of(first.key_tokens, by)
+    units = unit_name(first.key_tokens, by)
     if selection.chosen_layers is None and selection.heads is None:
-        heads = _standing_out(heads, units) or heads
+        heads = _most_distinct_head(heads, units) or heads
     if len({(maps.kind, len(maps.query_tokens), len(maps.key_tokens)) for maps, _ in heads}) > 1:
         raise AttnvizError(f"these heads look at different texts; choose some of them with {option('heads', '0.1')}")
     first, queries = heads[0][0], step_queries(first.query_tokens, selection.queries)
     _refuse_later_keys([cell_maps(maps) for maps, _ in heads], queries)
-    return _measured(heads, units, queries)
+    return _measured_steps(heads, units, queries)
 
 
-def step_queries(tokens: Tokens, chosen: Span = WHOLE) -> IntArray:
+def step_queries(tokens: Tokens, chosen: Span = ALL_QUERIES) -> IntArray:
     """Returns the queries whose rows decided the tokens that were written, ``(steps,)``.
 
     Args:
@@ -112,7 +112,7 @@ def step_queries(tokens: Tokens, chosen: Span = WHOLE) -> IntArray:
     Raises:
         AttnvizError: if the text has a single token, so that nothing was written after another.
     """
-    if chosen != WHOLE:
+    if chosen != ALL_QUERIES:
         span = resolve_span(chosen, len(tokens), "queries")
         return np.arange(span.start, span.stop)
     queries = written_tokens(tokens) - 1
@@ -124,52 +124,67 @@ def step_queries(tokens: Tokens, chosen: Span = WHOLE) -> IntArray:
 
 def written_tokens(tokens: Tokens) -> IntArray:
     """Returns the tokens that were generated, else those of the last turn or passage, else all but the first."""
-    if (written := tokens.groups.get(GENERATED)) is not None and (written.numbers == 1).any():
-        return np.flatnonzero(written.numbers == 1)
+    generated = tokens.groups.get(GENERATED)
+    if generated is not None and (generated.numbers == 1).any():
+        return np.flatnonzero(generated.numbers == 1)
     for name in (TURNS, PASSAGES):
         if name in tokens.groups:
             units = Units.of(tokens, name)
-            if (last := last_unit(units, name)) is not None:
+            last = last_unit(units, name)
+            if last is not None:
                 return np.flatnonzero(units.numbers == last)
     return np.arange(1, len(tokens))
 
 
-def units_of(tokens: Tokens, by: str | None) -> str:
-    """Returns the name of the units: the given one, else the first of turns, passages, texts and sentences there is."""
+def unit_name(tokens: Tokens, by: str | None) -> str:
+    """Returns ``by``, or without it the first of turns, passages, texts and sentences that the tokens have."""
     if by is not None:
         return by
     return next((name for name in (TURNS, PASSAGES, TEXTS, SENTENCES) if named_groups(tokens, name)), TOKENS)
 
 
-def _standing_out(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
-    """Returns the head in which a unit stands out most; none without units."""
-    found = None if by == TOKENS else strongest_unit(unit_frame(heads, by)[1])
-    return [] if found is None else [(found[0].maps, found[0].heads[found[1]])]
+def _most_distinct_head(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
+    """Returns the head in which a unit stands out most; an empty list if no unit does, or if units are tokens."""
+    strongest = None if by == TOKENS else strongest_unit(unit_frame(heads, by)[1])
+    if strongest is None:
+        return []
+    shares, index, _ = strongest
+    return [(shares.maps, shares.heads[index])]
 
 
 def _refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
-    """Raises AttnvizError if a query of self-attention sees a later token."""
+    """Raises AttnvizError if the first query of the steps sees a later token in self-attention."""
     query = int(queries[0])
-    for each in maps:
-        later = slice(query + 1, len(each.key_tokens))
-        if each.kind == "self" and each.visibility(each.heads[0], slice(query, query + 1), later).any():
+    for layer in maps:
+        later = slice(query + 1, len(layer.key_tokens))
+        if layer.kind == "self" and layer.visibility(layer.heads[0], slice(query, query + 1), later).any():
             raise AttnvizError("steps need a model that writes from left to right, and this one sees later tokens too")
 
 
-def _measured(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
+def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray) -> DecodingSteps:
+    """Returns the steps of heads over the same tokens.
+
+    Args:
+        heads: maps with the number of a head.
+        by: the name of the units.
+        queries: ``(steps,)``, ascending.
+
+    Raises:
+        AttnvizError: if heads, steps and units are more than `MAX_NUMBERS`.
+    """
     first = heads[0][0]
     keys = Units.of(first.key_tokens, by)
     sink = sink_tokens(keys, by)
     start = int(queries[0]) + 1
     written = np.arange(len(first.key_tokens)) >= start if first.kind == "self" else None
-    columns, labels, starts = _columns(keys, sink, by)
+    columns, labels, starts = _key_columns(keys, sink, by)
     if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
         raise AttnvizError(f"too many heads, steps and {by}; choose some of them with {option('heads', '0.1')}")
-    mean = np.zeros((len(queries), len(first.key_tokens)), dtype=np.float32)
+    total = np.zeros((len(queries), len(first.key_tokens)), dtype=np.float32)
     rows = [_HeadRows(cell_maps(maps), head, queries, columns, written) for maps, head in heads]
-    numbers = [each.read(mean) for each in rows]
-    shares, own, change = (np.stack(each) for each in zip(*numbers, strict=True))
-    strongest_keys, strongest_weights = _strongest(mean / np.float32(len(heads)), sink)
+    numbers = [head_rows.measure(total) for head_rows in rows]
+    shares, on_written, change = (np.stack(of_heads) for of_heads in zip(*numbers, strict=True))
+    strongest_keys, strongest_weights = _strongest(total / np.float32(len(heads)), sink)
     return DecodingSteps(
         heads=tuple(head_name(maps, head) for maps, head in heads),
         by=by,
@@ -181,20 +196,28 @@ def _measured(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: IntArray
         unit_starts=starts,
         shares=shares[..., : len(labels)],
         sink=shares[..., len(labels) :].sum(axis=-1),
-        own=own,
+        on_written=on_written,
         change=change,
         strongest_keys=strongest_keys,
         strongest_weights=strongest_weights,
     )
 
 
-def _columns(keys: Units, sink: BoolArray, by: str) -> tuple[IntArray, tuple[str, ...], IntArray]:
-    """Returns each key's column, ``(keys,)``, the last for the sink, and labels and first tokens of the others."""
+def _key_columns(keys: Units, sink: BoolArray, by: str) -> tuple[IntArray, tuple[str, ...], IntArray]:
+    """Returns the column of each key, ``(keys,)``, and the label and the first token of each column but the sink's.
+
+    There is a column for each unit with a token outside the sink; the last column is the sink.
+
+    Args:
+        keys: the units of the keys.
+        sink: ``(keys,)``, True for tokens of the sink.
+        by: the name of the units.
+    """
     if by == TOKENS:
         return np.where(sink, 1, 0), (TOKENS,), np.zeros(1, dtype=np.int64)
-    seen = np.unique(keys.numbers[~sink])
-    labels = tuple(keys.labels[unit] for unit in seen.tolist())
-    return np.where(sink, len(seen), np.searchsorted(seen, keys.numbers)), labels, keys.starts[seen]
+    units = np.unique(keys.numbers[~sink])
+    labels = tuple(keys.labels[unit] for unit in units.tolist())
+    return np.where(sink, len(units), np.searchsorted(units, keys.numbers)), labels, keys.starts[units]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +229,7 @@ class _HeadRows:
         head: the number of the head.
         queries: ``(steps,)``, ascending.
         columns: ``(keys,)``, the column of each key.
-        written: ``(keys,)``, true for the tokens that the model wrote; ``None`` in cross-attention.
+        written: ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention.
     """
 
     maps: CellMaps
@@ -215,29 +238,29 @@ class _HeadRows:
     columns: IntArray
     written: BoolArray | None
 
-    def read(self, mean: FloatArray) -> tuple[Float64Array, ...]:
-        """Returns the sums of each column, ``(steps, columns)``, and per step the own weight and the change.
+    def measure(self, total: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
+        """Returns the sums of columns, ``(steps, columns)``; the weight on written tokens and the change, ``(steps,)``.
 
         Args:
-            mean: ``(steps, keys)``, to which the rows are added.
+            total: ``(steps, keys)``, to which the rows are added.
         """
         count = int(self.columns.max()) + 1
         shares = np.zeros((len(self.queries), count))
-        own, change = (np.full(len(self.queries), np.nan) for _ in range(2))
-        before = None
+        on_written, change = (np.full(len(self.queries), np.nan) for _ in range(2))
+        last_row = None
         for part, rows in self._bands():
-            mean[part] += rows
+            total[part] += rows
             shares[part] = column_sums(rows, self.columns)
             if self.written is not None:
-                own[part] = rows[:, self.written].sum(axis=1, dtype=np.float64)
-            earlier = np.concatenate([rows[:1] if before is None else before, rows[:-1]])
+                on_written[part] = rows[:, self.written].sum(axis=1, dtype=np.float64)
+            earlier = np.concatenate([rows[:1] if last_row is None else last_row, rows[:-1]])
             change[part] = np.abs(rows - earlier).sum(axis=1, dtype=np.float64) / 2
-            before = rows[-1:]
+            last_row = rows[-1:]
         change[0] = np.nan
-        return shares, own, change
+        return shares, on_written, change
 
     def _bands(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Yields the rows of some steps after another, ``(steps, keys)``, with their places among all steps."""
+        """Yields bands of steps: their range among all steps, and their rows, ``(steps, keys)``."""
         keys = len(self.columns)
         for part, span in row_bands(self.queries, keys):
             cells = self.maps.window((self.head,), span, slice(0, keys)).weights[0]
@@ -245,11 +268,14 @@ class _HeadRows:
 
 
 def _strongest(mean: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
-    """Returns the keys with the largest weights outside the sink, ``(steps, keys)``, and these weights."""
+    """Returns the `STRONGEST_TOKENS` keys with the largest weights, ``(steps, keys)``, and these weights.
+
+    Keys of the sink come last, with a weight of 0.
+    """
     outside = np.where(sink, np.float32(-1), mean)
     count = min(STRONGEST_TOKENS, mean.shape[1])
-    found = np.argpartition(-outside, count - 1, axis=1)[:, :count]
-    weights = np.take_along_axis(outside, found, axis=1)
+    strongest = np.argpartition(-outside, count - 1, axis=1)[:, :count]
+    weights = np.take_along_axis(outside, strongest, axis=1)
     order = np.argsort(-weights, axis=1, kind="stable")
-    ordered = np.take_along_axis(found, order, axis=1)
+    ordered = np.take_along_axis(strongest, order, axis=1)
     return ordered, np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)

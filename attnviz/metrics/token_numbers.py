@@ -14,9 +14,12 @@ from attnviz.text.tokens import Tokens
 
 
 def sentences_of(tokens: Tokens) -> IntArray:
-    """Returns the index of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens."""
-    found = named_groups(tokens, SENTENCES)
-    return np.where(tokens.special, -1, 0 if found is None else found.numbers).astype(np.int64)
+    """Returns the index of each token's sentence, ``(tokens,)``, from 0; -1 for special tokens.
+
+    All tokens are in one sentence if the sentences are unknown.
+    """
+    sentences = named_groups(tokens, SENTENCES)
+    return np.where(tokens.special, -1, 0 if sentences is None else sentences.numbers).astype(np.int64)
 
 
 def is_sequence(tokens: Tokens) -> bool:
@@ -43,7 +46,7 @@ class NumberedTokens:
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
-        self._found: dict[str, NDArray[Any]] = {}
+        self._columns: dict[str, NDArray[Any]] = {}
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -55,6 +58,6 @@ class NumberedTokens:
 
     def of(self, name: str) -> NDArray[Any]:
         """Returns the column of `TOKEN_NUMBERS` with this name, ``(tokens,)``."""
-        if name not in self._found:
-            self._found[name] = TOKEN_NUMBERS[name](self.tokens)
-        return self._found[name]
+        if name not in self._columns:
+            self._columns[name] = TOKEN_NUMBERS[name](self.tokens)
+        return self._columns[name]

@@ -77,13 +77,14 @@ class TorchRows(GridRows):
         self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
         self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
         self._moments = [bands.zeros((count, 3), torch.float64) for _ in range(2)]
-        self._choice = bands.tensor(grid.has_choice.astype(np.float32))
-        before, after = (slice(0, grid.before), grid.before), (slice(grid.after, width), grid.after - 1)
+        self._has_choice = bands.tensor(grid.has_choice.astype(np.float32))
+        before = slice(0, grid.near_start), grid.near_start  # the keys before all queries, and their origin
+        after = slice(grid.near_stop, width), grid.near_stop - 1
         for (span, origin), moments in zip((before, after), self._moments, strict=True):
             powers = bands.tensor(grid.powers(span, origin))
             for keys in bands.tiles(span):
                 moments += self._tile(keys) @ powers[keys.start - span.start : keys.stop - span.start]
-        for keys in bands.tiles(slice(grid.before, grid.after)):
+        for keys in bands.tiles(slice(grid.near_start, grid.near_stop)):
             self._add_near(self._tile(keys), keys)
 
     def _tile(self, keys: slice) -> Tensor:
@@ -94,12 +95,12 @@ class TorchRows(GridRows):
         weights = torch.exp2(exponents, out=self.weights[:, keys])
         torch.maximum(self._peak, weights.amax(1), out=self._peak)
         self._entropy -= exponents.mul_(weights).sum(1)
-        torch.mv(weights.T, self._choice, out=self._received[keys])
+        torch.mv(weights.T, self._has_choice, out=self._received[keys])
         return weights
 
     def _add_near(self, weights: Tensor, keys: slice) -> None:
         """Adds Σ w, Σ w·distance and Σ w·distance² over keys between the positions of the first and last query."""
-        first = self.grid.before
+        first = self.grid.near_start
         steps = self.bands.tensor(self.grid.near_distances[:, keys.start - first : keys.stop - first])
         weighted = weights * steps
         self._near += torch.stack([weights.sum(1), weighted.sum(1), weighted.mul_(steps).sum(1)])
@@ -116,7 +117,7 @@ class TorchRows(GridRows):
 
     @property
     def peak(self) -> Float64Array:
-        """The largest weight."""
+        """The largest weight of each row."""
         return self._as_numpy(self._peak)
 
     @property
@@ -126,12 +127,12 @@ class TorchRows(GridRows):
 
     @property
     def distance(self) -> Float64Array:
-        """The mean distance to the key."""
+        """The mean distance from query to key, in tokens."""
         return self._distances[0]
 
     @property
     def squared_distance(self) -> Float64Array:
-        """The mean squared distance to the key."""
+        """The mean squared distance from query to key."""
         return self._distances[1]
 
     @cached_property
@@ -158,10 +159,10 @@ class TorchRows(GridRows):
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
-        """The mean distance and the mean squared distance; keys before and after the band enter by their moments."""
+        """The mean and the mean squared distance; those to keys before and after the band come from moments."""
         positions = self.grid.positions.astype(np.float64)
         sums = self._as_numpy(self._near)[0]
-        for sums_of_moments, origin in zip(self._moments, (self.grid.before, self.grid.after - 1), strict=True):
+        for sums_of_moments, origin in zip(self._moments, (self.grid.near_start, self.grid.near_stop - 1), strict=True):
             moments = Moments(*self._as_numpy(sums_of_moments)[0].T)
             sums += np.stack([moments.weight, *moments.distances(positions - origin)])
         if self.bands.factors.sink is None:  # rows then sum to 1 except for rounding; a learned sink takes some weight
@@ -202,22 +203,24 @@ class TorchBands:
             setattr(self._memory, name, buffer)
         return buffer[: shape[0] * shape[1]].view(shape)
 
-    def zeros(self, shape: int | tuple[int, ...], kind: torch.dtype = torch.float32) -> Tensor:
-        """Returns zeros on the device."""
-        return torch.zeros(shape, dtype=kind, device=self.device)
+    def zeros(self, shape: int | tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Returns a tensor of zeros on the device."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def tiles(self, keys: slice) -> list[slice]:
-        """Returns the range of keys cut into tiles."""
+        """Returns the parts of a range of keys, each of at most `TILE_KEYS` of the device."""
         width = TILE_KEYS["cpu" if self.device == "cpu" else "cuda"]
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
     def load(self, place: int, span: slice) -> LoadedRows:
-        """Returns the scaled queries of a head over a band."""
-        reference = np.maximum(-self.factors.logsumexp_or_inf(place, span), HIDDEN)
-        large = bool((np.abs(reference[reference > HIDDEN]) > MAX_FLOAT32_LOGSUMEXP).any())
-        kind: type[np.floating[Any]] = np.float64 if large else np.float32
-        scaled = np.multiply(self.factors.queries[place, span], kind(self.factors.scale * LOG2_E), dtype=kind)
-        return LoadedRows(self.tensor(np.concatenate([scaled, reference * kind(LOG2_E)], axis=1)), place, span)
+        """Returns the scaled queries of the head at index ``place`` of the factors over a band."""
+        negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(place, span), HIDDEN)
+        finite = negative_logsumexp[negative_logsumexp > HIDDEN]
+        is_large = bool((np.abs(finite) > MAX_FLOAT32_LOGSUMEXP).any())
+        dtype: type[np.floating[Any]] = np.float64 if is_large else np.float32
+        scaled = np.multiply(self.factors.queries[place, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
+        queries = np.concatenate([scaled, negative_logsumexp * dtype(LOG2_E)], axis=1)
+        return LoadedRows(self.tensor(queries), place, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
         """Returns the exponents of a tile without the mask, ``(queries, keys)``, in a buffer that tiles share."""
@@ -238,7 +241,7 @@ class TorchBands:
         return out
 
 
-def each_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[GridRows], None]) -> None:
+def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work: Callable[[GridRows], None]) -> None:
     """Calls ``work`` with the rows of each head over each band of queries; on the CPU in several threads at once.
 
     Args:

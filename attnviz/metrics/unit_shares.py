@@ -1,8 +1,8 @@
-"""Measures where the last unit of a text looks: its share on each earlier unit, without sink and marks, and its lift.
+"""Measures where the last unit of a text looks: its weight on each earlier unit and on the sink, and its lift.
 
-A unit is a turn, a sentence or any other group of tokens. The last one is the answer of a chat, or what is read last.
+A unit is a turn, a sentence or any other group of tokens; the last one is, for example, the answer in a chat.
 The sink is the first token, special tokens, and tokens of no turn, which draw weight whatever they say (Xiao et al.
-2023); it has a share of its own, so that all shares of a head add up to 1.
+2023). Its weight is a separate share, so that all shares of a head add up to 1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ from attnviz.text.groups import Groups
 from attnviz.text.named_groups import REMAINDER_LABELS, named_groups
 from attnviz.text.units import Units
 
-MIN_RUN_KEYS = 256  # mean number of keys of a run, from which on runs are streamed one by one
-MAX_STREAMED_CELLS = 2**27  # of all heads that are streamed at once; a run keeps 12 bytes for 64 of them
-MAX_STREAMED_HEADS = 32  # for which a band has rows enough
+MIN_RUN_KEYS = 256  # runs with at least this many keys on average are streamed one by one
+MAX_STREAMED_CELLS = 2**27  # of all heads that are streamed at once; a run needs 12 bytes for 64 of them
+MAX_STREAMED_HEADS = 32  # bands are as high as for this many heads at once
 MAX_BAND_CELLS = 2**20  # weights of a head that are read at once
 MAX_UNIT_COLUMNS = 24  # units with a column in a table of heads; of more, those with the largest shares
 RETRIEVAL, LIFT, LOOKBACK = "retrieval", "lift", "lookback"
@@ -34,33 +34,32 @@ class UnitShares:
     Attributes:
         maps: the attention call.
         heads: the numbers of the heads.
-        last: the label of the last unit, whose tokens are the queries.
-        labels: the labels of the units that it sees; the last of them is itself in self-attention.
+        last_label: the label of the last unit, whose tokens are the queries.
+        labels: the labels of the units that it sees; in self-attention it is itself the last of them.
         numbers: ``(units,)``, the number of each unit on the axis of the keys, as in `Units`.
         last_number: the number of the last unit on the axis of the queries.
         spans: the first token of each unit, and the one after its last.
         shares: ``(heads, units)``, the weight on each unit without its sink tokens, mean over the queries.
         sink: ``(heads,)``, the weight on the sink, mean over the queries.
-        even: ``(heads, units)``, the share of a unit among the visible keys, mean over the queries: its share if every
-            key received the same weight.
-        lookback: ``(heads,)``, the mean weight of a key before the last unit over the sum of that and the mean weight
-            of its own keys, mean over the queries (lookback ratio of Chuang et al. 2024); NaN in cross-attention.
+        uniform_shares: ``(heads, units)``, the shares if every visible key received the same weight.
+        lookback: ``(heads,)``, b / (b + w), where b is the mean weight of a key before the last unit, and w that of
+            a key in it; mean over the queries (lookback ratio of Chuang et al. 2024); NaN in cross-attention.
     """
 
     maps: LayerMaps
     heads: tuple[int, ...]
-    last: str
+    last_label: str
     labels: tuple[str, ...]
     numbers: IntArray
     last_number: int
     spans: tuple[slice, ...]
     shares: Float64Array
     sink: Float64Array
-    even: Float64Array
+    uniform_shares: Float64Array
     lookback: Float64Array
 
     @cached_property
-    def earlier(self) -> IntArray:
+    def earlier_units(self) -> IntArray:
         """The indices of the units before the last one; of all units in cross-attention."""
         if self.maps.kind == "cross":
             return np.arange(len(self.labels))
@@ -69,17 +68,17 @@ class UnitShares:
     @property
     def retrieval(self) -> Float64Array:
         """The weight on all earlier units, ``(heads,)``."""
-        return np.asarray(self.shares[:, self.earlier].sum(axis=1))
+        return np.asarray(self.shares[:, self.earlier_units].sum(axis=1))
 
     @cached_property
     def lift(self) -> Float64Array:
-        """The share of each unit over its even share, ``(heads, units)``: 1 if every key receives the same weight."""
-        return np.divide(self.shares, self.even, out=np.zeros_like(self.shares), where=self.even > 0)
+        """The share of each unit over its uniform share, ``(heads, units)``; 0 for a unit without visible keys."""
+        return _quotients(self.shares, self.uniform_shares)
 
     @cached_property
     def excess(self) -> Float64Array:
-        """How much each earlier unit stands out, ``(heads, earlier units)``, in bits: share · log2 lift."""
-        shares, lift = self.shares[:, self.earlier], self.lift[:, self.earlier]
+        """share · log2 lift in bits, ``(heads, earlier units)``: the larger, the more the unit stands out."""
+        shares, lift = self.shares[:, self.earlier_units], self.lift[:, self.earlier_units]
         return np.asarray(shares * np.log2(np.maximum(lift, np.finfo(np.float64).tiny)))
 
 
@@ -95,33 +94,33 @@ def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) 
         return None
     cells = cell_maps(maps)
     rows, keys = Units.of(maps.query_tokens, by), Units.of(maps.key_tokens, by)
-    last, sink = last_unit(rows, by), sink_tokens(keys, by)
-    seen = np.unique(keys.numbers[~sink])
-    if last is None or len(seen) < 2:
+    last, is_sink = last_unit(rows, by), sink_tokens(keys, by)
+    units = np.unique(keys.numbers[~is_sink])
+    if last is None or len(units) < 2:
         return None
     queries = np.flatnonzero(rows.numbers == last)
     start = len(keys.tokens) if maps.kind == "cross" else queries[0]
-    sinks = len(seen) + (np.arange(len(keys.tokens)) >= start)  # before the last unit, and in it
-    columns = np.where(sink, sinks, np.searchsorted(seen, keys.numbers))
-    chosen = maps.heads if heads is None else heads
-    weights, counts = _weights(cells, chosen, queries, columns), _counts(cells, chosen, queries, columns)
+    sink_columns = len(units) + (np.arange(len(keys.tokens)) >= start)  # one before the last unit, and one in it
+    columns = np.where(is_sink, sink_columns, np.searchsorted(units, keys.numbers))
+    chosen_heads = maps.heads if heads is None else heads
+    weights, counts = _weights(cells, chosen_heads, queries, columns), _counts(cells, chosen_heads, queries, columns)
     return UnitShares(
         maps=maps,
-        heads=chosen,
-        last=rows.labels[last],
-        labels=tuple(keys.labels[unit] for unit in seen),
-        numbers=seen,
+        heads=chosen_heads,
+        last_label=rows.labels[last],
+        labels=tuple(keys.labels[unit] for unit in units),
+        numbers=units,
         last_number=last,
-        spans=tuple(slice(int(keys.starts[unit]), int(keys.stops[unit])) for unit in seen),
-        shares=weights[:, :, : len(seen)].mean(axis=1),
-        sink=weights[:, :, len(seen) :].sum(axis=2).mean(axis=1),
-        even=_divided(counts, counts.sum(axis=2, keepdims=True))[:, :, : len(seen)].mean(axis=1),
+        spans=tuple(slice(int(keys.starts[unit]), int(keys.stops[unit])) for unit in units),
+        shares=weights[:, :, : len(units)].mean(axis=1),
+        sink=weights[:, :, len(units) :].sum(axis=2).mean(axis=1),
+        uniform_shares=_quotients(counts, counts.sum(axis=2, keepdims=True))[:, :, : len(units)].mean(axis=1),
         lookback=_lookback(weights, counts, columns[start:]),
     )
 
 
 def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFrame, tuple[UnitShares, ...]]:
-    """Returns retrieval, lift, lookback and the shares of earlier units of heads, and what they were read from.
+    """Returns a frame with retrieval, lift, lookback and the shares of earlier units of heads, and its `UnitShares`.
 
     Args:
         heads: the maps and the number of each head.
@@ -130,62 +129,75 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
     heads_of: dict[int, tuple[LayerMaps, list[int]]] = {}
     for maps, head in heads:
         heads_of.setdefault(id(maps), (maps, []))[1].append(head)
-    found = [unit_shares(maps, by, tuple(numbers)) for maps, numbers in heads_of.values()]
-    shares = tuple(each for each in found if each is not None)
-    labels = _columns_of(shares)
+    shares_or_none = [unit_shares(maps, by, tuple(numbers)) for maps, numbers in heads_of.values()]
+    shares = tuple(of_call for of_call in shares_or_none if of_call is not None)
+    labels = _labels_of_columns(shares)
     return (
         HeadFrame(
-            rows=tuple(HeadRow(((each.maps.layer, head),), each.maps.kind) for each in shares for head in each.heads),
+            rows=tuple(
+                HeadRow(((of_call.maps.layer, head),), of_call.maps.kind)
+                for of_call in shares
+                for head in of_call.heads
+            ),
             measures=(*_measures(by), *(Measure(label, label, "share", f"weight on {label}") for label in labels)),
-            values=np.concatenate([_values(each, labels) for each in shares]) if shares else np.empty((0, 3)),
+            values=np.concatenate([_values(of_call, labels) for of_call in shares]) if shares else np.empty((0, 3)),
         ),
         shares,
     )
 
 
 def strongest_unit(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] | None:
-    """Returns the shares, the index of a head and the index of a unit that stands out most; ``None`` if none does."""
-    best, most = None, 0.0
-    for each in shares:
-        if not each.excess.size:
+    """Returns the head and the unit that stands out most in it; ``None`` if no excess is above 0.
+
+    Returns:
+        The shares of the head's attention call, the index of the head in them, and the index of the unit.
+    """
+    strongest, largest_excess = None, 0.0
+    for of_call in shares:
+        if not of_call.excess.size:
             continue
-        head, unit = np.unravel_index(int(each.excess.argmax()), each.excess.shape)
-        if each.excess[head, unit] > most:
-            best, most = (each, int(head), int(each.earlier[unit])), float(each.excess[head, unit])
-    return best
+        head, unit = np.unravel_index(int(of_call.excess.argmax()), of_call.excess.shape)
+        if of_call.excess[head, unit] > largest_excess:
+            strongest = of_call, int(head), int(of_call.earlier_units[unit])
+            largest_excess = float(of_call.excess[head, unit])
+    return strongest
 
 
 def _measures(by: str) -> tuple[Measure, ...]:
-    one = by.removesuffix("s")
+    """Returns the measures retrieval, lift and lookback of the units with this name."""
+    unit = by.removesuffix("s")
     return (
-        Measure(RETRIEVAL, RETRIEVAL, "share", f"weight of the last {one} on earlier ones, without sink and marks"),
-        Measure(LIFT, LIFT, "times", f"share of the {one} that stands out over its share of the keys"),
-        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {one} over that and its own"),
+        Measure(RETRIEVAL, RETRIEVAL, "share", f"weight of the last {unit} on earlier ones, without sink and marks"),
+        Measure(LIFT, LIFT, "times", f"share of the {unit} that stands out over its share of the keys"),
+        Measure(LOOKBACK, LOOKBACK, "share", f"mean weight of a key before the last {unit} over that and its own"),
     )
 
 
-def _values(each: UnitShares, labels: tuple[str, ...]) -> Float64Array:
-    """Returns the numbers of each head, ``(heads, measures)``; NaN for units that an attention call lacks."""
-    standing = each.lift[np.arange(len(each.heads)), each.earlier[each.excess.argmax(axis=1)]]
-    columns = [each.retrieval, standing, each.lookback]
-    nothing = np.full(len(each.heads), np.nan)
-    columns += [each.shares[:, each.labels.index(label)] if label in each.labels else nothing for label in labels]
+def _values(shares: UnitShares, labels: tuple[str, ...]) -> Float64Array:
+    """Returns retrieval, lift, lookback and the shares of the units with these labels, ``(heads, measures)``.
+
+    The lift is that of the unit with the largest excess. The share is NaN for a unit that the attention call lacks.
+    """
+    most_distinct = shares.earlier_units[shares.excess.argmax(axis=1)]
+    columns = [shares.retrieval, shares.lift[np.arange(len(shares.heads)), most_distinct], shares.lookback]
+    absent = np.full(len(shares.heads), np.nan)
+    columns += [shares.shares[:, shares.labels.index(label)] if label in shares.labels else absent for label in labels]
     return np.stack(columns, axis=1)
 
 
-def _columns_of(shares: tuple[UnitShares, ...]) -> tuple[str, ...]:
-    """Returns the labels of the earlier units in their order; of many, those with the largest shares of any head."""
-    largest: dict[str, float] = {}
-    for each in shares:
-        for unit in each.earlier.tolist():
-            label = each.labels[unit]
-            largest[label] = max(largest.get(label, 0.0), float(each.shares[:, unit].max()))
-    kept = sorted(largest, key=lambda label: -largest[label])[:MAX_UNIT_COLUMNS]
-    return tuple(label for label in largest if label in kept)
+def _labels_of_columns(shares: tuple[UnitShares, ...]) -> tuple[str, ...]:
+    """Returns the labels of the earlier units in their order: the `MAX_UNIT_COLUMNS` with the largest shares."""
+    largest_shares: dict[str, float] = {}
+    for of_call in shares:
+        for unit in of_call.earlier_units.tolist():
+            label = of_call.labels[unit]
+            largest_shares[label] = max(largest_shares.get(label, 0.0), float(of_call.shares[:, unit].max()))
+    columns = sorted(largest_shares, key=lambda label: -largest_shares[label])[:MAX_UNIT_COLUMNS]
+    return tuple(label for label in largest_shares if label in columns)
 
 
 def last_unit(rows: Units, by: str) -> int | None:
-    """Returns the number of the unit that ends last and is neither marks nor a special token; ``None`` for none."""
+    """Returns the number of the unit that ends last, without marks and special tokens; ``None`` if there is none."""
     tokens, marks = rows.tokens, REMAINDER_LABELS.get(by)
     units = [
         unit
@@ -218,7 +230,7 @@ def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns:
         _add_streamed(maps, heads, queries, columns, weights)
         return weights
     for part, span in row_bands(queries, len(columns)):
-        for place, head in enumerate(heads):  # one by one, since a window of all heads would be long
+        for place, head in enumerate(heads):  # one head at a time bounds the memory of a window
             cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
             weights[place, part] = column_sums(cells, columns)[queries[part] - span.start]
     return weights
@@ -236,8 +248,9 @@ def _add_streamed(
         columns: ``(keys,)``, the column of each key.
         weights: ``(heads, queries, columns)``, to which the weights are added.
     """
-    factors, runs = maps.cell_factors(), list(zip(*(each.tolist() for each in Groups(columns).runs), strict=True))
+    factors = maps.cell_factors()
     assert factors is not None
+    runs = list(zip(*(numbers.tolist() for numbers in Groups(columns).runs), strict=True))
     for part, span in row_bands(queries, max(1, len(columns) // MAX_STREAMED_HEADS)):
         rows = span.stop - span.start
         step = max(1, MAX_STREAMED_CELLS // (rows * len(columns)))
@@ -246,8 +259,8 @@ def _add_streamed(
             keys, edges = slice(start, stop), np.arange(span.start, span.stop + 1)
             counts = factors.mask.counts(edges, np.array([start, stop]))[:, 0]
             for first in range(0, len(heads), step):
-                some = heads[first : first + step]
-                means = maps.overview(some, rows, 1, span, keys, maximum=False).mean[:, :, 0].astype(np.float64)
+                part_heads = heads[first : first + step]
+                means = maps.overview(part_heads, rows, 1, span, keys, maximum=False).mean[:, :, 0].astype(np.float64)
                 weights[first : first + step, part, column] += (means * counts)[:, places]
 
 
@@ -260,10 +273,10 @@ def _counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: 
         of_runs = factors.mask.counts(rows, edges)[queries - queries[0]].astype(np.float64)
         counts += of_runs @ (runs.groups[:, None] == np.arange(counts.shape[2]))
         return counts
-    for alike in maps.head_groups(heads):
-        places = [heads.index(head) for head in alike]
+    for group in maps.head_groups(heads):
+        places = [heads.index(head) for head in group]
         for part, span in row_bands(queries, len(columns)):
-            visible = maps.visibility(alike[0], span, slice(0, len(columns)))
+            visible = maps.visibility(group[0], span, slice(0, len(columns)))
             counts[places, part] = column_sums(visible, columns)[queries[part] - span.start]
     return counts
 
@@ -272,36 +285,47 @@ def column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Arra
     """Returns the sums of ``(queries, keys)`` cells over the keys of each column, ``(queries, columns)``."""
     runs = Groups(columns).runs
     sums = np.add.reduceat(cells, runs.starts, axis=1, dtype=np.float64)
-    joined: Float64Array = sums @ (runs.groups[:, None] == np.arange(int(columns.max()) + 1)).astype(np.float64)
-    return joined
+    sums_of_columns: Float64Array = sums @ (runs.groups[:, None] == np.arange(int(columns.max()) + 1)).astype(
+        np.float64
+    )
+    return sums_of_columns
 
 
 def row_bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
-    """Yields parts of the queries of at most ``MAX_BAND_CELLS`` cells: their places, and the span that holds them."""
+    """Yields bands of at most `MAX_BAND_CELLS` cells: a slice of ``queries``, and the range of rows that contains it.
+
+    Args:
+        queries: the indices of the queries, ascending.
+        keys: the number of keys.
+    """
     start = 0
     while start < len(queries):
-        most = queries[start] + max(1, MAX_BAND_CELLS // keys)
-        stop = int(np.searchsorted(queries, most))
+        end_query = queries[start] + max(1, MAX_BAND_CELLS // keys)
+        stop = int(np.searchsorted(queries, end_query))
         yield slice(start, stop), slice(int(queries[start]), int(queries[stop - 1]) + 1)
         start = stop
 
 
-def _divided(numbers: Float64Array, by: Float64Array) -> Float64Array:
-    """Returns the quotients; 0 where the divisor is 0."""
-    return np.divide(numbers, by, out=np.zeros(np.broadcast_shapes(numbers.shape, by.shape)), where=by > 0)
+def _quotients(numbers: Float64Array, divisors: Float64Array) -> Float64Array:
+    """Returns numbers divided by divisors, which broadcast; 0 where the divisor is 0."""
+    zeros = np.zeros(np.broadcast_shapes(numbers.shape, divisors.shape))
+    return np.divide(numbers, divisors, out=zeros, where=divisors > 0)
 
 
-def _lookback(weights: Float64Array, counts: Float64Array, own: IntArray) -> Float64Array:
+def _lookback(weights: Float64Array, counts: Float64Array, last_columns: IntArray) -> Float64Array:
     """Returns the lookback ratio of each head, ``(heads,)``; NaN in cross-attention.
 
     Args:
         weights: ``(heads, queries, columns)``.
-        counts: the same shape, the visible keys.
-        own: the columns of the keys from the last unit on.
+        counts: the numbers of visible keys, in the same shape.
+        last_columns: the column of each key from the last unit on; empty in cross-attention.
     """
-    if not len(own):
+    if not len(last_columns):
         return np.full(len(weights), np.nan)
-    new = np.zeros(weights.shape[2], dtype=bool)
-    new[np.unique(own)] = True
-    before, after = (_divided(weights[:, :, part].sum(axis=2), counts[:, :, part].sum(axis=2)) for part in (~new, new))
-    return np.asarray(_divided(before, before + after).mean(axis=1))
+    in_last = np.zeros(weights.shape[2], dtype=bool)
+    in_last[np.unique(last_columns)] = True
+    before, within = (
+        _quotients(weights[:, :, columns].sum(axis=2), counts[:, :, columns].sum(axis=2))
+        for columns in (~in_last, in_last)
+    )
+    return np.asarray(_quotients(before, before + within).mean(axis=1))

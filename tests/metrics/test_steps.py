@@ -44,7 +44,7 @@ def test_a_step_is_the_row_of_the_query_before_its_token() -> None:
     np.testing.assert_allclose(steps.shares[0, :, 0], rows[:, 1:4].sum(axis=1), atol=1e-6)  # without the first token
     np.testing.assert_allclose(steps.shares[0, :, 1], rows[:, 4:9].sum(axis=1), atol=1e-6)
     np.testing.assert_allclose(steps.sink[0], rows[:, 0], atol=1e-6)
-    np.testing.assert_allclose(steps.own[0], rows[:, 9:].sum(axis=1), atol=1e-6)
+    np.testing.assert_allclose(steps.on_written[0], rows[:, 9:].sum(axis=1), atol=1e-6)
     np.testing.assert_allclose(steps.shares.sum(axis=2) + steps.sink, 1, atol=1e-6)
 
 
@@ -120,7 +120,7 @@ def test_steps_are_the_rows_that_the_model_returns_while_it_generates(
         assert len(steps) == NEW - 1  # the last token is never read
         for step in range(len(steps)):
             row = rows[step][layer, head].copy()
-            assert steps.own[0, step] == pytest.approx(row[PROMPT:].sum(), abs=1e-5)
+            assert steps.on_written[0, step] == pytest.approx(row[PROMPT:].sum(), abs=1e-5)
             row[0] = 0
             assert steps.strongest_keys[step, 0] == row.argmax()
             assert steps.strongest_weights[step, 0] == pytest.approx(row.max(), abs=1e-5)

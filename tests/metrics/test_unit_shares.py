@@ -52,7 +52,7 @@ def shares() -> UnitShares:
 
 def test_shares_and_sink_add_up_to_one_and_are_sums_of_cells() -> None:
     found, weights = shares(), maps().weights.astype(np.float64)
-    assert (found.last, found.labels) == ("3 answer", LABELS)
+    assert (found.last_label, found.labels) == ("3 answer", LABELS)
     np.testing.assert_allclose(found.shares.sum(axis=1) + found.sink, 1, atol=1e-6)
     rows = weights[:, [8, 9, 11]]
     for unit in range(3):
@@ -64,7 +64,7 @@ def test_shares_and_sink_add_up_to_one_and_are_sums_of_cells() -> None:
 def test_lift_of_a_head_that_looks_everywhere_is_one() -> None:
     np.testing.assert_allclose(shares().lift[0], 1, atol=1e-6)
     assert abs(shares().lookback[0] - 0.5) < 1e-6
-    np.testing.assert_allclose(shares().even[0, 1], np.mean([3 / 9, 3 / 10, 3 / 12]))
+    np.testing.assert_allclose(shares().uniform_shares[0, 1], np.mean([3 / 9, 3 / 10, 3 / 12]))
 
 
 def test_lookback_is_the_formula_of_its_paper() -> None:
@@ -130,5 +130,5 @@ def test_shares_of_factors_are_those_of_cells(mask: Mask, streamed: bool, monkey
     found, expected = unit_shares(given, "turns"), unit_shares(dense_of(given), "turns")
     assert found is not None
     assert expected is not None
-    for name in ("shares", "sink", "even"):
+    for name in ("shares", "sink", "uniform_shares"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=2e-6)

@@ -10,7 +10,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.printable import printable_line
 from attnviz.maps.recording import Recording
-from attnviz.metrics.measure import known_number
+from attnviz.metrics.measure import finite_number
 from attnviz.metrics.steps import DecodingSteps
 from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import Column, known, labelled_panel, listed
@@ -51,7 +51,7 @@ class StepNumbers:
     def as_rows(self) -> Sequence[Sequence[Any]]:
         """Returns a header and a row for each step, with means over the heads."""
         steps = self.steps
-        shares, sink, own, change = (_mean(each) for each in (steps.shares, steps.sink, steps.own, steps.change))
+        shares, sink, own, change = (_mean(each) for each in (steps.shares, steps.sink, steps.on_written, steps.change))
         header = ["step", "query", "token", "own", "change", "sink", *steps.units]
         rows: list[list[Any]] = [header]
         for step, query in enumerate(steps.queries.tolist()):
@@ -75,11 +75,11 @@ class StepNumbers:
     def _step(self, step: int) -> dict[str, Any]:
         steps = self.steps
         strongest = zip(steps.strongest_keys[step].tolist(), steps.strongest_weights[step].tolist(), strict=True)
-        numbers = {name: getattr(steps, name)[:, step] for name in ("own", "change", "sink")}
+        numbers = {"own": steps.on_written, "change": steps.change, "sink": steps.sink}
         return {
             "query": int(steps.queries[step]),
             "token": steps.tokens[step],
-            **{name: [known_number(each) for each in values.tolist()] for name, values in numbers.items()},
+            **{name: [finite_number(value) for value in values[:, step].tolist()] for name, values in numbers.items()},
             "shares": steps.shares[:, step].tolist(),
             "strongest": [
                 {"key": key, "token": steps.key_tokens.labels[key], "weight": weight} for key, weight in strongest
@@ -122,9 +122,9 @@ def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
     if steps.by != TOKENS and (most := _looked_at(steps)):
         unit, share = most
         parts.append(f"{share:.0%} of the weight was on {_named(steps, unit)}")
-    if not np.isnan(steps.own).all():
+    if not np.isnan(steps.on_written).all():
         of_weight = "" if parts else " of the weight was"
-        parts.append(f"{np.nanmean(steps.own):.0%}{of_weight} on these tokens themselves")
+        parts.append(f"{np.nanmean(steps.on_written):.0%}{of_weight} on these tokens themselves")
     return f"{said}, {' and '.join(parts)}." if parts else f"{said}."
 
 
@@ -140,7 +140,9 @@ def _looked_at(steps: DecodingSteps) -> tuple[int, float] | None:
 
 def _earlier(steps: DecodingSteps) -> list[int]:
     """Returns the units that begin before the written text; all units in cross-attention."""
-    return [unit for unit, start in enumerate(steps.unit_starts) if start < steps.prompt or np.isnan(steps.own).all()]
+    return [
+        unit for unit, start in enumerate(steps.unit_starts) if start < steps.prompt or np.isnan(steps.on_written).all()
+    ]
 
 
 def _named(steps: DecodingSteps, unit: int) -> str:
@@ -148,7 +150,7 @@ def _named(steps: DecodingSteps, unit: int) -> str:
 
 
 def _summary(steps: DecodingSteps, wide: bool) -> Summary:
-    own, change, shares = _mean(steps.own), _mean(steps.change), _mean(steps.shares)
+    own, change, shares = _mean(steps.on_written), _mean(steps.change), _mean(steps.shares)
     earlier = _earlier(steps)
 
     def units(step: int) -> str:

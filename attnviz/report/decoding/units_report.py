@@ -9,7 +9,7 @@ import numpy as np
 
 from attnviz.base.arrays import Float64Array
 from attnviz.maps.recording import Recording
-from attnviz.metrics.measure import known_number
+from attnviz.metrics.measure import finite_number
 from attnviz.metrics.unit_checks import STRONGEST_TOKENS, UnitChecks
 from attnviz.report.heads.found import Found, FoundReport
 from attnviz.report.heads.head_columns import Column, known, labelled_panel, listed
@@ -54,7 +54,7 @@ class UnitNumbers:
         header, *rows = self.as_rows()
         units = [
             {
-                name: known_number(each) if isinstance(each, float) else each
+                name: finite_number(each) if isinstance(each, float) else each
                 for name, each in zip(header, row, strict=True)
             }
             for row in rows

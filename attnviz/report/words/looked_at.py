@@ -61,7 +61,7 @@ def looked_at_most(shares: Sequence[UnitShares], by: str) -> str:
         by: the name of the units.
     """
     strongest_share = strongest_unit(shares)
-    last = shares[0].last if by in REMAINDER_LABELS else f"“{shares[0].last}”"
+    last = shares[0].last_label if by in REMAINDER_LABELS else f"“{shares[0].last_label}”"
     if strongest_share is None:
         return f"{last} looked at no {singular(by)} more than at an even share of the keys."
     unit_shares, head, unit = strongest_share
