@@ -65,9 +65,9 @@ class Canvas(Widget):
     def current_screen(self) -> Screen:
         """The recording, the terminal and its colours."""
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
-        draws = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
-        wide, high = self.size.width, self.size.height
-        size = Size(wide, high, self.character_size() if draws else None, self.session.text_lines(wide))
+        draws_pixels = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
+        width, height = self.size.width, self.size.height
+        size = Size(width, height, self.character_size() if draws_pixels else None, self.session.text_lines(width))
         return Screen(self.session, size, colors)
 
     def character_size(self) -> tuple[int, int] | None:
@@ -75,7 +75,7 @@ class Canvas(Widget):
         return None if self.app.is_headless else terminal_character()
 
     def start_pixels(self, protocol: Protocol) -> None:
-        """Draws pixels from now on in a protocol that the terminal says it has, unless one is known already."""
+        """Starts to draw pixels in a protocol of the terminal; does nothing if a protocol is known already."""
         if self.protocol is None:
             self.protocol = protocol
             self.redraw()
@@ -86,7 +86,7 @@ class Canvas(Widget):
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """Returns a line of the screen as it was last drawn."""
+        """Returns the strip of the screen's line ``y`` from the latest drawing."""
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
@@ -97,15 +97,15 @@ class Canvas(Widget):
     def on_resize(self) -> None:
         """Draws the screen for the new size, then answers the keys that came before the first size."""
         self.show_state(self.state if self.lines else start_state(self.current_screen))
-        waiting, self.early_keys = self.early_keys, []
-        for event in waiting:
+        early_keys, self.early_keys = self.early_keys, []
+        for event in early_keys:
             self.on_key(event)
 
     def show_state(self, state: State) -> None:
-        """Makes a state the present one, draws it, and starts the work that the screen still needs."""
+        """Stores a state as the current one, draws it, and starts the computations that the screen still lacks."""
         screen = self.current_screen
         self.state = settle(screen, state) if screen.size.large_enough else state
-        self.session.unfinished = []
+        self.session.unfinished_blocks = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
         character, changed_lines = screen.size.character, set(changed)
@@ -133,7 +133,7 @@ class Canvas(Widget):
         return Strip([Segment(clear, None, NO_COLUMNS), *strip, Segment(picture, None, NO_COLUMNS)])
 
     def redraw(self) -> None:
-        """Draws the present state again, with new results of background work."""
+        """Draws the current state again, with new results of background work."""
         if self.is_attached:
             self.show_state(self.state)
 
@@ -260,4 +260,6 @@ class CanvasScreen(TextualScreen[object]):
 def strip_of(line: Line) -> Strip:
     """Returns a line as segments of textual; these are plain text, so that nothing in a token is markup."""
     runs = groupby(line, key=lambda span: (span.ink, span.paper, span.style))
-    return Strip([Segment("".join(span.text for span in run), style_of(*look)) for look, run in runs])
+    return Strip(
+        [Segment("".join(span.text for span in run), style_of(*colors_and_style)) for colors_and_style, run in runs]
+    )

@@ -38,16 +38,16 @@ def click_result(screen: Screen, state: State, x: int, y: int, double: bool) -> 
 
 def _answer_body_click(screen: Screen, state: State, x: int, y: int, double: bool) -> tuple[str, State]:
     """Returns the key and the state for a click between title and status; ``y`` counts from the body's first line."""
-    if state.opened:
+    if state.has_open_head:
         return "", click_in_head(screen, state, x, y)
     if state.lens:
-        moved, on_name = click_in_lens(screen, state, x, y)
-        return ("enter" if on_name or double else ""), moved
+        clicked_state, is_on_name = click_in_lens(screen, state, x, y)
+        return ("enter" if is_on_name or double else ""), clicked_state
     head = tiles(screen.session, state, screen.size).head_at(state.top, x, y)
     if head is None:
         return "", state
-    opens = double or head == state.head
-    return ("enter" if opens else ""), replace(state, head=head, message="")
+    opens_head = double or head == state.head
+    return ("enter" if opens_head else ""), replace(state, head=head, message="")
 
 
 def description_at(screen: Screen, state: State, x: int, y: int) -> str:
@@ -65,7 +65,7 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
     session = screen.session
     if not y:
         return ""
-    if state.opened:
+    if state.has_open_head:
         return _cell_description(screen, state, cell_at_position(screen, state, x, y - 1))
     if state.lens:
         lens = lay_out_lens(screen, state)

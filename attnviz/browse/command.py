@@ -35,11 +35,11 @@ def _command_start(session: Session) -> tuple[str, str]:
 def _head_options(screen: Screen, state: State) -> list[str]:
     """Returns the options that choose and order the heads and tokens of the screen."""
     session, view = screen.session, state.view
-    if state.opened:
-        how, heads = session.combination_of(state.head)
+    if state.has_open_head:
+        reduction_name, heads = session.combination_of(state.head)
         names = ",".join(_head_name(session, head) for head in (*heads, *state.heads_beside))
-        reduction = [f"--reduce {how}"] if how in ("mean", "max", "rollout") else []
-        return [f"--heads {names}", *reduction, *_span_options(screen, state)]
+        reduce_option = [f"--reduce {reduction_name}"] if reduction_name in ("mean", "max", "rollout") else []
+        return [f"--heads {names}", *reduce_option, *_span_options(screen, state)]
     if state.lens:
         names_of_heads = [
             _head_name(session, head)
@@ -50,8 +50,8 @@ def _head_options(screen: Screen, state: State) -> list[str]:
         if state.direction == "from":
             return [heads_option, "--style text"]
         return [heads_option, f"--query {shlex.quote(token_address(session.units(state.head, view)[0], state.query))}"]
-    added = [frame.names[0] for frame in session.added]
-    if view.order in added or any(name in view.filter for name in added):
+    added_names = [frame.names[0] for frame in session.added_frames]
+    if view.order in added_names or any(name in view.filter for name in added_names):
         # the command has no file of effects to sort or filter by, so it names the heads
         matches = session.ranking.order(view)
         return [
@@ -61,19 +61,19 @@ def _head_options(screen: Screen, state: State) -> list[str]:
     filter_option = [f"--filter {shlex.quote(view.filter)}"] if view.filter else []
     sort_option = [f"--sort {'-' if view.ascending else ''}{view.order}"] if view.order else []
     grid = tiles(session, state, screen.size)
-    several = sum(map(len, grid.rows)) > 1
-    return [*filter_option, *sort_option, *(["--all"] if several else [])]
+    has_several_heads = sum(map(len, grid.rows)) > 1
+    return [*filter_option, *sort_option, *(["--all"] if has_several_heads else [])]
 
 
 def _span_options(screen: Screen, state: State) -> list[str]:
     """Returns the options that choose the queries and keys on the screen; none if the whole map is on it."""
-    shown = open_map_pane(screen.session, state, screen.size, screen.colors)
+    pane = open_map_pane(screen.session, state, screen.size, screen.colors)
     units = screen.session.units(state.head, state.view)
     options = []
     maps = screen.session.heads[state.head][0]
     tokens = maps_over_tokens(maps).query_tokens, maps_over_tokens(maps).key_tokens
     for name, axis, axis_units, axis_tokens in zip(
-        ("queries", "keys"), (shown.queries, shown.keys), units, tokens, strict=True
+        ("queries", "keys"), (pane.queries, pane.keys), units, tokens, strict=True
     ):
         if axis.stop - axis.start < len(axis_units):
             edges = block_edges(len(axis_tokens), len(axis_units.tokens))
@@ -93,21 +93,21 @@ def _look_options(session: Session, view: View) -> list[str]:
     ]
 
 
-def _joining_option(by: str) -> str:
-    """Returns the option that joins tokens to the units ``by``."""
-    return "--words" if by == "words" else f"--by {shlex.quote(by)}"
+def _joining_option(unit_name: str) -> str:
+    """Returns the option that joins tokens to the units of this name, such as ``words``."""
+    return "--words" if unit_name == "words" else f"--by {shlex.quote(unit_name)}"
 
 
 def _remark_on_figure(session: Session, state: State) -> str:
     """Returns a remark on how the figure differs from the screen; "" if it does not."""
-    how, _ = session.combination_of(state.head)
-    if state.opened and how == "difference":
+    reduction_name, _ = session.combination_of(state.head)
+    if state.has_open_head and reduction_name == "difference":
         return "it draws both heads; s saves their difference"
     if state.view.scores:
         return "it draws weights; s saves the scores"
     if state.view.difference:
         return "it draws weights; s saves the change"
-    if state.lens and not state.opened and state.direction == "from":
+    if state.lens and not state.has_open_head and state.direction == "from":
         return "it shades what a token attends to; the table holds what attends to it"
     return ""
 

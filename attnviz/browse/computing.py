@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from attnviz.browse.moves.cursor import Screen, with_first_ranked_head
 from attnviz.browse.moves.finding import filter_heads
 from attnviz.browse.moves.layout import tiles
-from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
+from attnviz.browse.moves.lens_layout import lens_heads, open_lens_pane
 from attnviz.browse.process.background import Background
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
@@ -70,7 +70,7 @@ class Computing:
         if not screen.size.large_enough:
             return
         computed, visible = (
-            self.compute_rows(state) if state.lens and not state.opened else self.compute_thumbnails(state)
+            self.compute_rows(state) if state.lens and not state.has_open_head else self.compute_thumbnails(state)
         )
         if visible or (computed and state.lens and not self.lens_lacks_rows()):
             self.stage.show_state(state)
@@ -81,7 +81,7 @@ class Computing:
 
     def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
         """Computes some missing thumbnails, and returns two flags: any was computed, and any is on the screen."""
-        if state.opened:
+        if state.has_open_head:
             return False, False
         grid = tiles(self.stage.session, state, self.stage.current_screen.size)
         on_screen = grid.on_screen(state.top)
@@ -93,7 +93,7 @@ class Computing:
         """Computes some missing rows of the lens, and returns two flags: any was computed, and any is on the screen."""
         listed, lines = (
             lens_heads(self.stage.session, state),
-            lens_pane(self.stage.session, state, self.stage.current_screen.size).lines,
+            open_lens_pane(self.stage.session, state, self.stage.current_screen.size).lines,
         )
         on_screen = listed[state.top : state.top + lines]
         ordered = [*on_screen, *(head for head in listed if head not in set(on_screen))]
@@ -115,7 +115,7 @@ class Computing:
             self.background.start(
                 "measure", partial(self.stage.session.ranking.name_patterns, call_heads), self.draw_patterns
             )
-        if self.stage.session.unfinished:
+        if self.stage.session.unfinished_blocks:
             self.background.start("refine", self.refine, self.stage.redraw)
 
     def draw_patterns(self) -> None:
@@ -144,7 +144,7 @@ class Computing:
     def refine(self) -> None:
         """Refines the maps on the screen until all are finished; pauses after each key. Runs in a thread."""
         last_drawing = time.monotonic()
-        while block := next((block for block in self.stage.session.unfinished if not block.finished), None):
+        while block := next((block for block in self.stage.session.unfinished_blocks if not block.finished), None):
             if time.monotonic() < self.stage.last_key_time + SECONDS_BEFORE_REFINING:
                 time.sleep(SECONDS_BEFORE_REFINING / 5)
                 continue

@@ -48,8 +48,8 @@ def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
 
 
 def _copied_table(screen: Screen, state: State, part: str) -> Table:
-    """Returns the cell, the row or the table of what is open, with a header line."""
-    if state.opened:
+    """Returns the cell, the row or the table of the open head, of the lens or of the overview, with a header line."""
+    if state.has_open_head:
         return (
             _cells_table(screen, state) if part == "table" else _query_table(screen, state, only_cursor=part == "cell")
         )
@@ -84,7 +84,7 @@ def _cells_table(screen: Screen, state: State) -> Table:
     head = lay_out(screen, state)
     panel = head.panel
     rows = [
-        [label, *(_number_text(value) if shown else "" for value, shown in zip(values, visible, strict=True))]
+        [label, *(_number_text(value) if is_visible else "" for value, is_visible in zip(values, visible, strict=True))]
         for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True)
     ]
     return [[f"head {screen.session.names[state.head]}", *panel.columns.labels], *rows]

@@ -71,7 +71,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
 
 
 def first_screen(session: Session, console: Console, size: tuple[int, int], ascii: bool) -> str:
-    """Returns the first screen as text with escape sequences; computes thumbnails for ``MAX_THUMBNAIL_SECONDS``.
+    """Returns the first screen as text with escape sequences; stops thumbnails after ``MAX_THUMBNAIL_SECONDS``.
 
     Args:
         session: the recording.
@@ -81,8 +81,8 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     """
     color_system = None if ascii or console.no_color else console.color_system
     screen = Screen(session, Size(*size, text=session.text_lines(size[0])), COLORS.get(color_system or "", 0))
-    state = _start_state(screen) if session.at else first_state(screen)
-    if screen.size.large_enough and not state.opened and not state.lens:
+    state = _start_state(screen) if session.address else first_state(screen)
+    if screen.size.large_enough and not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)
         end = time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < end and session.thumbnails.compute(grid.on_screen(0), state.view, grid.pixels):

@@ -86,9 +86,9 @@ class PromptLine:
     def paste(self, text: str) -> None:
         """Adds the printable characters of a pasted text; they replace a suggestion."""
         state = self.stage.state
-        pasted = "".join(character for character in text if character.isprintable())
+        pasted_text = "".join(character for character in text if character.isprintable())
         self.stage.show_state(
-            replace(state, prompt_text=("" if state.suggested else state.prompt_text) + pasted, suggested=False)
+            replace(state, prompt_text=("" if state.suggested else state.prompt_text) + pasted_text, suggested=False)
         )
 
     def answer(self) -> None:

@@ -48,7 +48,7 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
         look: how the picture is drawn.
     """
     recording, session = screen.session.recording, screen.session
-    if state.opened:
+    if state.has_open_head:
         state = replace(state, view=session.view_of(state.head, state.view))
         panels = tuple(_panel(screen, state, head, cells) for head in (state.head, *state.heads_beside))
     elif state.lens:
@@ -68,10 +68,10 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
 def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
     session = screen.session
     rows, columns = (slice(0, len(units)) for units in session.units(head, state.view))
-    if state.opened:
+    if state.has_open_head:
         pane = open_map_pane(session, state, screen.size, screen.colors)
         rows, columns = pane.queries.span, pane.keys.span
-    return session.panel(head, state.view, rows, columns, cells, cells, whole=True)
+    return session.panel(head, state.view, rows, columns, cells, cells, exact=True)
 
 
 def _lens_panel(screen: Screen, state: State) -> Panel:
@@ -134,9 +134,9 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
     session = screen.session
     count = len(panels)
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
-    single_head = state.opened and count == 1
+    single_head = state.has_open_head and count == 1
     subject = f"head {session.names[state.head]}" if single_head else f"{count} head{'s' if count > 1 else ''}"
     quantity = "Change of attention" if state.view.difference else "Scores" if state.view.scores else "Attention"
     return f"{quantity} of {subject} in {model_name(session.recording)}, queries (rows) over keys (columns)."

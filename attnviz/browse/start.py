@@ -44,7 +44,7 @@ def browse(
     selection: Selection,
     look: Look,
     file: Path | None = None,
-    at: str | None = None,
+    address: str | None = None,
     grouping: Grouping | None = None,
 ) -> int:
     """Shows a recording until the user quits.
@@ -55,7 +55,7 @@ def browse(
         selection: the heads to show, and the queries and keys at which a head opens.
         look: the theme and colours, and how saved pictures are drawn.
         file: the file of the recording, which the copied command names; ``None`` if it is not saved.
-        at: the address of the place to show first; ``None`` for the overview.
+        address: the place to show first; ``None`` for the overview.
         grouping: the units that tokens are joined to from the start; with ``None`` tokens are single until ``w`` joins
             words.
 
@@ -81,7 +81,7 @@ def browse(
         other,
         selection,
         file_name,
-        at or "",
+        address or "",
         theme,
         look.cmap or SEQUENTIAL,
         effects,
@@ -163,8 +163,8 @@ def browse_survey(
     _take_keys_from_terminal()
     with tolerated_terminal():
         browser = SurveyBrowser(view, str(file), record, look, line)
-        opened = browser.run()
-    return opened, _exit_code(browser.return_code or 0)
+        opened_text = browser.run()
+    return opened_text, _exit_code(browser.return_code or 0)
 
 
 def _exit_code(return_code: int) -> int:
@@ -179,7 +179,7 @@ def _exit_code(return_code: int) -> int:
 
 def _refuse_place(session: "Session") -> None:
     """Raises AttnvizError if the session's first address is not a place of its recording."""
-    if session.at:
+    if session.address:
         from attnviz.browse.moves.cursor import Screen
         from attnviz.browse.moves.place import start_state
         from attnviz.browse.session.state import Size

@@ -171,7 +171,7 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
         if opened is None:
             return code
         view, line = opened.view, opened.line
-        browse(opened.recording, None, Selection(), look, None, opened.at)
+        browse(opened.recording, None, Selection(), look, None, opened.address)
 
 
 def _as_text(numbers: object) -> str | None:

@@ -72,9 +72,9 @@ def test_click_chooses_a_head_and_a_second_click_opens_it(recording: Recording) 
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         await pilot.click(offset=(browser.canvas.size.width // 3 + 3, 5))
         assert browser.canvas.state.head == 1
-        assert not browser.canvas.state.opened
+        assert not browser.canvas.state.has_open_head
         await pilot.click(offset=(browser.canvas.size.width // 3 + 3, 5))
-        assert browser.canvas.state.opened
+        assert browser.canvas.state.has_open_head
 
     played(recording, play)
 
@@ -167,7 +167,7 @@ def test_click_answers_for_the_line_of_the_side_pane_that_is_drawn() -> None:
     recording = wide_recording(1, 1, 300)
     for size in (Size(40, 12), Size(80, 24), Size(120, 40)):
         screen = Screen(Session(recording), size, colors=256)
-        state = settle(screen, replace(State(), opened=True, zoom=1, query=150, key=150))
+        state = settle(screen, replace(State(), has_open_head=True, zoom=1, query=150, key=150))
         side = side_column(size)
         lines = side_lines(lay_out(screen, state))
         for y, line in list(enumerate(lines))[listed_lines(size) :]:
@@ -226,13 +226,13 @@ def test_clicks_on_the_last_line_are_keys_and_the_mouse_is_told_what_is_under_it
     async def play(pilot: "Pilot[int]", browser: Browser) -> None:
         last = shown(browser).split("\n")[-1]
         await pilot.click(offset=(last.index("Enter"), 23))
-        assert browser.canvas.state.opened
+        assert browser.canvas.state.has_open_head
         row = next(line for line, text in enumerate(shown(browser).split("\n")) if text.strip().startswith("q2"))
         await pilot.hover(offset=(7 + 4 * 5 + 1, row))
         assert f"q2 (2) → k5 (5) {dense_maps(0).weights[0, 2, 5]:.1%}" in shown(browser)
         last = shown(browser).split("\n")[-1]
         await pilot.click(offset=(last.index("Esc"), 23))
-        assert not browser.canvas.state.opened
+        assert not browser.canvas.state.has_open_head
 
     played(recording, play)
 
@@ -288,7 +288,7 @@ def test_heads_stay_beside_the_open_one_from_120_columns(recording: Recording) -
         await pilot.press("enter")
         assert shown(browser).split("\n")[2].startswith(" 0.1 ")
         await pilot.click(offset=(3, 2))
-        assert (browser.canvas.state.opened, browser.canvas.state.head) == (True, 1)
+        assert (browser.canvas.state.has_open_head, browser.canvas.state.head) == (True, 1)
 
     played(recording, play, (120, 40))
 
@@ -299,8 +299,8 @@ def test_keys_from_before_the_first_screen_are_answered_in_their_order(recording
         canvas.lines = []
         for key in ("enter", "down", "down"):
             canvas.on_key(events.Key(key, None))
-        assert not canvas.state.opened
+        assert not canvas.state.has_open_head
         canvas.on_resize()
-        assert (canvas.state.opened, canvas.state.query) == (True, 2)
+        assert (canvas.state.has_open_head, canvas.state.query) == (True, 2)
 
     played(recording, play)

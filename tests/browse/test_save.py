@@ -26,7 +26,7 @@ def test_picture_of_the_overview_has_the_heads_on_the_screen(recording: Recordin
 
 
 def test_picture_of_a_head_has_its_words_and_says_so() -> None:
-    report = picture(screen_of(worded_recording()), State(opened=True, view=View(words=True)), 100, Look())
+    report = picture(screen_of(worded_recording()), State(has_open_head=True, view=View(words=True)), 100, Look())
     [panel] = report.panels
     assert panel.columns.labels == ("[CLS]", "playing", "cards", "[SEP]")
     assert not panel.columns.pooled
@@ -43,7 +43,7 @@ def test_pooled_picture_says_what_a_cell_is(recording: Recording) -> None:
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_what_is_seen_is_written_and_not_overwritten(recording: Recording, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"head{suffix}"
-    save_picture(screen_of(recording), State(opened=True, head=4), path, Look(dpi=40))
+    save_picture(screen_of(recording), State(has_open_head=True, head=4), path, Look(dpi=40))
     assert path.stat().st_size > 1000
     if suffix == ".svg":
         assert "head 1.1" in path.read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_picture_of_one_token_has_a_row_for_each_head(recording: Recording) -> N
 
 def test_picture_of_heads_side_by_side_has_both_and_of_a_difference_its_change(recording: Recording) -> None:
     screen = screen_of(recording)
-    assert len(picture(screen, State(opened=True, heads_beside=(3,)), 100, Look()).panels) == 2
+    assert len(picture(screen, State(has_open_head=True, heads_beside=(3,)), 100, Look()).panels) == 2
     made = screen.session.combine((0, 3), "difference")
-    [panel] = picture(screen, State(opened=True, head=made), 100, Look()).panels
+    [panel] = picture(screen, State(has_open_head=True, head=made), 100, Look()).panels
     assert np.allclose(panel.values, dense_maps(1).weights[0] - dense_maps(0).weights[0])

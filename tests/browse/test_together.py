@@ -37,7 +37,7 @@ def test_difference_is_of_the_second_marked_head_minus_the_first(recording: Reco
     head = lay_out(screen, state)
     assert screen.session.names[state.head] == "1.2 − 0.0"
     assert np.allclose(head.panel.values, expected[: len(head.panel.values), : head.panel.values.shape[1]])
-    assert np.allclose(head.row.shown(head.state.view), expected[0])
+    assert np.allclose(head.row.numbers(head.state.view), expected[0])
     assert head.scale.low == -head.scale.high
     shown = drawn(screen, state)
     assert "change of weights" in shown
@@ -54,7 +54,7 @@ def test_marked_heads_together_are_those_of_reduce(recording: Recording, key: st
     heads = [(recording.maps[0], 0), (recording.maps[0], 1), (recording.maps[1], 1)]
     expected = reduce_heads(heads, how).window((0,), slice(0, 5), slice(0, 7)).weights[0]  # type: ignore[arg-type]
     assert np.allclose(lay_out(screen, state).row.weights, expected[0])
-    assert state.marked == ()
+    assert state.marked_heads == ()
 
 
 def test_rollout_without_marks_is_of_every_head_that_is_listed() -> None:
@@ -82,8 +82,8 @@ def test_heads_side_by_side_have_one_cursor_and_one_scale(recording: Recording) 
 def test_escape_leaves_what_stands_beside_then_the_head(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "space", "right", "space", "equals_sign", "escape")
-    assert (state.opened, state.heads_beside) == (True, ())
-    assert not press(screen, state, "escape").opened
+    assert (state.has_open_head, state.heads_beside) == (True, ())
+    assert not press(screen, state, "escape").has_open_head
 
 
 def test_what_heads_make_has_no_score_and_says_so(recording: Recording) -> None:
@@ -120,6 +120,6 @@ def test_combined_long_heads_are_read_as_sparsely_as_they_cost() -> None:
 def test_marks_and_the_filter_are_left_by_escape(recording: Recording) -> None:
     screen = screen_of(recording)
     state = after(screen, "space", "escape")
-    assert state.marked == ()
+    assert state.marked_heads == ()
     filtered = replace(State(), view=replace(State().view, filter="layer:1"))
     assert press(screen, filtered, "escape").view.filter == ""

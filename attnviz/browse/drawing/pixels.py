@@ -33,11 +33,11 @@ def cell_lines(cells: Cells, colors: int) -> list[Line]:
 
             return picture_lines(rgb, cells.block.visible, cells.area, cells.cursor)
         return _half_block_lines(cells, rgb) if cells.rows_a_line == 2 else _blank_lines(cells, rgb)
-    shown = _paired_rows(cells) if cells.rows_a_line == 2 else cells
-    draw_line = _shade_line if shown.texts is None else _number_line
+    visible_cells = _paired_rows(cells) if cells.rows_a_line == 2 else cells
+    draw_line = _shade_line if visible_cells.texts is None else _number_line
     return [
-        draw_line(shown, row, fractions, colors)
-        for row, fractions in enumerate(_fractions(shown.scale, shown.block.values))
+        draw_line(visible_cells, row, fractions, colors)
+        for row, fractions in enumerate(_fractions(visible_cells.scale, visible_cells.block.values))
     ]
 
 
@@ -84,14 +84,14 @@ def shaded_span(
 
 def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     """Returns lines of half blocks, two rows of cells each; the cursor's cell has the cursor's colour."""
-    drawn = cells.block.visible.copy()
-    if cells.bright is not None:
-        rgb = np.where(cells.bright[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
+    visible = cells.block.visible.copy()
+    if cells.bright_cells is not None:
+        rgb = np.where(cells.bright_cells[..., None], rgb, np.rint(rgb * OFF_SCREEN_BRIGHTNESS).astype(np.uint8))
     if cells.cursor is not None:
-        rgb[cells.cursor], drawn[cells.cursor] = CURSOR_COLOR, True
+        rgb[cells.cursor], visible[cells.cursor] = CURSOR_COLOR, True
     pixels: list[list[Rgb | None]] = [
-        [(red, green, blue) if shown else None for (red, green, blue), shown in zip(*row, strict=True)]
-        for row in zip(rgb.tolist(), drawn.tolist(), strict=True)
+        [(red, green, blue) if is_visible else None for (red, green, blue), is_visible in zip(*row, strict=True)]
+        for row in zip(rgb.tolist(), visible.tolist(), strict=True)
     ]
     lower_rows: list[list[Rgb | None]] = [*pixels[1::2], [None] * rgb.shape[1]]
     return [list(map(half_block, top, bottom)) for top, bottom in zip(pixels[::2], lower_rows, strict=False)]
@@ -100,12 +100,12 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     """Returns a line for each row of cells, each cell as blanks on its colour; the cursor's cell has a mark."""
     blanks, lines = " " * cells.cell, []
-    masked = Span("·".ljust(cells.cell), style="dim")
+    masked_span = Span("·".ljust(cells.cell), style="dim")
     for papers, visible in zip(rgb.tolist(), cells.block.visible.tolist(), strict=True):
         lines.append(
             [
-                Span(blanks, paper=tuple(paper)) if shown else masked
-                for paper, shown in zip(papers, visible, strict=True)
+                Span(blanks, paper=tuple(paper)) if is_visible else masked_span
+                for paper, is_visible in zip(papers, visible, strict=True)
             ]
         )
     if cells.cursor is not None:
@@ -119,11 +119,11 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
     """Returns the line of one row of cells with their texts; the cursor's cell has the cursor's colour."""
     assert cells.texts is not None
     block, cursor = cells.block, _cursor_column(cells, row)
-    numbers = zip(
+    cell_values = zip(
         fractions.tolist(), block.values[row].tolist(), block.visible[row].tolist(), cells.texts[row], strict=True
     )
     line = []
-    for column, (fraction, value, visible, text) in enumerate(numbers):
+    for column, (fraction, value, visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
         span = shaded_span(fraction, value, visible, cells.scale, colors, right(text, cells.cell), has_cursor)
         in_cursor_color = has_cursor and colors > ANSI_COLORS
@@ -138,7 +138,9 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
     if scale.colormap == DIVERGING:
         densities = np.abs(densities - 0.5) * 2
     steps = np.rint(densities * (len(SHADES) - 1)).astype(int).tolist()
-    glyphs = [SHADES[step] if shown else " " for step, shown in zip(steps, block.visible[row].tolist(), strict=True)]
+    glyphs = [
+        SHADES[step] if is_visible else " " for step, is_visible in zip(steps, block.visible[row].tolist(), strict=True)
+    ]
     if cursor is not None:
         glyphs[cursor] = "+"
     return [
@@ -150,7 +152,7 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 def _paired_rows(cells: Cells) -> Cells:
     """Returns cells with each two rows pooled to the larger value, for terminals that cannot draw half blocks."""
     block, cursor = cells.block, cells.cursor
-    visible = block.visible if cells.bright is None else block.visible & cells.bright
+    visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells
     height, width = block.values.shape
     starts = np.arange(0, height, 2)
     magnitudes = np.where(visible, np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values, -np.inf)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from attnviz.browse.moves.layout import open_map_levels, tiles
-from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
+from attnviz.browse.moves.lens_layout import lens_heads, open_lens_pane
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State, View
 
@@ -26,9 +26,9 @@ class Screen:
 def settle(screen: Screen, state: State) -> State:
     """Returns the state as it can be drawn: the cursor is inside the map, which is scrolled to show it."""
     session = screen.session
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         return settle_lens(screen, state)
-    if not state.opened:
+    if not state.has_open_head:
         state = _with_chosen_head_listed(session, state)
         grid = tiles(session, state, screen.size)
         row, _ = grid.position(state.head)
@@ -53,7 +53,7 @@ def settle_lens(screen: Screen, state: State) -> State:
     listed = lens_heads(session, state)
     head = state.head if state.head in listed else listed[0]
     state = _with_cursor_in_map(session, replace(state, head=head))
-    pane, line = lens_pane(session, state, screen.size), listed.index(head)
+    pane, line = open_lens_pane(session, state, screen.size), listed.index(head)
     rows, axis = pane.lines, pane.axis
     top = min(max(state.top, line - rows + 1), line, max(0, len(listed) - rows))
     count = len(session.units(head, state.view)[state.direction == "to"])
@@ -82,7 +82,7 @@ def first_state(screen: Screen) -> State:
 
 def open_head(screen: Screen, state: State) -> State:
     """Returns the state with its head open, zoomed in as far as the selected queries and keys all fit the screen."""
-    state = replace(state, opened=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
+    state = replace(state, has_open_head=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected(state.head, state.view)
     if spans is None:
         return state
@@ -109,7 +109,7 @@ def open_head(screen: Screen, state: State) -> State:
 def ranked_keys(screen: Screen, state: State) -> list[int]:
     """Returns the visible keys of the cursor's query in descending order of value, or of absolute change."""
     view = screen.session.view_of(state.head, state.view)
-    return screen.session.row(state.head, view, state.query).strongest(view)
+    return screen.session.row(state.head, view, state.query).strongest_keys(view)
 
 
 def with_other_token(state: State, unit: int) -> State:
@@ -140,6 +140,6 @@ def with_first_ranked_head(screen: Screen, state: State) -> State:
 
     Otherwise returns the state unchanged.
     """
-    if not screen.session.ranking.is_sorted(state.view) or state.opened:
+    if not screen.session.ranking.is_sorted(state.view) or state.has_open_head:
         return state
     return settle(screen, replace(state, head=screen.session.ranking.order(state.view)[0], top=0))

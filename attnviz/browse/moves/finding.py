@@ -24,7 +24,7 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
     """
     axis: Prompt = state.prompt if state.prompt in ("query", "key") else state.search_axis
     state = replace(state, prompt=None, prompt_text="", message="")
-    if state.opened or state.lens or axis == "key":
+    if state.has_open_head or state.lens or axis == "key":
         return settle(screen, find_token(screen, state, search_text, axis, step))
     return _find_in_overview(screen, state, search_text.strip())
 
@@ -43,18 +43,18 @@ def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, ste
         return state
     queries, keys = (units.labels for units in screen.session.units(state.head, state.view))
     matches = _matching_labels(keys if axis == "key" else queries, search_text)
-    if axis == "query" and not matches and queries != keys and (state.opened or state.lens):
+    if axis == "query" and not matches and queries != keys and (state.has_open_head or state.lens):
         return find_token(screen, state, search_text, "key", step)
-    current = state.key if axis == "key" else state.query
+    cursor_unit = state.key if axis == "key" else state.query
     if not matches:
         return replace(state, message=f"no {axis} with “{search_text}”")
-    repeated = state.search_text == search_text and state.search_axis == axis and current in matches
-    match = matches[(matches.index(current) + step) % len(matches)] if repeated else matches[0]
+    is_repeated = state.search_text == search_text and state.search_axis == axis and cursor_unit in matches
+    match = matches[(matches.index(cursor_unit) + step) % len(matches)] if is_repeated else matches[0]
     count = f"1 {axis}" if len(matches) == 1 else f"{axis} {matches.index(match) + 1} of {len(matches)}"
     message = f"“{search_text}”: {count}" + ("; n finds the next" if matches[1:] else "")
     state = replace(state, search_text=search_text, search_axis=axis, message=message)
     state = replace(state, key=match) if axis == "key" else replace(state, query=match)
-    is_other_axis = state.lens and not state.opened and (axis == "key") == (state.direction == "to")
+    is_other_axis = state.lens and not state.has_open_head and (axis == "key") == (state.direction == "to")
     if not is_other_axis:
         return state
     state = replace(state, sort_token=match, top=0)
@@ -73,7 +73,7 @@ def is_token(screen: Screen, state: State, search_text: str) -> bool:
     return any(label.strip().casefold() == search_text.casefold() for label in labels)
 
 
-def matching_metrics(typed: str, metrics: Iterable[str]) -> list[str]:
+def matching_metrics(typed_text: str, metrics: Iterable[str]) -> list[str]:
     """Returns the metrics that begin with the typed text, then ``layer`` if it does; metrics of patterns come first.
 
     A leading ``-``, which reverses the order, does not count.
@@ -81,7 +81,7 @@ def matching_metrics(typed: str, metrics: Iterable[str]) -> list[str]:
     from attnviz.metrics.patterns import SHARE_PATTERNS
 
     names = dict.fromkeys([*SHARE_PATTERNS, *metrics, LAYER_ORDER])
-    return [name for name in names if name.startswith(typed.strip().casefold().removeprefix("-"))]
+    return [name for name in names if name.startswith(typed_text.strip().casefold().removeprefix("-"))]
 
 
 def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
@@ -89,13 +89,15 @@ def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
 
     The page searches in the same order.
     """
-    folded = search_text.casefold()
-    candidates = [(index, label.casefold().strip()) for index, label in enumerate(labels) if folded in label.casefold()]
-    exact = folded.strip()
+    folded_text = search_text.casefold()
+    candidates = [
+        (index, label.casefold().strip()) for index, label in enumerate(labels) if folded_text in label.casefold()
+    ]
+    exact_label = folded_text.strip()
     return [
         index
         for index, label in sorted(
-            candidates, key=lambda candidate: (candidate[1] != exact, not candidate[1].startswith(exact))
+            candidates, key=lambda candidate: (candidate[1] != exact_label, not candidate[1].startswith(exact_label))
         )
     ]
 
@@ -110,9 +112,9 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
     is_metric = metric in metrics or metric == LAYER_ORDER
     if search_text and (is_metric or (len(matches) == 1 and not is_token(screen, state, search_text))):
         return _sort_by_name(screen, state, metric if is_metric else matches[0], search_text.startswith("-"))
-    after = find_token(screen, state, search_text, "query")
-    if after.search_axis == "query" and after.search_text == search_text and after is not state:
-        return settle(screen, replace(after, lens=True, direction="to", sort_token=None, top=0, column=0))
+    found_state = find_token(screen, state, search_text, "query")
+    if found_state.search_axis == "query" and found_state.search_text == search_text and found_state is not state:
+        return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if search_text else "")
 
@@ -142,5 +144,5 @@ def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
 def with_listed_head(screen: Screen, state: State) -> State:
     """Returns the state with the first listed head chosen if the filter hides the chosen one and no head is open."""
     listed = screen.session.ranking.order(state.view)
-    hidden = state.head not in listed and state.head < screen.session.recorded
-    return settle(screen, replace(state, head=listed[0]) if hidden and not state.opened else state)
+    is_hidden = state.head not in listed and state.head < screen.session.recorded
+    return settle(screen, replace(state, head=listed[0]) if is_hidden and not state.has_open_head else state)

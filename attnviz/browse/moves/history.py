@@ -7,11 +7,14 @@ from attnviz.browse.session.state import State
 MAX_PLACES = 100  # in the history
 
 
-def with_history(before: State, after: State) -> State:
-    """Returns ``after``, with ``before`` added to its history if the two are at different places."""
-    if _place(before) == _place(after) or (before.past, before.future) != (after.past, after.future):
-        return after
-    return replace(after, past=(_without_history(before), *before.past[: MAX_PLACES - 1]), future=())
+def with_history(old_state: State, new_state: State) -> State:
+    """Returns ``new_state``, with ``old_state`` added to its history if the two are at different places."""
+    if _place(old_state) == _place(new_state) or (old_state.past, old_state.future) != (
+        new_state.past,
+        new_state.future,
+    ):
+        return new_state
+    return replace(new_state, past=(_without_history(old_state), *old_state.past[: MAX_PLACES - 1]), future=())
 
 
 def go_back(state: State) -> State:
@@ -34,9 +37,9 @@ def go_forward(state: State) -> State:
 
 def _place(state: State) -> tuple[object, ...]:
     """Returns values that are equal for two states at the same place; a move of the cursor in a map keeps the place."""
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         return "lens", state.direction, state.token
-    return (state.head, state.heads_beside) if state.opened else ("heads", state.view.filter)
+    return (state.head, state.heads_beside) if state.has_open_head else ("heads", state.view.filter)
 
 
 def _without_history(state: State) -> State:

@@ -82,13 +82,13 @@ def press(screen: Screen, state: State, key: str) -> State:
         key: textual's name of the key.
     """
     if state.help:
-        more = key in NEXT_HELP_PAGE and state.help < help_pages(screen.size, len(BINDINGS))
-        return replace(state, help=state.help + 1 if more else 0)
+        has_next_page = key in NEXT_HELP_PAGE and state.help < help_pages(screen.size, len(BINDINGS))
+        return replace(state, help=state.help + 1 if has_next_page else 0)
     binding = BY_KEY.get(key)
     if binding is None or not screen.size.large_enough:
         return state
-    before = replace(state, message="")
-    return with_history(before, settle(screen, binding.press(screen, before, key)))
+    old_state = replace(state, message="")
+    return with_history(old_state, settle(screen, binding.press(screen, old_state, key)))
 
 
 def _go_in_history(screen: Screen, state: State, key: str) -> State:
@@ -98,7 +98,7 @@ def _go_in_history(screen: Screen, state: State, key: str) -> State:
 def _open_prompt(screen: Screen, state: State, key: str) -> State:
     if key == "s":
         name = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
-        suggestion = f"head-{name}.svg" if state.opened else "heads.svg"
+        suggestion = f"head-{name}.svg" if state.has_open_head else "heads.svg"
         return replace(state, prompt="save", prompt_text=suggestion, suggested=True)
     if key == "f":
         return replace(state, prompt="filter", prompt_text=state.view.filter, suggested=bool(state.view.filter))
@@ -120,7 +120,7 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
-    if not state.search_text or not (state.opened or state.lens):
+    if not state.search_text or not (state.has_open_head or state.lens):
         return replace(state, message="/ finds a query, \\ a key")
     return find(screen, state, state.search_text, -1 if key == "N" else 1)
 

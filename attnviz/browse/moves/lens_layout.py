@@ -54,7 +54,7 @@ class LensPane(NamedTuple):
     lines: int
 
 
-def lens_pane(session: Session, state: State, size: Size) -> LensPane:
+def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
     """Returns the layout of the lens for the state's token.
 
     Args:
@@ -64,10 +64,10 @@ def lens_pane(session: Session, state: State, size: Size) -> LensPane:
     """
     layers = session.ranking.by_layer(sorted(lens_heads(session, state)))
     count = len(session.units(state.head, state.view)[state.direction == "to"])
-    return lens_pane_of(layers, session.names[: session.recorded], count, state, size)
+    return lens_pane(layers, session.names[: session.recorded], count, state, size)
 
 
-def lens_pane_of(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
+def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
     """Returns the layout of a lens, from the size of its parts.
 
     Args:
@@ -81,9 +81,9 @@ def lens_pane_of(layers: list[list[int]], names: list[str], count: int, state: S
     axis = _axis(count, state.column, columns.strip)
     cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
     body = size.height - FIXED_LINES - text_lines(size)
-    most = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
-    means = _layers_around(state.head, layers, most)
-    return LensPane(columns, axis, cell, means, max(1, body - 1 - (len(means) + 1 if means else 0)))
+    max_layers = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
+    mean_layers = _layers_around(state.head, layers, max_layers)
+    return LensPane(columns, axis, cell, mean_layers, max(1, body - 1 - (len(mean_layers) + 1 if mean_layers else 0)))
 
 
 def lens_heads(session: Session, state: State) -> list[int]:
@@ -110,10 +110,15 @@ def lens_heads(session: Session, state: State) -> list[int]:
 
 def _columns(name_width: int, size: Size) -> LensColumns:
     """Returns the widths of the parts of a line if the longest name has ``name_width`` columns."""
-    name = min(3 + name_width, 12)
-    pattern = next(wide for least, wide in PATTERN_WIDTHS if size.width >= least)
-    strip = max(MIN_STRIP_WIDTH, size.width - name - pattern - NUMBER_WIDTH)
-    return LensColumns(name, pattern, strip, max(0, size.width - name - pattern - strip))
+    name_columns = min(3 + name_width, 12)
+    pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
+    strip_columns = max(MIN_STRIP_WIDTH, size.width - name_columns - pattern_columns - NUMBER_WIDTH)
+    return LensColumns(
+        name_columns,
+        pattern_columns,
+        strip_columns,
+        max(0, size.width - name_columns - pattern_columns - strip_columns),
+    )
 
 
 def _axis(count: int, column: int, columns: int) -> MapAxis:
@@ -128,6 +133,6 @@ def _layers_around(head: int, layers: list[list[int]], max_layers: int) -> list[
     """Returns the heads of at most ``max_layers`` layers around the chosen head's; none if there is only one layer."""
     if len(layers) < 2 or max_layers < 2:
         return []
-    chosen = next((index for index, heads in enumerate(layers) if head in heads), 0)
-    first = min(max(0, chosen - max_layers // 2), max(0, len(layers) - max_layers))
+    chosen_layer = next((index for index, heads in enumerate(layers) if head in heads), 0)
+    first = min(max(0, chosen_layer - max_layers // 2), max(0, len(layers) - max_layers))
     return layers[first : first + max_layers]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from attnviz.browse.moves.cursor import Screen, open_head, ranked_keys, with_other_token
 from attnviz.browse.moves.layout import Tiles, open_map_levels, open_map_pane, tiles
-from attnviz.browse.moves.lens_layout import lens_heads, lens_pane
+from attnviz.browse.moves.lens_layout import lens_heads, open_lens_pane
 from attnviz.browse.moves.marking import side_by_side
 from attnviz.browse.session.state import State
 
@@ -12,18 +12,24 @@ SHIFT_STEP = 10  # cells that an arrow with Shift moves
 
 
 def move(screen: Screen, state: State, key: str) -> State:
-    """Returns the state after an arrow: on another cell of a map, another head of the overview, or in the lens."""
+    """Returns the state after an arrow: on another cell of a map, another head of the overview, or in the lens.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten cells.
+    """
     down, right = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}[key.removeprefix("shift+")]
     step = SHIFT_STEP if key.startswith("shift+") else 1
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         return _move_in_lens(screen, state, down * step, right * step)
-    if not state.opened:
+    if not state.has_open_head:
         return _move_head(tiles(screen.session, state, screen.size), state, down * step, right * step)
-    shown = open_map_pane(screen.session, state, screen.size, screen.colors)
+    pane = open_map_pane(screen.session, state, screen.size, screen.colors)
     return replace(
         state,
-        query=shown.queries.shifted_unit(state.query, down * step),
-        key=shown.keys.shifted_unit(state.key, right * step),
+        query=pane.queries.shifted_unit(state.query, down * step),
+        key=pane.keys.shifted_unit(state.key, right * step),
     )
 
 
@@ -31,7 +37,7 @@ def _move_in_lens(screen: Screen, state: State, down: int, right: int) -> State:
     """Returns the state with the cursor on another head of the lens, or on another token of its row."""
     listed = lens_heads(screen.session, state)
     line = min(max(listed.index(state.head) + down, 0), len(listed) - 1) if state.head in listed else 0
-    axis = lens_pane(screen.session, state, screen.size).axis
+    axis = open_lens_pane(screen.session, state, screen.size).axis
     return with_other_token(replace(state, head=listed[line]), axis.shifted_unit(state.other_token, right))
 
 
@@ -49,51 +55,80 @@ def _move_head(grid: Tiles, state: State, down: int, right: int) -> State:
 
 
 def page(screen: Screen, state: State, key: str) -> State:
-    """Returns the state a screenful up or down."""
+    """Returns the state a screenful up or down.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``pageup`` or ``pagedown``.
+    """
     sign = -1 if key == "pageup" else 1
-    if state.lens and not state.opened:
-        return _move_in_lens(screen, state, sign * lens_pane(screen.session, state, screen.size).lines, 0)
-    if not state.opened:
+    if state.lens and not state.has_open_head:
+        return _move_in_lens(screen, state, sign * open_lens_pane(screen.session, state, screen.size).lines, 0)
+    if not state.has_open_head:
         grid = tiles(screen.session, state, screen.size)
         return _move_head(grid, state, sign * grid.shown_rows, 0)
-    shown = open_map_pane(screen.session, state, screen.size, screen.colors).queries
-    return replace(state, query=state.query + sign * (shown.stop - shown.start))
+    query_axis = open_map_pane(screen.session, state, screen.size, screen.colors).queries
+    return replace(state, query=state.query + sign * (query_axis.stop - query_axis.start))
 
 
 def go_to_end(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the first or the last key of an open map, or on the first or the last listed head."""
-    if state.opened:
+    """Returns the state on the first or the last key of an open map, or on the first or the last listed head.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``home`` or ``end``.
+    """
+    if state.has_open_head:
         return replace(state, key=0 if key == "home" else len(screen.session.units(state.head, state.view)[1]) - 1)
     order = lens_heads(screen.session, state) if state.lens else screen.session.ranking.order(state.view)
     return replace(state, head=order[0 if key == "home" else -1])
 
 
 def enter(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the chosen head open; if it is open already, one step closer."""
-    return zoom(screen, state, "+") if state.opened else open_head(screen, state)
+    """Returns the state with the chosen head open; if it is open already, one step closer.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
+    """
+    return zoom(screen, state, "+") if state.has_open_head else open_head(screen, state)
 
 
 def leave(screen: Screen, state: State, key: str) -> State:
     """Returns the state without the innermost of what is open.
 
     In this order: zoom and explanation, heads beside, the open head, the lens, marks, the filter.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
     """
-    if state.opened and (state.zoom or state.why or state.heads_beside):
+    if state.has_open_head and (state.zoom or state.why or state.heads_beside):
         return replace(
             state, zoom=0, why=False, heads_beside=() if not state.zoom and not state.why else state.heads_beside
         )
-    if state.opened:
+    if state.has_open_head:
         sources = screen.session.combination_of(state.head)[1]
-        return replace(state, opened=False, head=sources[0], top=0)
+        return replace(state, has_open_head=False, head=sources[0], top=0)
     if state.lens:
         return replace(state, lens=False, sort_token=None, top=0)
-    return replace(state, marked=(), view=state.view if state.marked else replace(state.view, filter=""))
+    return replace(state, marked_heads=(), view=state.view if state.marked_heads else replace(state.view, filter=""))
 
 
 def next_head(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the next or the previous listed head; the cursor keeps its units."""
+    """Returns the state on the next or the previous listed head; the cursor keeps its units.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``shift+tab`` or ``[`` for the previous head, otherwise the next.
+    """
     session = screen.session
-    order = lens_heads(session, state) if state.lens and not state.opened else session.ranking.order(state.view)
+    order = lens_heads(session, state) if state.lens and not state.has_open_head else session.ranking.order(state.view)
     step = -1 if key in ("shift+tab", "left_square_bracket") else 1
     position = order.index(state.head) if state.head in order else -step if step > 0 else 0
     return replace(state, head=order[(position + step) % len(order)], heads_beside=())
@@ -103,13 +138,18 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     """Returns the state zoomed in, zoomed out or with the whole map; ``=`` opens several marked heads side by side.
 
     The overview changes the size of its tiles; in the lens a message says that rows cannot be zoomed.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``plus``, ``minus``, ``0`` (the whole map) or ``equals_sign``.
     """
     step = {"minus": -1, "0": 0}.get(key, 1)
-    if key == "equals_sign" and len(state.marked) > 1:
+    if key == "equals_sign" and len(state.marked_heads) > 1:
         return side_by_side(screen, state)
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
-    if not state.opened:
+    if not state.has_open_head:
         return replace(state, tile_zoom=0 if not step else min(max(state.tile_zoom + step, -8), 8))
     zoom_levels = open_map_levels(screen.session, state, screen.size, screen.colors)
     zoom = 0 if not step else min(max(state.zoom + step, 0), len(zoom_levels) - 1)
@@ -122,30 +162,41 @@ def next_strongest(screen: Screen, state: State, key: str) -> State:
     """Returns the state on the strongest key of the cursor's query; pressed again, on the next strongest.
 
     In the lens, goes to the strongest token of the chosen head's row.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
     """
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
-        return state if row is None else with_other_token(state, row.strongest)
-    if not state.opened:
+        return state if row is None else with_other_token(state, row.strongest_unit)
+    if not state.has_open_head:
         return replace(state, message="g goes to the strongest key of an open head; Enter opens one")
     order = ranked_keys(screen, state)
     if not order:
         return replace(state, message="this query sees no key")
-    repeated = state.strongest_cell == (state.query, state.key)
-    rank = order.index(state.key) + 1 if repeated else int(order[0] == state.key)
-    chosen = order[rank % len(order)]
-    return replace(state, key=chosen, strongest_cell=(state.query, chosen))
+    is_repeated = state.strongest_cell == (state.query, state.key)
+    rank = order.index(state.key) + 1 if is_repeated else int(order[0] == state.key)
+    chosen_key = order[rank % len(order)]
+    return replace(state, key=chosen_key, strongest_cell=(state.query, chosen_key))
 
 
 def open_lens(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the lens open, which shows the cursor's query in all heads."""
-    if state.lens and not state.opened:
+    """Returns the state with the lens open, which shows the cursor's query in all heads.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
+    """
+    if state.lens and not state.has_open_head:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")
     sources = screen.session.combination_of(state.head)[1]
     return replace(
         state,
         head=sources[0],
-        opened=False,
+        has_open_head=False,
         lens=True,
         direction="to",
         sort_token=None,

@@ -25,7 +25,11 @@ def start_state(screen: Screen) -> State:
         AttnvizError: if the session's address is not a place of its recording.
     """
     state = first_state(screen)
-    return read_place(screen, state, screen.session.at) if screen.session.at and screen.size.large_enough else state
+    return (
+        read_place(screen, state, screen.session.address)
+        if screen.session.address and screen.size.large_enough
+        else state
+    )
 
 
 def place_address(screen: Screen, state: State) -> str:
@@ -34,12 +38,12 @@ def place_address(screen: Screen, state: State) -> str:
 
     session, view = screen.session, state.view
     parts = _head_values(session, state)
-    if state.opened or state.lens:
-        axes = ("query", "key") if state.opened or state.sort_token is not None else (_token_axis(state),)
+    if state.has_open_head or state.lens:
+        axes = ("query", "key") if state.has_open_head or state.sort_token is not None else (_token_axis(state),)
         units = dict(zip(TOKEN_NAMES, session.units(state.head, view), strict=True))
         units_at_cursor = {"query": state.query, "key": state.key}
         parts += [(axis, token_address(units[axis], units_at_cursor[axis])) for axis in axes]
-    if state.lens and not state.opened and state.direction == "from":
+    if state.lens and not state.has_open_head and state.direction == "from":
         parts.append(("direction", "from"))
     if view.steps != "sqrt":
         parts.append(("scale", view.steps))
@@ -76,25 +80,25 @@ def read_place(screen: Screen, state: State, address: str) -> State:
         )
     session = screen.session
     state = _with_list_and_colors(screen, state, values)
-    state, opens = _with_heads(screen, state, values)
+    state, opens_head = _with_heads(screen, state, values)
     tokens = {axis: _unit_named(session, state, axis, values[axis]) for axis in TOKEN_NAMES if axis in values}
     state = replace(state, query=tokens.get("query", state.query), key=tokens.get("key", state.key))
-    if opens:
-        opened = open_head(screen, state)
-        return settle(screen, replace(opened, query=state.query, key=state.key, heads_beside=state.heads_beside))
+    if opens_head:
+        open_state = open_head(screen, state)
+        return settle(screen, replace(open_state, query=state.query, key=state.key, heads_beside=state.heads_beside))
     if tokens:
-        turned = values.get("direction") == "from" or "query" not in tokens
-        sort_token = (state.query if turned else state.key) if len(tokens) > 1 else None
-        return settle(screen, replace(state, lens=True, direction="from" if turned else "to", sort_token=sort_token))
+        is_turned = values.get("direction") == "from" or "query" not in tokens
+        sort_token = (state.query if is_turned else state.key) if len(tokens) > 1 else None
+        return settle(screen, replace(state, lens=True, direction="from" if is_turned else "to", sort_token=sort_token))
     return settle(screen, state)
 
 
 def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
-    how, sources = session.combination_of(state.head)
+    combination, sources = session.combination_of(state.head)
     names = [session.names[head] for head in (*sources, *state.heads_beside)]
-    if state.opened and len(names) > 1:
-        return [("heads", ",".join(names)), ("together", how or "side")]
-    if state.opened:
+    if state.has_open_head and len(names) > 1:
+        return [("heads", ",".join(names)), ("together", combination or "side")]
+    if state.has_open_head:
         return [("head", names[0])]
     view, parts = state.view, []
     if view.filter:
@@ -133,15 +137,15 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
     """
     session = screen.session
     names = [name.partition("~")[0] for word in ("head", "heads") for name in values.get(word, "").split(",") if name]
-    if missing := [name for name in names if name not in session.names]:
+    if unknown_names := [name for name in names if name not in session.names]:
         first, last = session.names[0], session.names[session.recorded - 1]
-        raise AttnvizError(f"{option('at')}: no head {missing[0]!r}; choose {first} to {last}")
+        raise AttnvizError(f"{option('at')}: no head {unknown_names[0]!r}; choose {first} to {last}")
     heads = tuple(session.names.index(name) for name in names)
     if not heads:
         return state, session.recorded == 1
-    how = values.get("together", "side")
-    if len(heads) > 1 and how in COMBINATION_OF_KEY.values():
-        return replace(state, head=session.combine(heads, how)), True  # type: ignore[arg-type]
+    combination = values.get("together", "side")
+    if len(heads) > 1 and combination in COMBINATION_OF_KEY.values():
+        return replace(state, head=session.combine(heads, combination)), True  # type: ignore[arg-type]
     return replace(state, head=heads[0], heads_beside=heads[1:MAX_SIDE_BY_SIDE]), True
 
 

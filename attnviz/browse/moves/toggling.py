@@ -18,9 +18,14 @@ def toggle(screen: Screen, state: State, key: str) -> State:
     """Returns the state with one toggle of the view changed; with a message if it does not apply.
 
     Keys are ``v`` (scores), ``l`` (steps of the colours), ``p`` (pooling) and ``c`` (colour scale).
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``v``, ``l``, ``p`` or ``c``.
     """
     view = state.view
-    if key == "v" and state.opened and state.head >= screen.session.recorded:
+    if key == "v" and state.has_open_head and state.head >= screen.session.recorded:
         return replace(state, message="several heads together have no score; Esc goes back to one")
     if key == "v" and maps_over_tokens(screen.session.heads[state.head][0]).block != (1, 1):
         return replace(state, message="these maps were captured in blocks of tokens, and a block has no score")
@@ -28,22 +33,27 @@ def toggle(screen: Screen, state: State, key: str) -> State:
         return replace(state, message=WORD_SCORES)
     if key == "l" and (view.scores or view.difference):
         return replace(state, message="colour steps apply to weights only")
-    toggled = {
+    new_view = {
         "v": lambda: replace(view, scores=not view.scores, difference=False),
         "l": lambda: replace(view, steps=COLOR_STEPS[(COLOR_STEPS.index(view.steps) + 1) % len(COLOR_STEPS)]),
         "p": lambda: replace(view, mean=not view.mean),
         "c": lambda: replace(view, own_scale=not view.own_scale),
     }[key]()
-    return replace(state, view=toggled)
+    return replace(state, view=new_view)
 
 
 def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with words joined or special tokens hidden, or the reverse; the cursor stays on its tokens.
 
     A message says if this changes nothing or is not possible.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``w`` (words) or ``t`` (special tokens).
     """
     session, old_units = screen.session, screen.session.units(state.head, state.view)
-    if not state.opened and not state.lens:
+    if not state.has_open_head and not state.lens:
         return replace(state, message="w and t change the tokens of an open head; Enter opens one")
     if not session.can_join(state.head):
         return replace(state, message="this map is too long to join words or hide special tokens")
@@ -53,28 +63,42 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
     new_units = session.units(state.head, view)
     query, key_unit = (
-        after.unit_of(int(before.starts[cursor]))
-        for before, after, cursor in zip(old_units, new_units, (state.query, state.key), strict=True)
+        new.unit_of(int(old.starts[cursor]))
+        for old, new, cursor in zip(old_units, new_units, (state.query, state.key), strict=True)
     )
     axis = state.direction == "to"
-    second = (
+    sort_token = (
         None if state.sort_token is None else new_units[axis].unit_of(int(old_units[axis].starts[state.sort_token]))
     )
-    unchanged = all(len(before) == len(after) for before, after in zip(old_units, new_units, strict=True))
-    special = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
-    reason = "no token is part of a longer word" if key == "w" else special
-    return replace(state, view=view, query=query, key=key_unit, sort_token=second, message=reason if unchanged else "")
+    is_unchanged = all(len(old) == len(new) for old, new in zip(old_units, new_units, strict=True))
+    special_message = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
+    reason = "no token is part of a longer word" if key == "w" else special_message
+    return replace(
+        state, view=view, query=query, key=key_unit, sort_token=sort_token, message=reason if is_unchanged else ""
+    )
 
 
 def toggle_why(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the features that explain the cursor's weight shown, or hidden again."""
-    if not state.opened:
+    """Returns the state with the features that explain the cursor's weight shown, or hidden again.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
+    """
+    if not state.has_open_head:
         return replace(state, message="x explains a weight of an open head; Enter opens one")
     return replace(state, why=not state.why)
 
 
 def next_theme(screen: Screen, state: State, key: str) -> State:
-    """Returns the state with the next theme: the terminal's own colours, light, dark."""
+    """Returns the state with the next theme: the terminal's own colours, light, dark.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: the key of the binding; not read.
+    """
     if screen.colors <= ANSI_COLORS:
         return replace(state, message="this terminal has too few colours for a theme")
     theme = THEMES[(THEMES.index(state.theme) + 1) % len(THEMES)]
@@ -86,8 +110,13 @@ def sort(screen: Screen, state: State, key: str) -> State:
     """Returns the state with heads sorted by the next or the previous metric, or in reverse.
 
     In the lens, heads are sorted by their weight on the cursor's token, and ``r`` turns the lens.
+
+    Args:
+        screen: the recording and the terminal.
+        state: the state before the key.
+        key: ``o`` for the next metric, ``O`` for the previous, ``r`` for the reverse order.
     """
-    if state.lens and not state.opened:
+    if state.lens and not state.has_open_head:
         if key == "r":
             return turn_lens(state)
         state = replace(state, sort_token=None if state.sort_token == state.other_token else state.other_token, top=0)
@@ -96,11 +125,11 @@ def sort(screen: Screen, state: State, key: str) -> State:
         if state.view.order is None:
             return replace(state, message="heads are in the order of layers; o sorts them by a metric")
         state = replace(state, view=replace(state.view, ascending=not state.view.ascending))
-        return _with_order_message(state) if state.opened else with_first_ranked_head(screen, state)
+        return _with_order_message(state) if state.has_open_head else with_first_ranked_head(screen, state)
     names: list[str | None] = [None, *screen.session.ranking.names]
     step = -1 if key == "O" else 1
     state = sort_by(screen, state, names[(names.index(state.view.order) + step) % len(names)])
-    return _with_order_message(state) if state.opened else state
+    return _with_order_message(state) if state.has_open_head else state
 
 
 def _with_order_message(state: State) -> State:

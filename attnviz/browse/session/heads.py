@@ -51,10 +51,16 @@ class InspectedHeads:
             refuse_mismatch(recording, other)
             layers = {maps.layer for maps, _ in self.heads}
             pairs = zip(recording.maps, other.maps, strict=True)
-            self._partners = {cell_maps(a): cell_maps(b) for a, b in pairs if a.layer in layers}
+            self._partners = {
+                cell_maps(maps_of_this): cell_maps(maps_of_other)
+                for maps_of_this, maps_of_other in pairs
+                if maps_of_this.layer in layers
+            }
         self.recorded = len(self.heads)
-        batch = len({maps.item for maps, _ in self.heads}) > 1
-        self.names = [head_name(maps, head) + (f" text {maps.item}" if batch else "") for maps, head in self.heads]
+        has_several_texts = len({maps.item for maps, _ in self.heads}) > 1
+        self.names = [
+            head_name(maps, head) + (f" text {maps.item}" if has_several_texts else "") for maps, head in self.heads
+        ]
         self._same_tokens: dict[CellMaps, list[int]] = {}
         self._combined: dict[tuple[str, tuple[int, ...]], int] = {}
         self._text_lines: dict[int, int] = {}
@@ -70,31 +76,31 @@ class InspectedHeads:
             return replace(view, difference=has_partner, scores=False)
         return view if has_partner or not view.difference else replace(view, difference=False)
 
-    def combine(self, heads: tuple[int, ...], how: Combination) -> int:
+    def combine(self, heads: tuple[int, ...], combination: Combination) -> int:
         """Returns the index of a combination of heads; computes and caches the combination if it is new.
 
         Args:
             heads: the heads.
-            how: ``difference`` (the second head minus the first), ``mean``, ``max`` or ``rollout``.
+            combination: ``difference`` (the second head minus the first), ``mean``, ``max`` or ``rollout``.
 
         Raises:
             AttnvizError: if the heads cannot be combined in this way.
         """
-        if (how, heads) not in self._combined:
-            name = self._combination_name(heads, how)
+        if (combination, heads) not in self._combined:
+            name = self._combination_name(heads, combination)
             pairs = [self.heads[head] for head in heads]
-            combined = (
+            combined_maps = (
                 self._difference_maps(pairs)
-                if how == "difference"
-                else self._reduced_maps(sorted(pairs, key=_layer), how)
+                if combination == "difference"
+                else self._reduced_maps(sorted(pairs, key=_layer), combination)
             )
-            self.heads.append((combined, 0))
+            self.heads.append((combined_maps, 0))
             self.names.append(name)
-            self._combined[how, heads] = len(self.heads) - 1
-        return self._combined[how, heads]
+            self._combined[combination, heads] = len(self.heads) - 1
+        return self._combined[combination, heads]
 
     def combination_of(self, head: int) -> tuple[str, tuple[int, ...]]:
-        """Returns how a combined head was computed, and from which heads; for a recorded one "" and itself."""
+        """Returns the name of a head's combination, such as ``mean``, and its heads; "" and itself if recorded."""
         return next((key for key, index in self._combined.items() if index == head), ("", (head,)))
 
     def heads_over_same_tokens(self, head: int) -> list[int]:
@@ -102,8 +108,8 @@ class InspectedHeads:
         maps = self.heads[head][0]
         if maps not in self._same_tokens:
             tokens = _tokens_key(maps)
-            same = (index for index in range(self.recorded) if _tokens_key(self.heads[index][0]) == tokens)
-            self._same_tokens[maps] = list(_call_by_call(same, self.heads))
+            head_indices = (index for index in range(self.recorded) if _tokens_key(self.heads[index][0]) == tokens)
+            self._same_tokens[maps] = list(_call_by_call(head_indices, self.heads))
         return self._same_tokens[maps]
 
     def can_join(self, head: int) -> bool:
@@ -126,11 +132,11 @@ class InspectedHeads:
         """Returns the lines of so many columns that the longest text of a recorded head needs, at most `MAX_LINES`."""
         if columns not in self._text_lines:
             axes = {
-                id(each): each
+                id(tokens): tokens
                 for maps, _ in self.heads[: self.recorded]
-                for each in (maps.query_tokens, maps.key_tokens)
+                for tokens in (maps.query_tokens, maps.key_tokens)
             }
-            self._text_lines[columns] = max(_lines_of(each, columns) for each in axes.values())
+            self._text_lines[columns] = max(_lines_of(tokens, columns) for tokens in axes.values())
         return self._text_lines[columns]
 
     def partner(self, maps: CellMaps) -> CellMaps | None:
@@ -145,23 +151,23 @@ class InspectedHeads:
     def _has_partner(self, head: int) -> bool:
         return self.heads[head][0] in self._partners
 
-    def _combination_name(self, heads: tuple[int, ...], how: Combination) -> str:
+    def _combination_name(self, heads: tuple[int, ...], combination: Combination) -> str:
         names = [self.names[head] for head in heads]
-        if how == "difference":
+        if combination == "difference":
             return f"{names[1]} − {names[0]}"
         from attnviz.metrics.combine import combined_name
 
-        return combined_name(how, names)
+        return combined_name(combination, names)
 
     def _difference_maps(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
         before, after = (self._reduced_maps([pair], "mean") for pair in pairs)
         self._partners[before] = after
         return before
 
-    def _reduced_maps(self, pairs: list[tuple[CellMaps, int]], how: str) -> CellMaps:
+    def _reduced_maps(self, pairs: list[tuple[CellMaps, int]], combination: str) -> CellMaps:
         from attnviz.metrics.combine import reduce_heads
 
-        return reduce_heads(pairs, how)
+        return reduce_heads(pairs, combination)
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
         return self._units.get(

@@ -38,12 +38,12 @@ class Ranking:
     ) -> None:
         self.heads = list(heads)
         self.given_names = dict(given_names or {})
-        self.added = tuple(frame.select(frame.names[:1]) for frame in added)
+        self.added_frames = tuple(frame.select(frame.names[:1]) for frame in added)
         groups: dict[int, list[int]] = {}
         for index, (maps, _) in enumerate(heads):
             groups.setdefault(id(maps), []).append(index)
         self.layers = list(groups.values())
-        self.measured_names = {frame.names[0] for frame in self.added}
+        self.measured_names = {frame.names[0] for frame in self.added_frames}
         self.named_heads: set[int] = set()
 
     @cached_property
@@ -55,8 +55,8 @@ class Ranking:
         rows = tuple(HeadRow(((maps.layer, head),), maps.kind, maps.module) for maps, head in self.heads)
         measures = tuple(METRICS[name] for name in metric_names(maps for maps, _ in self.heads))
         frame = HeadFrame(rows=rows, measures=measures, values=np.full((len(rows), len(measures)), np.nan))
-        for added in reversed(self.added):
-            frame = frame.with_columns_of(added)
+        for added_frame in reversed(self.added_frames):
+            frame = frame.with_columns_of(added_frame)
         return frame
 
     @property
@@ -69,7 +69,7 @@ class Ranking:
 
         A filter or an order applies only when its numbers are measured; until then all heads, or the order of layers.
         """
-        heads = self.filtered(view.filter)
+        heads = self.matching_heads(view.filter)
         if not self.is_sorted(view):
             return heads
         return self.frame.sorted(heads, f"{'-' if view.ascending else ''}{view.order}")
@@ -84,7 +84,7 @@ class Ranking:
         groups = ([head for head in group if head in remaining] for group in self.layers)
         return [group for group in groups if group]
 
-    def filtered(self, filter_text: str) -> list[int]:
+    def matching_heads(self, filter_text: str) -> list[int]:
         """Returns the heads for which every word of a filter holds.
 
         Returns all heads if the filter is empty, matches no head, or needs numbers that are not measured yet.
@@ -107,8 +107,8 @@ class Ranking:
 
         Returns ``None`` for a combined head, for no name, and until every head has the number.
         """
-        measured = name in self.measured_names and head < len(self.heads)
-        return float(self.frame.column(str(name))[head]) if measured else None
+        is_measured = name in self.measured_names and head < len(self.heads)
+        return float(self.frame.column(str(name))[head]) if is_measured else None
 
     def pattern(self, head: int) -> str:
         """Returns the given name of a head and its pattern, as ``previous token 0.98``, as soon as it is measured."""
@@ -141,19 +141,19 @@ class Ranking:
         """Measures every metric of some heads of one call and names their patterns; may run in a thread."""
         from attnviz.metrics.measured_heads import measured_frame
 
-        measured = measured_frame(self.heads[head] for head in group)
-        self._store_numbers(group, measured)
-        row_of_head = dict(zip(group, measured.rows, strict=True))
+        measured_rows = measured_frame(self.heads[head] for head in group)
+        self._store_numbers(group, measured_rows)
+        row_of_head = dict(zip(group, measured_rows.rows, strict=True))
         rows = tuple(row_of_head.get(head, row) for head, row in enumerate(self.frame.rows))
         self.frame = replace(self.frame, rows=rows)
         self.named_heads.update(group)
         if len(self.named_heads) == len(self.heads):
             self.measured_names.update(self.names)
 
-    def _store_numbers(self, heads: Sequence[int], measured: "HeadFrame") -> None:
+    def _store_numbers(self, heads: Sequence[int], measured_rows: "HeadFrame") -> None:
         """Writes measured numbers of some heads into the table."""
         values = self.frame.values.copy()
-        values[np.ix_(heads, [self.names.index(name) for name in measured.names])] = measured.values
+        values[np.ix_(heads, [self.names.index(name) for name in measured_rows.names])] = measured_rows.values
         self.frame = replace(self.frame, values=values)
 
 

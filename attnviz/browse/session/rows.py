@@ -34,16 +34,16 @@ class QueryRow:
     change: FloatArray | None
     visible: BoolArray
 
-    def shown(self, view: View) -> FloatArray:
+    def numbers(self, view: View) -> FloatArray:
         """Returns the numbers that the view shows: changes, scores or weights."""
         if view.difference and self.change is not None:
             return self.change
         return self.scores if view.scores else self.weights
 
-    def strongest(self, view: View) -> list[int]:
+    def strongest_keys(self, view: View) -> list[int]:
         """Returns the visible keys in descending order of what the view shows, or of absolute change."""
-        shown = self.shown(view)
-        values = np.where(self.visible, np.abs(shown) if view.difference else shown, -np.inf)
+        numbers = self.numbers(view)
+        values = np.where(self.visible, np.abs(numbers) if view.difference else numbers, -np.inf)
         order = np.argsort(-values, kind="stable")
         keys: list[int] = order[self.visible[order]].tolist()
         return keys
@@ -62,14 +62,16 @@ class TokenRow:
     visible: BoolArray
 
     @cached_property
-    def strongest(self) -> int:
+    def strongest_unit(self) -> int:
         """The unit with the largest absolute value among the visible ones."""
         return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
 
     @cached_property
-    def largest(self) -> float:
+    def largest_value(self) -> float:
         """The largest absolute value among the visible ones; 0 if every cell is masked."""
-        return float(np.abs(np.nan_to_num(self.values[self.strongest]))) if self.visible[self.strongest] else 0.0
+        return (
+            float(np.abs(np.nan_to_num(self.values[self.strongest_unit]))) if self.visible[self.strongest_unit] else 0.0
+        )
 
 
 class QueryRows:

@@ -65,10 +65,10 @@ class Session(InspectedHeads):
     other: Recording | None = None
     selection: Selection = field(default_factory=Selection)
     file: str = ""
-    at: str = ""
+    address: str = ""
     theme: Theme = "terminal"
     colormap: str = SEQUENTIAL
-    added: "tuple[HeadFrame, ...]" = ()
+    added_frames: "tuple[HeadFrame, ...]" = ()
     by: str = "words"
     begins_joined: bool = False
     given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
@@ -80,9 +80,9 @@ class Session(InspectedHeads):
         self.other = others[0] if others else None
         super().__init__(self.recording, self.other, self.selection, self.by)
         self.weights = quantity_of(self.heads[0][0], PERCENT)
-        self.ranking = Ranking(self.heads, self.added, self.given_names)
+        self.ranking = Ranking(self.heads, self.added_frames, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)
-        self.unfinished: list[RefinedBlock] = []
+        self.unfinished_blocks: list[RefinedBlock] = []
         self._query_rows = QueryRows(self)
         self._mean_rows = LruCache[TokenRow](MAX_KEPT_BLOCKS)
         self._blocks = LruCache[RefinedBlock](MAX_KEPT_BLOCKS)
@@ -101,7 +101,7 @@ class Session(InspectedHeads):
         return rows.span(queries), columns.span(keys)
 
     def panel(
-        self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, whole: bool = False
+        self, head: int, view: View, rows: slice, columns: slice, height: int, width: int, exact: bool = False
     ) -> Panel:
         """Returns a block of a head as a panel of at most ``height`` x ``width`` cells.
 
@@ -112,11 +112,11 @@ class Session(InspectedHeads):
             columns: the span of the keys, in units.
             height: the most rows of cells.
             width: the most columns of cells.
-            whole: compute every cell now; otherwise a large block may be a preview.
+            exact: True computes every cell now; otherwise a large block may be a preview.
         """
         row_units, column_units = self.units(head, view)
-        block = (head, view, rows, columns, height, width)
-        cells = self._block(*block) if whole else self.cells(*block)
+        arguments = (head, view, rows, columns, height, width)
+        cells = self._block(*arguments) if exact else self.cells(*arguments)
         quantity = self.quantity(view)
         panel = Panel(
             title=f"head {self.names[head]}{' cross' if self.heads[head][0].kind == 'cross' else ''}",
@@ -148,8 +148,8 @@ class Session(InspectedHeads):
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         area = (queries.stop - queries.start) * (keys.stop - keys.start)
-        large = area * self.inspected(head).cost > MAX_POOLED_CELLS
-        if large and not fits and units[0].is_every_token and units[1].is_every_token:
+        is_large = area * self.inspected(head).cost > MAX_POOLED_CELLS
+        if is_large and not fits and units[0].is_every_token and units[1].is_every_token:
             return self._refined(head, view, queries, keys, height, width)
         cached_view = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
         key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
@@ -165,9 +165,9 @@ class Session(InspectedHeads):
             blocks: the blocks that share the scale; none for the usual scale.
             theme: the theme, which may choose another colormap.
         """
-        return self.themed(self._default_scale(view, blocks), theme)
+        return self.themed_scale(self._default_scale(view, blocks), theme)
 
-    def themed(self, scale: ColorScale, theme: Theme) -> ColorScale:
+    def themed_scale(self, scale: ColorScale, theme: Theme) -> ColorScale:
         """Returns a scale with the user's colormap, or the theme's; a diverging scale is returned unchanged."""
         if scale.colormap != SEQUENTIAL:
             return scale
@@ -233,8 +233,8 @@ class Session(InspectedHeads):
         """Returns the cells of a large block as they are computed so far, and queues the block for refinement."""
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
         block = self._blocks.get(key, lambda: RefinedBlock(self.inspected(head), view, queries, keys, height, width))
-        if not block.finished and block not in self.unfinished:
-            self.unfinished.append(block)
+        if not block.finished and block not in self.unfinished_blocks:
+            self.unfinished_blocks.append(block)
         return block.cells
 
     def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:

@@ -85,7 +85,7 @@ class State:
 
     Attributes:
         view: the toggles.
-        opened: True if a head is open, False for all heads at once.
+        has_open_head: True if a head is open, False for all heads at once.
         lens: True if all heads show the row of one token, False if they show their maps.
         head: the index of the chosen head in the session's heads.
         heads_beside: the heads that are open to the right of the chosen one.
@@ -115,11 +115,11 @@ class State:
     """
 
     view: View = field(default_factory=View)
-    opened: bool = False
+    has_open_head: bool = False
     lens: bool = False
     head: int = 0
     heads_beside: tuple[int, ...] = ()
-    marked: tuple[int, ...] = ()
+    marked_heads: tuple[int, ...] = ()
     top: int = 0
     tile_zoom: int = 0
     query: int = 0

@@ -27,7 +27,7 @@ class HeadThumbnails:
         thumbnail = self._cache.find((head, *pooled_key(view, pixels)))
         return thumbnail.cells if isinstance(thumbnail, RefinedBlock) else thumbnail
 
-    def unfinished(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
+    def unfinished_blocks(self, heads: list[int], view: View, pixels: int) -> list[RefinedBlock]:
         """Returns the previews among the cached thumbnails of some heads that are not refined yet.
 
         Args:

@@ -91,7 +91,7 @@ class OpenedText(NamedTuple):
     """
 
     recording: Recording
-    at: str
+    address: str
     view: SurveyView
     line: int
 
@@ -200,7 +200,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.action_open()
 
     @property
-    def row(self) -> HeadRow:
+    def chosen_row(self) -> HeadRow:
         """The chosen head."""
         line = self.query_one(DataTable).cursor_row
         return self.view.rows[min(max(line, 0), len(self.view.rows) - 1)]
@@ -225,13 +225,13 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def show(self, message: str = "") -> None:
-        """Shows the widgets of what is open, and a message in the status line until the next key."""
+        """Shows the list or the points, and the open card; and a message in the status line until the next key."""
         self.message = message
-        wide = self.size.width >= WIDE_SCREEN
-        self.query_one(DataTable).display = not self.shows_points and (wide or not self.card_open)
-        self.query_one("#points").display = self.shows_points and (wide or not self.card_open)
-        self.query_one("#card").display = wide or self.card_open
-        self.query_one("#card").set_class(wide and not self.look.ascii, "beside")
+        is_wide = self.size.width >= WIDE_SCREEN
+        self.query_one(DataTable).display = not self.shows_points and (is_wide or not self.card_open)
+        self.query_one("#points").display = self.shows_points and (is_wide or not self.card_open)
+        self.query_one("#card").display = is_wide or self.card_open
+        self.query_one("#card").set_class(is_wide and not self.look.ascii, "beside")
         self.query_one("#status", Static).update(self.status)
         self.query_one("#hints", Static).update(self.hints)
         self.call_after_refresh(self.draw)
@@ -240,13 +240,17 @@ class SurveyBrowser(Application[OpenedText]):
     def hints(self) -> Text:
         """The last line: as many keys as fit, which are also buttons, in the words of a recording's inspector."""
         line = Text(" ", no_wrap=True)
-        first, *others = HINTS[self.card_open]
-        last = HINTS_AT_END
-        for key, does, action in (first, *others, *last):
-            free = self.size.width - sum(len(each) + len(word) + 3 for each, word, _ in last)
-            if (key, does, action) in last or line.cell_len + len(key) + len(does) + 3 <= free:
+        first_hint, *other_hints = HINTS[self.card_open]
+        last_hints = HINTS_AT_END
+        for key, description, action in (first_hint, *other_hints, *last_hints):
+            free_columns = self.size.width - sum(
+                len(last_key) + len(last_description) + 3 for last_key, last_description, _ in last_hints
+            )
+            if (key, description, action) in last_hints or line.cell_len + len(key) + len(
+                description
+            ) + 3 <= free_columns:
                 line.append(key, Style(bold=True, meta={"@click": f"app.{action}"}))
-                line.append(f" {does}  ", Style(meta={"@click": f"app.{action}"}))
+                line.append(f" {description}  ", Style(meta={"@click": f"app.{action}"}))
         return line
 
     @property
@@ -264,7 +268,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     def draw(self) -> None:
         """Draws the points and the card of the chosen head, where they are shown, in the size of their widgets."""
-        row = self.row
+        row = self.chosen_row
         if self.query_one("#points").display:
             size = self.query_one("#points").size
             names, chosen_line = [head_row.name for head_row in self.view.rows], self.view.rows.index(row)
@@ -275,8 +279,8 @@ class SurveyBrowser(Application[OpenedText]):
         if not self.query_one("#card").display:
             return
         width = max(40, self.query_one("#tables").size.width)
-        by = self.view.example_metric(row)
-        self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}  texts by {by}"))
+        metric = self.view.example_metric(row)
+        self.query_one("#does", Static).update(printable(f"{row.name} {row.pattern}  texts by {metric}"))
         card = self.view.card(row, replace(self.look, width=width, colors=0 if self.no_color else 2**24))
         card = replace(card, sections=card.sections[:2])
         self.query_one("#numbers", Static).update(self.rich_text(report_lines(card)[3:]))
@@ -287,9 +291,9 @@ class SurveyBrowser(Application[OpenedText]):
         text = Text(no_wrap=True)
         for line in lines:
             for span in line:
-                words = printable(span.text)
-                shown = words.translate(IN_ASCII) if self.look.ascii else words
-                text.append(shown, style_of(span.ink, span.paper, span.style))
+                printable_text = printable(span.text)
+                drawn_text = printable_text.translate(IN_ASCII) if self.look.ascii else printable_text
+                text.append(drawn_text, style_of(span.ink, span.paper, span.style))
             text.append("\n")
         return text
 
@@ -320,7 +324,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.action_open()
 
     def on_descendant_focus(self) -> None:
-        """Updates the status line when another widget gets the focus."""
+        """Updates the status line after another widget has got the focus."""
         self.query_one("#status", Static).update(self.status)
 
     def on_key(self) -> None:
@@ -333,7 +337,7 @@ class SurveyBrowser(Application[OpenedText]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Runs the model over the chosen text in a thread, and then opens the recording."""
-        example, head = self.examples[event.option_index], self.row.name
+        example, head = self.examples[event.option_index], self.chosen_row.name
         text = self.view.survey.examples.texts[example.id].tokens.text
         address = f"head={head}" + ("" if example.query is None else f"&query={example.query}")
         self.run_started = started = time.monotonic()
@@ -359,8 +363,8 @@ class SurveyBrowser(Application[OpenedText]):
         except AttnvizError as error:
             self.call_from_thread(self.end_run, started, error.worded(flag))
         else:
-            opened = OpenedText(recording, address, self.view, self.query_one(DataTable).cursor_row)
-            self.call_from_thread(self.end_run, started, opened)
+            opened_text = OpenedText(recording, address, self.view, self.query_one(DataTable).cursor_row)
+            self.call_from_thread(self.end_run, started, opened_text)
 
     def end_run(self, started: float, result: OpenedText | str) -> None:
         """Ends the application with the opened text, or shows a message, unless the user left this run."""
@@ -402,7 +406,7 @@ class SurveyBrowser(Application[OpenedText]):
     def action_sort(self, step: int) -> None:
         """Sorts heads, or chooses the texts of the open card, by the metric that is ``step`` after the present one."""
         if self.card_open:
-            self.view = self.view.texts_by_next(self.row, step)
+            self.view = self.view.texts_by_next(self.chosen_row, step)
             self.show()
         else:
             self.show_view(self.view.sorted_by_next(step), choose_first=True)
@@ -419,12 +423,14 @@ class SurveyBrowser(Application[OpenedText]):
     def action_move(self, axis: int, step: int) -> None:
         """Chooses the next head among the points along an axis, 0 across or 1 up; does nothing in the list."""
         table, values = self.query_one(DataTable), self.view.points
-        drawn = np.flatnonzero(~np.isnan(values).any(axis=1))
-        if not self.shows_points or not drawn.size:
+        heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
+        if not self.shows_points or not heads_with_points.size:
             return
-        ordered = drawn[np.lexsort((values[drawn, 1 - axis], values[drawn, axis]))].tolist()
-        position = ordered.index(table.cursor_row) + step if table.cursor_row in ordered else 0
-        table.move_cursor(row=ordered[min(max(position, 0), len(ordered) - 1)])
+        ordered_heads = heads_with_points[
+            np.lexsort((values[heads_with_points, 1 - axis], values[heads_with_points, axis]))
+        ].tolist()
+        position = ordered_heads.index(table.cursor_row) + step if table.cursor_row in ordered_heads else 0
+        table.move_cursor(row=ordered_heads[min(max(position, 0), len(ordered_heads) - 1)])
 
     def show_view(self, view: SurveyView, choose_first: bool = False) -> None:
         """Shows the heads of a view; if the view is refused, shows the reason and keeps the old view.
@@ -433,7 +439,7 @@ class SurveyBrowser(Application[OpenedText]):
             view: the view.
             choose_first: choose the first head; otherwise the head stays chosen if the view has it.
         """
-        name = self.row.name
+        name = self.chosen_row.name
         try:
             names = [row.name for row in view.rows]
             _ = view.axes
@@ -447,7 +453,7 @@ class SurveyBrowser(Application[OpenedText]):
         """Opens the prompt to ``find`` a head or a metric, for a ``filter``, or for the file to ``save``."""
         self.open_prompt = purpose
         if purpose == "save":
-            suggestion = "heads.svg" if self.shows_points else f"head-{self.row.name}.svg"
+            suggestion = "heads.svg" if self.shows_points else f"head-{self.chosen_row.name}.svg"
         else:
             suggestion = self.view.filter if purpose == "filter" else ""
         field = self.query_one(Input)
@@ -471,30 +477,30 @@ class SurveyBrowser(Application[OpenedText]):
         else:
             self.find(event.value.strip())
 
-    def find(self, words: str) -> None:
+    def find(self, search_text: str) -> None:
         """Goes to a head, sorts by a metric, or draws points over two metrics."""
         names = [row.name for row in self.view.rows]
-        if words in names:
-            self.query_one(DataTable).move_cursor(row=names.index(words))
-        elif "," in words:
+        if search_text in names:
+            self.query_one(DataTable).move_cursor(row=names.index(search_text))
+        elif "," in search_text:
             self.shows_points = True
-            self.show_view(replace(self.view, axis_names=words))
-        elif words and (metrics := matching_metrics(words, self.view.numbers)):
+            self.show_view(replace(self.view, axis_names=search_text))
+        elif search_text and (metrics := matching_metrics(search_text, self.view.numbers)):
             sort = None if metrics[0] == LAYER_ORDER else metrics[0]
-            self.show_view(replace(self.view, sort=sort, ascending=words.startswith("-")), choose_first=True)
-        elif words:
-            self.show(f"no head or metric {words!r}; {choices(words, (*names, *self.view.numbers))}")
+            self.show_view(replace(self.view, sort=sort, ascending=search_text.startswith("-")), choose_first=True)
+        elif search_text:
+            self.show(f"no head or metric {search_text!r}; {choices(search_text, (*names, *self.view.numbers))}")
 
     def save_as(self, path: Path) -> None:
         """Saves the points, or the card of the chosen head, as a picture."""
         try:
-            save_report(self.view.picture(None if self.shows_points else self.row, self.look), path)
+            save_report(self.view.picture(None if self.shows_points else self.chosen_row, self.look), path)
             self.show(f"saved {path}")
         except AttnvizError as error:
             self.show(error.worded(flag))
 
     def action_copy(self) -> None:
         """Copies the command that draws the screen to the terminal's clipboard (OSC 52)."""
-        command = self.view.command(self.file, None if self.shows_points else self.row)
+        command = self.view.command(self.file, None if self.shows_points else self.chosen_row)
         self.copy_to_clipboard(command)
         self.show(f"copied {command}")

@@ -14,7 +14,7 @@ CHOSEN = "◆"
 
 
 def points_lines(
-    values: Float64Array, names: Sequence[str], axes: tuple[str, str], chosen: int | None, size: tuple[int, int]
+    values: Float64Array, names: Sequence[str], axes: tuple[str, str], chosen_head: int | None, size: tuple[int, int]
 ) -> list[Line]:
     """Returns the lines that draw heads as points, with axes; one line with a remark if no head has both metrics.
 
@@ -22,31 +22,33 @@ def points_lines(
         values: the numbers across and up, ``(heads, 2)``; NaN for a head without a point.
         names: the names of the heads.
         axes: the names of the metrics across and up.
-        chosen: the index of the chosen head, which is marked; ``None`` for none.
+        chosen_head: the index of the chosen head, which is marked; ``None`` for none.
         size: columns and lines, at least 20 x 6.
     """
     width, height = size[0] - LABEL_COLUMNS - 1, size[1] - 3
-    drawn = np.flatnonzero(~np.isnan(values).any(axis=1))
-    if not drawn.size:
+    heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
+    if not heads_with_points.size:
         return [[Span(f"no head has both {axes[0]} and {axes[1]}", style="dim")]]
-    low, high = values[drawn].min(axis=0), values[drawn].max(axis=0)
-    fractions = (values[drawn] - low) / np.where(high > low, high - low, 1.0)
+    low, high = values[heads_with_points].min(axis=0), values[heads_with_points].max(axis=0)
+    fractions = (values[heads_with_points] - low) / np.where(high > low, high - low, 1.0)
     columns = np.rint(fractions[:, 0] * (width - 1)).astype(int).tolist()
     rows = np.rint((1 - fractions[:, 1]) * (height - 1)).astype(int).tolist()
-    positions = dict(zip(drawn.tolist(), zip(rows, columns, strict=True), strict=True))
+    positions = dict(zip(heads_with_points.tolist(), zip(rows, columns, strict=True), strict=True))
     grid = _point_characters(positions, height, width)
     _write_names(
         grid,
         positions,
         names,
-        chosen,
-        drawn[np.argsort(-np.abs(fractions - fractions.mean(axis=0)).sum(axis=1))].tolist(),
+        chosen_head,
+        heads_with_points[np.argsort(-np.abs(fractions - fractions.mean(axis=0)).sum(axis=1))].tolist(),
     )
     edge_labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
     lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
     for row, characters in enumerate(grid):
         edge = Span(right(edge_labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
-        lines.append([edge, *_line_spans(characters, positions.get(chosen) if chosen is not None else None, row)])
+        lines.append(
+            [edge, *_line_spans(characters, positions.get(chosen_head) if chosen_head is not None else None, row)]
+        )
     axis_texts = f"{low[0]:.2f}", f"{axes[0]} →", f"{high[0]:.2f}"
     middle = max(1, width - len(axis_texts[0]) - len(axis_texts[2]))
     lines.append([Span(" " * LABEL_COLUMNS + "└" + "─" * width, style="dim")])
@@ -68,12 +70,12 @@ def _write_names(
     grid: list[list[str]],
     positions: dict[int, tuple[int, int]],
     names: Sequence[str],
-    chosen: int | None,
+    chosen_head: int | None,
     outermost: Sequence[int],
 ) -> None:
     """Writes names of heads into the grid where they fit: first the chosen head's, then the outermost heads'."""
-    preferred = [chosen] if chosen in positions else []
-    for head in dict.fromkeys((*preferred, *outermost)):
+    heads_ = [chosen_head] if chosen_head in positions else []
+    for head in dict.fromkeys((*heads_, *outermost)):
         row, column = positions[head]
         name, cells = names[head], grid[row]
         for start in (column + 1, column - len(name)):

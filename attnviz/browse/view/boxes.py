@@ -82,7 +82,7 @@ class Cells(NamedTuple):
         rows_a_line: rows of cells per line, 1 or 2.
         cursor: the row and the column of the cell under the cursor; ``None`` for no cursor.
         texts: the text of each cell, such as its number; ``None`` for no text.
-        bright: False in cells of a minimap that are darkened, since they are off the screen, ``(rows, columns)``;
+        bright_cells: False in cells of a minimap that are darkened, since they are off the screen, ``(rows, columns)``;
             ``None`` darkens none.
         area: the size in pixels; ``None`` draws characters.
     """
@@ -93,7 +93,7 @@ class Cells(NamedTuple):
     rows_a_line: int = 1
     cursor: tuple[int, int] | None = None
     texts: tuple[tuple[str, ...], ...] | None = None
-    bright: BoolArray | None = None
+    bright_cells: BoolArray | None = None
     area: PictureArea | None = None
 
 

@@ -33,9 +33,9 @@ class OpenHead:
     queries: Units
     keys: Units
     pane: MapPane
-    whole: MapPane
+    whole_pane: MapPane
     row: QueryRow
-    strongest: list[int]
+    strongest_keys: list[int]
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -49,7 +49,7 @@ class OpenHead:
         spans = pane.queries.span, pane.keys.span
         panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
         low, high = min(panel.scale.low for panel in panels), max(panel.scale.high for panel in panels)
-        scale = session.themed(replace(panels[0].scale, low=low, high=high), self.state.theme)
+        scale = session.themed_scale(replace(panels[0].scale, low=low, high=high), self.state.theme)
         return [replace(panel, scale=scale) for panel in panels]
 
     @property
@@ -76,7 +76,7 @@ class OpenHead:
     @property
     def text(self) -> ShadedTokens:
         """The keys, shaded by the cursor's row."""
-        row, quantity = self.row.shown(self.state.view), self.panel.quantity
+        row, quantity = self.row.numbers(self.state.view), self.panel.quantity
         caption = shades(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
         return ShadedTokens(self.keys, row, self.row.visible, self.scale, self.state.key, caption)
 
@@ -105,7 +105,7 @@ def lay_out(screen: Screen, state: State) -> OpenHead:
         queries=queries,
         keys=keys,
         row=row,
-        strongest=row.strongest(view),
+        strongest_keys=row.strongest_keys(view),
         pane=map_pane(shape, state, size, screen.colors),
-        whole=map_pane(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
+        whole_pane=map_pane(shape, replace(state, zoom=0, row=0, column=0), size, screen.colors),
     )

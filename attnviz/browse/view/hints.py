@@ -61,8 +61,8 @@ def key_label(key: str) -> str:
     return KEY_LABELS.get(key, key)
 
 
-def _hint(key: str, does: str) -> Hint:
-    return Hint(key, key_label(key), does)
+def _hint(key: str, description: str) -> Hint:
+    return Hint(key, key_label(key), description)
 
 
 HELP, QUIT, BACK = _hint("question_mark", "keys"), _hint("q", "quit"), _hint("escape", "back")
@@ -88,9 +88,9 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
     """Returns the hints for the state that fit ``width`` columns; the keys for help and quit are always among them."""
     if state.prompt == "copy":
         return COPY_HINTS
-    several_marked = len(state.marked) > 1 and not state.heads_beside
+    several_marked = len(state.marked_heads) > 1 and not state.heads_beside
     fitting = list(
-        hints_of("marked" if several_marked else "head" if state.opened else "lens" if state.lens else "heads")
+        hints_of("marked" if several_marked else "head" if state.has_open_head else "lens" if state.lens else "heads")
     )
     always_shown = (HELP, QUIT)
     while fitting and sum(hint.width for hint in (*fitting, *always_shown)) > width:
@@ -115,12 +115,12 @@ def last_line(screen: Screen, state: State) -> Box:
         return BoxRow((StyledText(" copy:", style="bold"), *_hint_texts(COPY_HINTS)))
     name = PROMPTS[state.prompt]
     free_columns = screen.size.width - len(name) - 5
-    typed = (
+    typed_text = (
         state.prompt_text
         if cell_len(state.prompt_text) <= free_columns
         else "…" + state.prompt_text[-free_columns + 1 :]
     )
-    line = StyledText(f" {name}: ", style="bold"), StyledText(typed, style="reverse" if state.suggested else "")
+    line = StyledText(f" {name}: ", style="bold"), StyledText(typed_text, style="reverse" if state.suggested else "")
     return BoxRow((*line, StyledText(" ", style="reverse"), _suggestions(screen, state)))
 
 
@@ -134,7 +134,7 @@ def _suggestions(screen: Screen, state: State) -> StyledText:
     free_columns = screen.size.width - cell_len(state.prompt_text) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
         text = "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"
-    elif state.prompt != "query" or state.opened or state.lens:
+    elif state.prompt != "query" or state.has_open_head or state.lens:
         text = ""
     else:
         names = matching_metrics(state.prompt_text, screen.session.ranking.names)

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from attnviz.browse.moves.cursor import Screen, with_other_token
 from attnviz.browse.moves.layout import text_lines
-from attnviz.browse.moves.lens_layout import LensPane, lens_heads, lens_pane_of
+from attnviz.browse.moves.lens_layout import LensPane, lens_heads, lens_pane
 from attnviz.browse.session.blocks import CellBlock, pool
 from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
@@ -51,11 +51,11 @@ class LaidOutLens:
     def scale(self) -> ColorScale:
         """The colour scale of all rows; weights have a scale up to the largest weight that is computed."""
         session, view = self.screen.session, self.state.view
-        computed = list(self.rows.values())
+        computed_rows = list(self.rows.values())
         if view.scores or view.difference:
-            blocks = [CellBlock(row.values[None], row.visible[None]) for row in computed[:32]]
+            blocks = [CellBlock(row.values[None], row.visible[None]) for row in computed_rows[:32]]
             return session.scale(view, blocks, self.state.theme)
-        high = max((row.largest for row in computed), default=0.0) or 1.0
+        high = max((row.largest_value for row in computed_rows), default=0.0) or 1.0
         scale = session.scale(replace(view, own_scale=False), [], self.state.theme)
         return replace(scale, high=high, low=high * LOG_RANGE * (view.steps == "log"))
 
@@ -66,12 +66,12 @@ class LaidOutLens:
     def mean(self, heads: list[int]) -> TokenRow | None:
         """Returns the mean row of some heads, over visible cells; ``None`` if any of their rows is not computed yet."""
         rows = [self.row(head) for head in heads]
-        computed = [row for row in rows if row is not None]
-        if len(computed) < len(rows):
+        computed_rows = [row for row in rows if row is not None]
+        if len(computed_rows) < len(rows):
             return None
-        visible = np.any([row.visible for row in computed], axis=0)
-        counts = np.sum([row.visible for row in computed], axis=0)
-        total = np.sum([np.where(row.visible, row.values, 0) for row in computed], axis=0)
+        visible = np.any([row.visible for row in computed_rows], axis=0)
+        counts = np.sum([row.visible for row in computed_rows], axis=0)
+        total = np.sum([np.where(row.visible, row.values, 0) for row in computed_rows], axis=0)
         return TokenRow((total / np.maximum(counts, 1)).astype(np.float32), visible)
 
     @property
@@ -80,8 +80,8 @@ class LaidOutLens:
         row = self.row(self.state.head)
         units = self.units[1]
         if row is None:
-            nothing = np.zeros(len(units), dtype=np.float32)
-            row = TokenRow(nothing, nothing > 0)
+            zeros = np.zeros(len(units), dtype=np.float32)
+            row = TokenRow(zeros, zeros > 0)
         caption = shades(
             f"{lens_title(self.state, self)} in head {self.screen.session.names[self.state.head]}",
             self.quantity,
@@ -107,7 +107,7 @@ def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
         rows={head: row for head, row in rows.items() if row is not None},
         units=units,
         quantity=session.quantity(state.view),
-        pane=lens_pane_of(layers, names, len(units[1]), state, screen.size),
+        pane=lens_pane(layers, names, len(units[1]), state, screen.size),
     )
 
 
@@ -118,7 +118,7 @@ def lens_body(screen: Screen, state: State) -> Body:
     heads = BoxColumn(tuple(_head_line(lens, head) for head in lens.shown_heads))
     lines: list[Box] = [_header(lens), FixedBox(heads, height=lens.pane.lines)]
     if lens.pane.layers:
-        lines.append(StyledText(_means_shown(lens), style="dim"))
+        lines.append(StyledText(_means_heading(lens), style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
     title, status = lens_title(state, lens), lens_status(lens)
     text = text_pane(lens.text, size.width, text_lines(size))
@@ -133,8 +133,8 @@ def lens_status(lens: LaidOutLens) -> StyledText:
     pair = " → ".join(labels if state.direction == "to" else labels[::-1])
     row = lens.row(state.head)
     number = "…" if row is None else _row_number(lens, row, state.other_token)
-    missing = len(lens.heads) - len(lens.rows)
-    progress = f"; {missing} heads to come" if missing else ""
+    missing_rows = len(lens.heads) - len(lens.rows)
+    progress = f"; {missing_rows} heads to come" if missing_rows else ""
     return StyledText(
         f" head {session.names[state.head]}{f': {pattern}' if pattern else ''}; {pair} {number}{progress}"
     )
@@ -143,8 +143,8 @@ def lens_status(lens: LaidOutLens) -> StyledText:
 def lens_title(state: State, lens: LaidOutLens) -> str:
     """Returns the title of the lens: what its token attends to, or what attends to it."""
     token, number = lens.units[0].labels[state.token], lens.units[0].starts[state.token]
-    attended = f"what “{token}” ({number}) attends to"
-    return attended if state.direction == "to" else f"what attends to “{token}” ({number})"
+    to_title = f"what “{token}” ({number}) attends to"
+    return to_title if state.direction == "to" else f"what attends to “{token}” ({number})"
 
 
 def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, bool]:
@@ -164,10 +164,10 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
     if not 1 <= y <= len(lens.shown_heads):
         return state, False
     head, cell = lens.shown_heads[y - 1], (x - lens.pane.columns.label_width) // lens.pane.cell
-    on_name = x < lens.pane.columns.label_width and head == state.head
+    is_on_name = x < lens.pane.columns.label_width and head == state.head
     state = replace(state, head=head)
-    inside = x >= lens.pane.columns.label_width and cell < lens.pane.axis.cells
-    return (with_other_token(state, lens.pane.axis.unit_of(cell)) if inside else state), on_name
+    is_on_cell = x >= lens.pane.columns.label_width and cell < lens.pane.axis.cells
+    return (with_other_token(state, lens.pane.axis.unit_of(cell)) if is_on_cell else state), is_on_name
 
 
 def _header(lens: LaidOutLens) -> Box:
@@ -193,23 +193,23 @@ def _header(lens: LaidOutLens) -> Box:
 
 def _head_line(lens: LaidOutLens, head: int) -> Box:
     session, state, columns = lens.screen.session, lens.state, lens.pane.columns
-    chosen = head == state.head
-    mark = ("▸" if chosen else " ") + ("•" if head in state.marked else " ")
+    is_chosen = head == state.head
+    mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
     number = session.ranking.number(head, state.view.order)
     pattern = session.ranking.pattern(head) if number is None else f"{state.view.order} {number:.2f}"
-    style = "reverse bold" if chosen else ""
+    style = "reverse bold" if is_chosen else ""
     name = StyledText(mark + session.names[head], columns.name, style)
     pattern_boxes = (
         (StyledText(pattern, columns.pattern - 1, style), StyledText(" ", style=style)) if columns.pattern else ()
     )
-    return BoxRow((name, *pattern_boxes, *_row_boxes(lens, lens.row(head), chosen)))
+    return BoxRow((name, *pattern_boxes, *_row_boxes(lens, lens.row(head), is_chosen)))
 
 
-def _means_shown(lens: LaidOutLens) -> str:
+def _means_heading(lens: LaidOutLens) -> str:
     """Returns the line above the means of layers, which says how many layers there are if not all are shown."""
-    every = len(lens.screen.session.ranking.by_layer(sorted(lens.heads)))
-    shown = len(lens.pane.layers)
-    words = f"── means of {shown} of {every} layers " if shown < every else ""
+    layer_count = len(lens.screen.session.ranking.by_layer(sorted(lens.heads)))
+    layers_on_screen = len(lens.pane.layers)
+    words = f"── means of {layers_on_screen} of {layer_count} layers " if layers_on_screen < layer_count else ""
     return words + "─" * (lens.screen.size.width - len(words))
 
 
@@ -219,7 +219,7 @@ def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
     return BoxRow((start, *_row_boxes(lens, lens.mean(heads), False)))
 
 
-def _row_boxes(lens: LaidOutLens, row: TokenRow | None, chosen: bool) -> tuple[Box, ...]:
+def _row_boxes(lens: LaidOutLens, row: TokenRow | None, is_chosen: bool) -> tuple[Box, ...]:
     """Composes a row of cells, then a token with its number: the token that sorts the lens, else the strongest.
 
     A row that is not computed yet is an ellipsis.
@@ -228,9 +228,9 @@ def _row_boxes(lens: LaidOutLens, row: TokenRow | None, chosen: bool) -> tuple[B
     if row is None:
         return (StyledText("…", columns.strip, "dim"),)
     block = CellBlock(row.values[None, axis.span], row.visible[None, axis.span])
-    cursor = (0, axis.cell_of(lens.state.other_token)) if chosen else None
+    cursor = (0, axis.cell_of(lens.state.other_token)) if is_chosen else None
     cells = Cells(pool(block, 1, axis.cells, mean=False), lens.scale, lens.pane.cell, cursor=cursor)
-    unit = row.strongest if lens.state.sort_token is None else lens.state.sort_token
+    unit = row.strongest_unit if lens.state.sort_token is None else lens.state.sort_token
     number = f"{_row_number(lens, row, unit):>6}"
     width = max(1, columns.number - len(number) - 2)
     padding = StyledText("", columns.strip - axis.cells * lens.pane.cell)

@@ -55,7 +55,7 @@ def _title(head: OpenHead) -> str:
 def _status(head: OpenHead) -> Box:
     """Composes the status: the progress of a preview, the part of the map on the screen, and the size of a cell."""
     spans = head.pane.queries.span, head.pane.keys.span
-    previews = [block for block in head.screen.session.unfinished if (block.queries, block.keys) == spans]
+    previews = [block for block in head.screen.session.unfinished_blocks if (block.queries, block.keys) == spans]
     part = StyledText(part_status(head))
     return BoxRow((StyledText(preview_status(previews), style="bold"), part))
 
@@ -127,14 +127,14 @@ def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
 
 def _map_lines(head: OpenHead) -> tuple[Box, ...]:
     """Composes the labels of the keys, then the rows of the maps with the labels of their queries."""
-    shown, state = head.pane, head.state
-    cursor_cell = shown.queries.cell_of(state.query), shown.keys.cell_of(state.key)
+    pane, state = head.pane, head.state
+    cursor_cell = pane.queries.cell_of(state.query), pane.keys.cell_of(state.key)
     maps = [_map_cells(head, panel, cursor_cell) for panel in head.panels]
     labels: list[Box] = []
-    for cell in range(0, shown.queries.cells, shown.form.rows_a_line):
-        has_cursor = cell <= cursor_cell[0] < cell + shown.form.rows_a_line
-        text = _row_label(head, state.query if has_cursor else shown.queries.unit_of(cell), has_cursor)
-        label = StyledText(text, shown.labels, "reverse" if has_cursor else "dim", right=True)
+    for cell in range(0, pane.queries.cells, pane.form.rows_a_line):
+        has_cursor = cell <= cursor_cell[0] < cell + pane.form.rows_a_line
+        text = _row_label(head, state.query if has_cursor else pane.queries.unit_of(cell), has_cursor)
+        label = StyledText(text, pane.labels, "reverse" if has_cursor else "dim", right=True)
         labels.append(BoxRow((label, StyledText("▸" if has_cursor else " "))))
     gap = BoxColumn((StyledText("", 1),) * len(labels))
     boxes = [box for index, cells in enumerate(maps) for box in ((gap, cells) if index else (cells,))]
@@ -147,8 +147,10 @@ def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
     The cursor's row has no number.
     """
     label, width = head.queries.labels[query], head.pane.labels
-    numbered = f"{label} {head.queries.starts[query]}"
-    return numbered if head.pane.queries.pooled and not has_cursor and cell_len(numbered) <= width else label
+    numbered_label = f"{label} {head.queries.starts[query]}"
+    return (
+        numbered_label if head.pane.queries.pooled and not has_cursor and cell_len(numbered_label) <= width else label
+    )
 
 
 def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Cells:
@@ -165,13 +167,13 @@ def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Ce
 
 def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
     """Returns the text of every cell: its number, or a dot if it is masked."""
-    pairs = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
+    rows = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
     return tuple(
         tuple(
-            _number_in_four_columns(value, panel) if shown else "  · "
-            for value, shown in zip(values, visible, strict=True)
+            _number_in_four_columns(value, panel) if is_visible else "  · "
+            for value, is_visible in zip(values, visible, strict=True)
         )
-        for values, visible in pairs
+        for values, visible in rows
     )
 
 
@@ -184,8 +186,8 @@ def _number_in_four_columns(value: float, panel: Panel) -> str:
 
 def _header(head: OpenHead, cursor_column: int) -> list[Box]:
     """Composes the lines above the map: the cursor's key, or the names of several heads; then any key labels."""
-    shown = head.pane
-    margin = StyledText("", shown.labels + 1)
+    pane = head.pane
+    margin = StyledText("", pane.labels + 1)
     lines: list[Box] = [
         BoxRow(
             (

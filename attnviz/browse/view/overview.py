@@ -23,7 +23,9 @@ MAX_LISTED_KEYS = 6  # of the chosen head
 def overview_body(screen: Screen, state: State) -> Body:
     """Composes the overview: the rows of tiles on the screen, with title and status."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
-    session.unfinished += session.thumbnails.unfinished(grid.on_screen(state.top), state.view, grid.pixels)
+    session.unfinished_blocks += session.thumbnails.unfinished_blocks(
+        grid.on_screen(state.top), state.view, grid.pixels
+    )
     scale, quantity = _shared_scale(session, state, grid), session.quantity(state.view)
     rows = grid.rows[state.top : state.top + grid.shown_rows]
     boxes = tuple(BoxRow((*(_tile(screen, state, head, grid, scale) for head in heads),)) for heads in rows)
@@ -45,29 +47,29 @@ def _text(screen: Screen, state: State, lines: int) -> Box:
         replace(state.view, own_scale=True), [CellBlock(row.values[None], row.visible[None])], state.theme
     )
     quantity, strengths = session.quantity(state.view), np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)
-    strongest = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
-    numbers = [f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest]
+    strongest_keys = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
+    numbers = [f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest_keys]
     caption = shades(f"mean of all queries in head {session.names[state.head]}", quantity, scale)
     while numbers and cell_len(f"{caption}: {', '.join(numbers)}") > screen.size.width:
         numbers.pop()
     caption += f": {', '.join(numbers)}" if numbers else ""
-    tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest[0], caption)
+    tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption)
     return FixedBox(text_pane(tokens, screen.size.width, lines), height=lines)
 
 
 def _title(session: Session, state: State) -> str:
     """Returns the title: the number of listed heads, of all heads if these are more, and of marked heads."""
-    listed = len(session.ranking.order(state.view))
-    total = "" if listed == session.recorded else f" of {session.recorded}"
-    marked = f", {len(state.marked)} marked" if state.marked else ""
-    return f"{listed}{total} head{'s' if session.recorded > 1 else ''}{marked}{_signs(session)}"
+    listed_count = len(session.ranking.order(state.view))
+    total = "" if listed_count == session.recorded else f" of {session.recorded}"
+    marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
+    return f"{listed_count}{total} head{'s' if session.recorded > 1 else ''}{marked_text}{_signs(session)}"
 
 
 def _signs(session: Session) -> str:
     """Returns the meaning of the signs before heads, "" if no file of effects is open."""
-    if not session.added:
+    if not session.added_frames:
         return ""
-    measure = session.added[0].measures[0]
+    measure = session.added_frames[0].measures[0]
     return f", + −: {measure.meaning}, up to {_largest_effect(session):.2g}"
 
 
@@ -80,15 +82,15 @@ def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
 
 def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScale) -> Box:
     """Composes a tile: the head's name and pattern above its thumbnail, or an ellipsis until this is computed."""
-    session, chosen = screen.session, head == state.head
+    session, is_chosen = screen.session, head == state.head
     block = session.thumbnails.find(head, state.view, grid.pixels)
     effect = _effect_cell(session, head)
     width = grid.columns - (2 if effect else 0)
     name = session.names[head] + _sort_number(session, state, head)
     pattern = session.ranking.pattern(head)
     name += f" {pattern}" if pattern and width >= cell_len(name) + MIN_PATTERN_WIDTH else ""
-    marks = ("▸" if chosen else "") + ("•" if head in state.marked else "")
-    title = BoxRow((*effect, StyledText(marks + name, width, "reverse bold" if chosen else ""), StyledText("", 1)))
+    marks = ("▸" if is_chosen else "") + ("•" if head in state.marked_heads else "")
+    title = BoxRow((*effect, StyledText(marks + name, width, "reverse bold" if is_chosen else ""), StyledText("", 1)))
     if block is None:
         empty = (StyledText("", grid.width),) * (grid.height - 2)
         return BoxColumn((title, StyledText("…", grid.width, "dim"), *empty))
@@ -113,34 +115,34 @@ def stretched(cells: CellBlock, pixels: int) -> CellBlock:
 
 def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
     """Composes a cell whose colour and sign show the head's effect; none if heads have no effects."""
-    if not session.added or head >= session.recorded:
+    if not session.added_frames or head >= session.recorded:
         return ()
-    numbers, largest = session.ranking.frame.column(session.added[0].names[0]), _largest_effect(session)
-    value, measured = numbers[head], not np.isnan(numbers[head])
-    mark = "  " if not measured else "+ " if value > 0 else "- "
-    block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[measured]]))
+    numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)
+    value, is_measured = numbers[head], not np.isnan(numbers[head])
+    mark = "  " if not is_measured else "+ " if value > 0 else "- "
+    block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[is_measured]]))
     scale = ColorScale(-largest, largest, colormap=DIVERGING)
     return (Cells(block, scale, cell=2, texts=((mark,),)),)
 
 
 def _largest_effect(session: Session) -> float:
     """Returns the largest effect of a head of either sign, which has the darkest colour."""
-    numbers = session.ranking.frame.column(session.added[0].names[0])
+    numbers = session.ranking.frame.column(session.added_frames[0].names[0])
     return max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
 
 
 def _sort_number(session: Session, state: State, head: int) -> str:
     """Returns the head's number by which heads are sorted, a dash if it has none; "" if heads are not sorted."""
-    order, added = state.view.order, [frame.names[0] for frame in session.added]
+    order, added_names = state.view.order, [frame.names[0] for frame in session.added_frames]
     number = session.ranking.number(head, order)
     if number is None:
         return ""
-    return " —" if np.isnan(number) else f" {number:{'+.4f' if order in added else '.2f'}}"
+    return " —" if np.isnan(number) else f" {number:{'+.4f' if order in added_names else '.2f'}}"
 
 
 def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[StyledText, Box, StyledText]) -> Box:
     """Composes the status: the progress of previews, the chosen head, and the legend or a remark in its place."""
-    progress = preview_status(screen.session.unfinished)
+    progress = preview_status(screen.session.unfinished_blocks)
     low, _, high = legend_boxes
     colors: tuple[Box, ...] = legend_boxes
     width = screen.size.width - LEGEND_COLUMNS - cell_len(low.text) - cell_len(high.text)

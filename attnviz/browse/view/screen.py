@@ -29,7 +29,7 @@ def compose(screen: Screen, state: State) -> ScreenView:
 
 def _body(screen: Screen, state: State) -> Body:
     """Composes the body of what is open: a head, the lens, or the overview."""
-    if state.opened:
+    if state.has_open_head:
         from attnviz.browse.view.open_head import head_body
 
         return head_body(screen, state)
@@ -65,7 +65,7 @@ def toggles_text(screen: Screen, state: State) -> str:
     """Returns the toggles of the view in words: the quantity, then each toggle that is not at its default."""
     view = state.view
     weights_name = "weights" if "weight" in screen.session.weights.name else "contributions"
-    if state.opened:
+    if state.has_open_head:
         view = screen.session.view_of(state.head, view)
     parts = [f"change of {weights_name}" if view.difference else "scores" if view.scores else weights_name]
     parts += [
@@ -74,9 +74,9 @@ def toggles_text(screen: Screen, state: State) -> str:
         "mean" if view.mean else "",
     ]
     parts += [screen.session.by if view.words else "", "" if view.special else "no special"]
-    if view.filter and not state.opened:
+    if view.filter and not state.has_open_head:
         parts.append(view.filter + ("" if screen.session.ranking.can_filter(view.filter) else " …"))
-    if view.order and not state.opened:
+    if view.order and not state.has_open_head:
         sorted_now = screen.session.ranking.is_sorted(view)
         parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if sorted_now else " …"))
     return " · ".join(part for part in parts if part)

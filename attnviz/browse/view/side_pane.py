@@ -51,11 +51,11 @@ def side_lines(head: OpenHead) -> list[SideLine]:
 
 def listed_heads(head: OpenHead) -> list[int]:
     """Returns the heads that the list shows; those around the open head if not all fit."""
-    listed = head.screen.session.ranking.order(head.state.view)
+    heads = head.screen.session.ranking.order(head.state.view)
     count = max(0, listed_lines(head.screen.size) - 1)
-    chosen = listed.index(head.state.head) if head.state.head in listed else 0
-    first = min(max(0, chosen - count // 2), max(0, len(listed) - count))
-    return listed[first : first + count]
+    position = heads.index(head.state.head) if head.state.head in heads else 0
+    first = min(max(0, position - count // 2), max(0, len(heads) - count))
+    return heads[first : first + count]
 
 
 def _head_lines(head: OpenHead) -> list[SideLine]:
@@ -71,7 +71,7 @@ def _head_lines(head: OpenHead) -> list[SideLine]:
 def _listed_head_line(head: OpenHead, number: int) -> StyledText:
     session, state = head.screen.session, head.state
     is_open = number in head.heads
-    mark = "▸" if is_open else "•" if number in state.marked else " "
+    mark = "▸" if is_open else "•" if number in state.marked_heads else " "
     sort_number = session.ranking.number(number, state.view.order)
     number_text = "" if sort_number is None else f" {sort_number:.2f}"
     pattern = session.ranking.pattern(number)
@@ -118,7 +118,7 @@ def _numbers_side_by_side(head: OpenHead) -> list[str]:
     session, state = head.screen.session, head.state
     rows = [session.row(number, state.view, state.query) for number in head.heads]
     texts = [
-        quantity_text(head.panel.quantity, float(row.shown(state.view)[state.key]))
+        quantity_text(head.panel.quantity, float(row.numbers(state.view)[state.key]))
         if row.visible[state.key]
         else "masked"
         for row in rows
@@ -154,17 +154,17 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
 
 def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
     """Returns at most ``count`` lines of the strongest keys, each with its number and a bar."""
-    if not head.strongest:
+    if not head.strongest_keys:
         return [SideLine(StyledText(" every key is masked", style="dim"))]
-    listed = head.strongest[: max(0, count)]
-    lengths = np.abs(head.row.shown(head.state.view)[listed])
+    keys = head.strongest_keys[: max(0, count)]
+    lengths = np.abs(head.row.numbers(head.state.view)[keys])
     full_bar = 1.0 if head.panel.quantity is PERCENT else float(lengths[np.isfinite(lengths)].max(initial=0)) or 1.0
-    return [SideLine(_key_line(head, key, full_bar), key=key) for key in listed]
+    return [SideLine(_key_line(head, key, full_bar), key=key) for key in keys]
 
 
 def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
     """Composes the line of a key: number, bar and label, in this order since terminals may draw a label wider."""
-    value = float(head.row.shown(head.state.view)[key])
+    value = float(head.row.numbers(head.state.view)[key])
     number = f"{quantity_text(head.panel.quantity, value):>6}"
     width = head.side_width - BAR_WIDTH - len(number) - 3
     has_cursor = key == head.state.key
@@ -182,15 +182,15 @@ def _minimap(head: OpenHead) -> list[SideLine]:
     rows, columns = (slice(0, len(units)) for units in (head.queries, head.keys))
     size = MINIMAP_LINES * 2, head.side_width - 2
     # as many cells as the map has before it is zoomed, since these are often in the cache
-    cell_counts = map(max, (head.whole.queries.cells, head.whole.keys.cells), size)
-    whole = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *cell_counts)
-    block = pool(whole, *size, mean=pools_by_mean(head.state.view))
-    bright, height = _minimap_on_screen(head, block.values.shape), len(block.values)
+    cell_counts = map(max, (head.whole_pane.queries.cells, head.whole_pane.keys.cells), size)
+    large_block = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *cell_counts)
+    block = pool(large_block, *size, mean=pools_by_mean(head.state.view))
+    on_screen, height = _minimap_on_screen(head, block.values.shape), len(block.values)
     lines = []
     for first in range(0, height, 2):
         line_rows = slice(first, first + 2)
         part = CellBlock(block.values[line_rows], block.visible[line_rows])
-        cells = Cells(part, head.scale, rows_a_line=2, bright=bright[line_rows])
+        cells = Cells(part, head.scale, rows_a_line=2, bright_cells=on_screen[line_rows])
         lines.append(SideLine(BoxRow((StyledText("", 1), cells)), query=first * len(head.queries) // height))
     return lines
 

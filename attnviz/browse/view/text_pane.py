@@ -37,16 +37,16 @@ class ShadedTokens:
     caption: str
 
 
-def shades(what: str, quantity: Quantity, scale: ColorScale) -> str:
+def shades(description: str, quantity: Quantity, scale: ColorScale) -> str:
     """Returns the caption of a shaded text: what the shades show, and their limits.
 
     Args:
-        what: the row that shades the text.
+        description: the row that shades the text.
         quantity: the quantity of its values.
         scale: the colour scale.
     """
     (_, low), *_, (_, high) = quantity.ticks(scale)
-    return f" shades: {what}, {low} to {high}"
+    return f" shades: {description}, {low} to {high}"
 
 
 def text_pane(tokens: ShadedTokens, width: int, max_lines: int) -> BoxColumn:
@@ -77,8 +77,10 @@ def token_at(tokens: ShadedTokens, width: int, max_lines: int, x: int, y: int) -
         y: the line of the pane.
     """
     lines = [[], *wrapped_tokens(tokens, width, max_lines - 1)]
-    places = [place for place, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
-    return places[x] if x < len(places) else None
+    pieces_of_line = (
+        [piece_index for piece_index, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
+    )
+    return pieces_of_line[x] if x < len(pieces_of_line) else None
 
 
 def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:

@@ -37,14 +37,14 @@ def _feature_lines(q: Float64Array, k: Float64Array, scale: float, count: int) -
     """Returns a line for each of the largest terms, and one for the sum of the others; leaves room for the score."""
     terms = q * k * scale
     order = np.argsort(-np.abs(terms), kind="stable")
-    listed, others = order[: max(1, count - 5)], order[max(1, count - 5) :]
+    listed_features, other_features = order[: max(1, count - 5)], order[max(1, count - 5) :]
     full_bar = float(np.abs(terms).max(initial=0))
     lines: list[Box] = [StyledText(" feature      q      k   term", style="dim")]
-    for feature in listed.tolist():
+    for feature in listed_features.tolist():
         numbers = f" {feature:>7} {q[feature]:>6.2f} {k[feature]:>6.2f} {terms[feature]:>6.2f} "
         lines.append(BoxRow((StyledText(numbers), ShareBar(float(terms[feature]), full_bar, BAR_WIDTH, "dim"))))
-    if len(others):
-        lines.append(StyledText(f" {len(others)} more".ljust(22) + f" {terms[others].sum():>6.2f}"))
+    if len(other_features):
+        lines.append(StyledText(f" {len(other_features)} more".ljust(22) + f" {terms[other_features].sum():>6.2f}"))
     return lines
 
 

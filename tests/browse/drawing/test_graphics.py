@@ -174,7 +174,7 @@ def test_kitty_is_known_by_its_name_unless_something_is_between(
 
 def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
     recording = wide_recording(layers=1, heads=1, tokens=120)
-    state = State(opened=True)
+    state = State(has_open_head=True)
     blocks, pixels = (open_map_pane(Session(recording), state, size, 2**24) for size in (Size(120, 40), SCREEN))
     assert blocks.queries.pooled
     assert not pixels.queries.pooled
@@ -193,7 +193,7 @@ def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:
 def test_no_map_is_scrolled_that_smaller_pixels_show_whole(tokens: int) -> None:
     recording = wide_recording(layers=1, heads=2, tokens=tokens)
     for beside in ((), (1,)):
-        shown = open_map_pane(Session(recording), State(opened=True, heads_beside=beside), SCREEN, 2**24)
+        shown = open_map_pane(Session(recording), State(has_open_head=True, heads_beside=beside), SCREEN, 2**24)
         assert (shown.queries.span, shown.keys.span) == (slice(0, tokens), slice(0, tokens))
 
 

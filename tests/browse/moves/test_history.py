@@ -12,9 +12,9 @@ def test_places_are_gone_back_to_and_forward_again_with_their_cursors(recording:
         state = press(screen, state, key)
     assert (state.head, state.query, state.key) == (2, 1, 1)
     back = press(screen, state, "b")
-    assert (back.opened, back.head, back.query, back.key) == (True, 1, 1, 0)
+    assert (back.has_open_head, back.head, back.query, back.key) == (True, 1, 1, 0)
     first = press(screen, back, "ctrl+o")
-    assert (first.opened, first.head) == (False, 1)
+    assert (first.has_open_head, first.head) == (False, 1)
     assert press(screen, first, "b").message == "this is the first place"
     again = press(screen, press(screen, first, "B"), "B")
     assert (again.head, again.query, again.key) == (2, 1, 1)
@@ -27,4 +27,4 @@ def test_a_new_place_ends_what_was_gone_back_from(recording: Recording) -> None:
     for key in ("enter", "tab", "b", "a"):
         state = press(screen, state, key)
     assert state.future == ()
-    assert [place.opened for place in state.past] == [True, False]
+    assert [place.has_open_head for place in state.past] == [True, False]

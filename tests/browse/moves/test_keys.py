@@ -48,8 +48,8 @@ def test_arrows_move_over_heads_and_layers(recording: Recording) -> None:
 def test_enter_opens_a_head_and_escape_closes_it(recording: Recording) -> None:
     screen = screen_of(recording)
     opened = after(screen, "right", "enter")
-    assert (opened.opened, opened.head) == (True, 1)
-    assert not after(screen, "escape", state=opened).opened
+    assert (opened.has_open_head, opened.head) == (True, 1)
+    assert not after(screen, "escape", state=opened).has_open_head
 
 
 def test_in_a_head_arrows_move_over_queries_and_keys(recording: Recording) -> None:
@@ -156,7 +156,7 @@ def long_recording(count: int = 300) -> Recording:
 
 def test_each_zoom_shows_less_until_every_cell_is_a_number() -> None:
     screen = screen_of(long_recording())
-    every = open_map_levels(screen.session, State(opened=True), screen.size, TRUE_COLOR)
+    every = open_map_levels(screen.session, State(has_open_head=True), screen.size, TRUE_COLOR)
     assert (every[0].rows, every[0].columns) == (300, 300)
     sizes = [(level.rows * level.columns, -level.form.cell) for level in every]
     assert sizes == sorted(sizes, reverse=True)
@@ -240,8 +240,8 @@ def test_selected_queries_and_keys_are_where_a_head_opens() -> None:
 
 def test_part_of_a_single_head_is_open_at_once(recording: Recording) -> None:
     alone = Selection(pairs=((1, 2),), keys=(2, 5))
-    assert first_state(replace(screen_of(recording), session=Session(recording, None, alone))).opened
-    assert not first_state(screen_of(recording)).opened
+    assert first_state(replace(screen_of(recording), session=Session(recording, None, alone))).has_open_head
+    assert not first_state(screen_of(recording)).has_open_head
 
 
 def test_tokens_that_are_not_there_are_refused(recording: Recording) -> None:

@@ -15,7 +15,7 @@ from tests.languages import ADDRESSES
 
 
 def screen_of(recording: Recording, at: str = "") -> Screen:
-    return Screen(Session(recording, at=at), Size(120, 40), 2**24)
+    return Screen(Session(recording, address=at), Size(120, 40), 2**24)
 
 
 def after(screen: Screen, *keys: str) -> State:
@@ -45,7 +45,7 @@ def test_place_is_written_as_the_page_does_and_read_back(recording: Recording, k
     assert place_address(screen, state) == place
     found = read_place(screen, State(), place)
     assert place_address(screen, found) == place
-    assert (found.opened, found.lens, found.direction) == (state.opened, state.lens, state.direction)
+    assert (found.has_open_head, found.lens, found.direction) == (state.has_open_head, state.lens, state.direction)
     assert (found.head, found.heads_beside) == (state.head, state.heads_beside)
 
 
@@ -55,7 +55,7 @@ def test_place_is_read_and_written_as_the_page_does(recording: Recording, exampl
     for address in (example["written"], *example["also"]):
         state = read_place(screen, State(), address)
         how, sources = screen.session.combination_of(state.head)
-        heads = [screen.session.names[head] for head in (*sources, *state.heads_beside)] if state.opened else []
+        heads = [screen.session.names[head] for head in (*sources, *state.heads_beside)] if state.has_open_head else []
         assert heads == shows["heads"]
         assert (how or "side") == shows.get("together", "side")
         for axis in {"query", "key"} & set(shows):
@@ -80,9 +80,9 @@ def test_token_that_is_there_twice_or_is_a_number_is_written_by_its_place() -> N
 
 def test_place_is_where_the_inspector_begins(recording: Recording) -> None:
     state = start_state(screen_of(recording, "head=1.2&query=3"))
-    assert (state.opened, state.head, state.query) == (True, 5, 3)
+    assert (state.has_open_head, state.head, state.query) == (True, 5, 3)
     assert start_state(screen_of(recording, "query=q2")).lens
-    assert not start_state(screen_of(recording)).opened
+    assert not start_state(screen_of(recording)).has_open_head
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_refined_to_the_end_it_is_the_pooled_block(view: View) -> None:
         for maps in (dense_maps(0, causal=not view.difference), dense_maps(0, seed=9))
     )
     session = Session(recording, other if view.difference else None)
-    whole = session.panel(1, view, ROWS, COLUMNS, 2, 3, whole=True)
+    whole = session.panel(1, view, ROWS, COLUMNS, 2, 3, exact=True)
     assert np.allclose(refined.cells.values, whole.values, atol=1e-6)
     assert np.array_equal(refined.cells.visible, whole.visible)
     assert refined.share == 1

@@ -54,7 +54,7 @@ def test_effects_sort_filter_and_mark_heads_beside_what_is_measured(recording: R
     effects = HeadFrame(
         rows=rows, measures=(Measure("effect", "effect", "change", ""),), values=np.array([[-0.25], [0.5]])
     )
-    session = Session(recording, added=(effects,), file="run.safetensors")
+    session = Session(recording, added_frames=(effects,), file="run.safetensors")
     assert session.ranking.names[0] == "effect"
     for group in session.ranking.layers:
         session.ranking.name_patterns(group)

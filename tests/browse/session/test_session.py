@@ -59,7 +59,7 @@ def test_difference_is_the_other_minus_this(recording: Recording) -> None:
     change = dense_maps(1, seed=9).weights[2] - dense_maps(1).weights[2]
     assert np.allclose(session.cells(5, view, ROWS, COLUMNS, 9, 9).values, change)
     row = session.row(5, view, 2)
-    assert np.allclose(row.shown(view), change[2])
+    assert np.allclose(row.numbers(view), change[2])
     scale = session.panel(5, view, ROWS, COLUMNS, 9, 9).scale
     assert scale.low == -scale.high
 
@@ -119,11 +119,11 @@ def test_long_maps_are_never_made_whole() -> None:
     whole = slice(0, 32_000)
     for view in (View(), View(scores=True), View(words=True), View(special=False)):
         assert session.cells(0, view, whole, whole, 30, 40).values.max() == 0.25
-        session.unfinished[0].advance()
+        session.unfinished_blocks[0].advance()
         refined = session.cells(0, view, whole, whole, 30, 40).values
         assert refined[0].max() == (0.25 if view.scores else 0.5)
         assert refined[1:].max() == 0.25
-        session.unfinished.clear()
+        session.unfinished_blocks.clear()
         session._blocks.clear()
         assert len(session.row(0, view, 31_999).weights) == 32_000
     near = slice(31_990, 32_000)

@@ -67,7 +67,7 @@ def test_heads_are_sorted_by_a_number_and_reversed(survey: Survey) -> None:
         await pilot.press("o")
         by_previous = listed(browser)
         assert by_previous[0] == "0.0"  # looks at the token before each
-        assert browser.row.name == "0.0"
+        assert browser.chosen_row.name == "0.0"
         await pilot.press("r")
         assert listed(browser) == by_previous[::-1]
         assert said(browser).startswith(" sorted by previous")
@@ -100,7 +100,7 @@ def test_card_of_the_chosen_head_stands_beside_the_list(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("down")
         await pilot.pause()
-        row = browser.row
+        row = browser.chosen_row
         assert row.name == "0.1"
         assert said(browser, "#does") == f"0.1 {row.pattern}  texts by previous"
         numbers = said(browser, "#numbers")
@@ -133,7 +133,7 @@ def test_text_of_a_card_opens_at_its_head_and_query(survey: Survey) -> None:
     opened = played(survey, play).return_value
     assert opened is not None
     assert opened.recording.model in TEXTS
-    assert opened.at.startswith("head=0.0&query=")
+    assert opened.address.startswith("head=0.0&query=")
     assert opened.line == 0
 
 
@@ -161,9 +161,9 @@ def test_points_are_of_two_numbers_and_arrows_choose_along_them(survey: Survey) 
         assert "previous →" in drawn
         assert all(head in drawn for head in ("0.0", "0.1", "1.0", "1.1"))
         await pilot.press(*["right"] * 4)
-        assert browser.row.name == "0.0"
+        assert browser.chosen_row.name == "0.0"
         await pilot.press("left")
-        assert browser.row.name != "0.0"
+        assert browser.chosen_row.name != "0.0"
 
     played(survey, play)
 
@@ -262,7 +262,7 @@ def test_keys_are_those_of_the_inspector_of_a_recording(survey: Survey) -> None:
 def test_slash_finds_a_head_and_sorts_by_a_metric(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("slash", *"1.0", "enter")
-        assert browser.row.name == "1.0"
+        assert browser.chosen_row.name == "1.0"
         await pilot.press("slash", *"-ind", "enter")
         assert (browser.view.sort, browser.view.ascending) == ("induction", True)
         assert not browser.card_open

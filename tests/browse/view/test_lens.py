@@ -80,7 +80,7 @@ def test_found_key_is_the_second_token(recording: Recording) -> None:
 def test_token_typed_among_all_heads_is_shown_in_all_of_them(recording: Recording) -> None:
     screen = screen_of(recording)
     state = find(screen, press(screen, State(), "slash"), "q3")
-    assert (state.lens, state.opened, state.query) == (True, False, 3)
+    assert (state.lens, state.has_open_head, state.query) == (True, False, 3)
 
 
 def test_name_of_a_metric_is_a_token_where_the_text_has_it() -> None:
@@ -97,10 +97,10 @@ def test_enter_opens_the_head_at_the_token_and_b_comes_back(recording: Recording
     screen = screen_of(recording)
     state = lens_of(screen, query=3, key=2)
     opened = press(screen, press(screen, state, "down"), "enter")
-    assert (opened.opened, opened.head, opened.query, opened.key) == (True, 1, 3, 2)
+    assert (opened.has_open_head, opened.head, opened.query, opened.key) == (True, 1, 3, 2)
     back = press(screen, opened, "b")
-    assert (back.lens, back.opened, back.query) == (True, False, 3)
-    assert press(screen, back, "B").opened
+    assert (back.lens, back.has_open_head, back.query) == (True, False, 3)
+    assert press(screen, back, "B").has_open_head
     assert press(screen, press(screen, state, "escape"), "b").lens
 
 

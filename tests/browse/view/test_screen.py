@@ -92,10 +92,10 @@ def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
     assert MAX_POOLED_CELLS < 1100**2
     state = press(screen, first_state(screen), "enter")
     assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
-    [block] = screen.session.unfinished
+    [block] = screen.session.unfinished_blocks
     while not block.finished:
         block.advance()
-    screen.session.unfinished = []
+    screen.session.unfinished_blocks = []
     assert "preview" not in text(draw_screen(screen, state))
 
 
