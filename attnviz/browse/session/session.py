@@ -42,7 +42,7 @@ class Session(InspectedHeads):
         other: the recording to compare it with; ``None`` for no comparison.
         selection: the heads to show, and the queries and keys at which a head opens.
         file: the file of the recording; empty if it is not saved.
-        at: the address of the first place; empty for the overview.
+        address: the first place; empty for the overview.
         theme: the first theme.
         colormap: the colormap of weights, scores and contributions.
         added: numbers of heads from a file, such as effects.

@@ -85,7 +85,7 @@ class OpenedText(NamedTuple):
 
     Attributes:
         recording: the recording of the text.
-        at: the address of the place that is shown first.
+        address: the place that is shown first.
         view: the view of the survey to come back to.
         line: the index of the chosen line in the list of heads.
     """
