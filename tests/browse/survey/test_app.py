@@ -279,10 +279,10 @@ def test_texts_of_a_card_are_chosen_by_any_metric_and_named(survey: Survey) -> N
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
         await pilot.press("enter")
         await pilot.pause()
-        before, order = browser.view.example_metric(browser.row), listed(browser)
+        before, order = browser.view.example_metric(browser.chosen_row), listed(browser)
         await pilot.press("o")
         await pilot.pause()
-        now = browser.view.example_metric(browser.row)
+        now = browser.view.example_metric(browser.chosen_row)
         assert now != before
         assert said(browser, "#does").endswith(f"texts by {now}")
         assert listed(browser) == order, "heads keep their order"
