@@ -65,7 +65,7 @@ def test_refuses_unknown_layer_and_lists_known(recording: Recording) -> None:
 
 
 def test_refuses_an_unknown_table() -> None:
-    with pytest.raises(AttnvizError, match="unknown table 'probabilities'; choose scores, weights or both"):
+    with pytest.raises(AttnvizError, match="unknown table 'probabilities'; choose scores, weights, both or pairs"):
         ReportOptions(table="probabilities")
 
 
