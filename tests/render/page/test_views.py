@@ -524,3 +524,18 @@ def test_a_medium_that_nothing_draws_is_refused(show: Opener) -> None:
         try { drawMedium(document.body, page.texts[0], "", {}); } catch (error) { return error.message; }
     })()""")
     assert said == "nothing on this page draws a medium called smell"
+
+
+def test_a_slider_goes_from_query_to_query_of_the_text(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.open_head(6, "text")
+    slider = opened.page.locator(".text-large input[type=range]")
+    slider.fill("4")
+    opened.until("state.pin?.query === 4")
+    assert slider.input_value() == "4"
+    weights = dense(sentence(), 1).weights[2, 4]
+    np.testing.assert_allclose(opened.evaluate(SHADES), 0.78 * np.sqrt(weights / weights.max()), atol=0.01)
+    slider.press("ArrowRight")
+    opened.until("state.pin?.query === 5")
+    opened.evaluate("keepToken({query: 2, key: null})")
+    assert slider.input_value() == "2"

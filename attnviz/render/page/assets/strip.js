@@ -1,6 +1,6 @@
 /** The text on top of the page: always shaded by what is pointed at, and where tokens are chosen. */
 
-import { pin, pointTo } from "./actions.js";
+import { keepToken, pin, pointTo } from "./actions.js";
 import { theme } from "./colors.js";
 import { page, textOf } from "./data.js";
 import { make, one } from "./elements.js";
@@ -39,8 +39,19 @@ export class TextView {
     parent.append(this.element);
     if (large) this.element.append(this.note);
     else parent.append(this.note);
+    this.slider = large ? this.drawSlider() : null;
     this.drawn = same ? [this.drawAxis("both", "text")] : [this.drawAxis("query", "queries"), this.drawAxis("key", "keys")];
     this.drawOver();
+  }
+
+  /** A slider that goes from query to query, as a film of the text. @returns {HTMLInputElement} */
+  drawSlider() {
+    const last = this.texts[0].labels.length - 1;
+    const slider = make("input", { type: "range", min: "0", max: String(last), className: "steps", title: "The query whose row shades the text" });
+    slider.setAttribute("aria-label", "query");
+    slider.addEventListener("input", () => keepToken({ query: Number(slider.value), key: null }));
+    this.element.append(slider);
+    return slider;
   }
 
   /** @param {Paragraph} axis @param {string} name @returns {DrawnAxis} */
@@ -66,6 +77,7 @@ export class TextView {
       const values = all && withoutSpecial(all, this.texts[axis === "key" ? 1 : 0]);
       words.shade({ ...shadingOf(values, shown?.scale.change ?? state.side === "change"), colors: shades.colors });
     }
+    if (this.slider && state.pin && state.pin.query !== null) this.slider.value = String(state.pin.query);
     this.note.textContent = scene.pointed && !scene.shown ? "" : this.said(shades.said, largestOf(withoutSpecial(shades.key ?? shades.query ?? new Float32Array(0), this.texts[shades.key ? 1 : 0])));
   }
 
