@@ -22,7 +22,6 @@ from attnviz.capture.flow.axes import (
     resized,
     size_of,
     unknown_axes,
-    with_labels_from,
 )
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
 from attnviz.capture.flow.nodes import Node, candidates_in, softmaxes_of_scores_first, still_has_axes
@@ -36,7 +35,6 @@ RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_a
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
 GATHERING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
-SCATTERING = frozenset({"index_add", "index_add_", "index_copy", "index_copy_", "index_put", "index_put_"})
 SEQUENCES = (list, tuple)  # a constant, since building it for every argument would take time
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
 
@@ -191,8 +189,6 @@ def _result_axes(
         result_axes = _viewed_axes(axes, source, result)
     elif result_axes is None and name in GATHERING and len(shape) == source.dim():
         result_axes = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
-    if result_axes is None and name in SCATTERING and len(nodes[-1].axes) == len(shape):
-        result_axes = with_labels_from(axes, nodes[-1].axes)
     if result_axes is None and name in REDUCING and len(shape) == source.dim() - 1:
         result_axes = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
     if result_axes is None and _may_broadcast_to(shape, inputs):
