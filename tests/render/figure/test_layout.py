@@ -138,3 +138,15 @@ def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
 def test_letters_of_a_colour_bar_are_no_larger_than_the_names_of_axes() -> None:
     layout = batch()
     assert all(bar.points <= layout.names for bar in layout.bars)
+
+
+def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() -> None:
+    words = " ".join(f"word{place}" for place in range(34))
+    report = drawn(build_report(Recording(maps=(random_maps(tokenize(words), heads=1),), model="a test"), options()))
+    slide = (13.333 / 2, 6.5 / 2)  # a picture of a slide is laid out at half its size
+    bare = replace(picture_of(report), title="", source="", remarks=(), look=Look(frame=slide, dpi=600))
+    [place] = arrange(bare, Ruler(("DejaVu Sans",))).places
+    assert place.rows is not None
+    assert place.columns is not None
+    assert len(place.rows.texts) == len(place.columns.texts) == 34
+    assert place.box.height > 0.55 * 7.5 / 2
