@@ -161,3 +161,20 @@ def test_heads_lie_over_each_other_in_a_hue_each(show: Opener) -> None:
     svg = opened.evaluate("svgOfView()")
     assert all(hue in svg for hue in hues[:3])
     assert "Head 1.2" in svg
+
+
+def test_sizes_of_views_that_the_page_does_not_lay_out_are_given_to_the_command_line(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate("location.hash = 'sort=previous&size=column'")
+    opened.until("state.size === 'column'")
+    opened.page.click("#save-svg")
+    line = opened.page.input_value("#share textarea >> nth=1")
+    assert "--sort previous" in line
+    assert line.endswith("--size column -o figure.svg")
+    assert "draws" in opened.text("#share") or "drawn for “Column, 89 mm”" in opened.text("#share")
+    opened.press("Escape")
+    opened.evaluate("openHead(6)")
+    opened.until("scene.shown?.number === 6 && scene.current !== null")
+    with opened.page.expect_download() as download:
+        opened.page.click("#save-svg")
+    assert "89mm" in download.value.path().read_text()

@@ -8,11 +8,15 @@ import { showsMoved } from "./moved.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { addressOfView, scene, state } from "./state.js";
 
+/** The words of `attnviz show --size` for the sizes of figures. */
+const SIZES = { column: "column", page: "page", slide: "16:9" };
+
 /** The line, and what of the screen it does not draw. @returns {{ line: string, lacks: string }} */
 function commandOf() {
   const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
-  const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...viewWords(heads), ...scaleWords(heads)];
-  return { line: `${words.filter(Boolean).join(" ")} -o figure.svg`, lacks: lacking() };
+  const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...unitWords(), ...viewWords(heads), ...scaleWords(heads)];
+  const size = state.size && `--size ${SIZES[state.size]}`;
+  return { line: [...words, size].filter(Boolean).join(" ") + ` -o figure.${state.size === "slide" ? "png" : "svg"}`, lacks: lacking() };
 }
 
 /** @param {number[] | null} heads */
@@ -26,6 +30,11 @@ function headWords(heads) {
   const filter = state.filter ? `--filter ${shellQuoted(state.filter)}` : "";
   const sort = sortMetric() ? `--sort ${state.sort}` : "";
   return [filter, sort, "--all"];
+}
+
+/** What rows and columns stand for, where that is not every token. */
+function unitWords() {
+  return [state.by === "words" ? "--words" : "", state.special === "hidden" ? "--no-special" : ""];
 }
 
 /** @param {number[] | null} heads */
@@ -80,14 +89,15 @@ function shellQuoted(word) {
   return /^[\w.,:@%+/-]+$/.test(word) ? word : `'${word.replace(/'/g, "'\\''")}'`;
 }
 
-/** Shows the link and the command, each with what copies it. */
-export function openShare() {
+/** Shows the link and the command, each with what copies it. @param {string} [note] */
+export function openShare(note = "") {
   const dialog = one("share");
   if (!(dialog instanceof HTMLDialogElement)) return;
   const { line, lacks } = commandOf();
   const link = `${location.href.split("#")[0]}${addressOfView()}`;
   dialog.replaceChildren(
     make("h2", {}, "What is shown now"),
+    ...(note ? [make("p", {}, note)] : []),
     copied("Link", link.startsWith("about:") ? addressOfView() : link),
     copied("Command that draws it", line),
     ...(lacks ? [make("p", { className: "hint" }, lacks)] : []),

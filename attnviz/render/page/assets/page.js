@@ -70,7 +70,7 @@ function listenToButtons() {
     "zoom-fit": fitView,
     "save-svg": saveSvg,
     "save-png": savePng,
-    "share-open": openShare,
+    "share-open": () => openShare(),
     "notes-open": openNotes,
     "help-open": openHelp,
   };

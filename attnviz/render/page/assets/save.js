@@ -1,6 +1,7 @@
 /** The present view as a file: the same strokes as on the screen, on an SVG or on a larger canvas. */
 
 import { contextOf, newCanvas, theme } from "./colors.js";
+import { openShare } from "./command.js";
 import { page } from "./data.js";
 import { make, one } from "./elements.js";
 import { canvasOf } from "./head_grid.js";
@@ -278,10 +279,23 @@ function sizeOfPng({ width, height }, size) {
   return [wide, Math.min(MAX_PNG_SIDE, Math.round((wide * size.height) / size.width))];
 }
 
+/** Whether the open picture is laid out for a size: one stage is, seen whole; other views are drawn for it by the command line. */
+function isLaidOut() {
+  const stage = scene.current?.stage;
+  return !state.size || (Boolean(stage) && !scene.current?.stages && (stage?.picture.factor ?? 2) <= 1.01);
+}
+
+/** Shows the command that draws what is shown in the chosen size. */
+function commandInstead() {
+  openShare(`This page lays one head out for a size. What is shown now is drawn for “${chosenFormat()?.name}” by this command; choose “As seen” to save it as it is.`);
+}
+
 export function saveSvg() {
+  if (!isLaidOut()) return commandInstead();
   offer(new Blob([svgOfView()], { type: "image/svg+xml" }), "svg");
 }
 
 export function savePng() {
+  if (!isLaidOut()) return commandInstead();
   canvasOfView().toBlob((blob) => blob && offer(blob, "png"), "image/png");
 }
