@@ -10,6 +10,7 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.maps.heads import head_name
 from attnviz.media.image import Image
 from attnviz.media.text import Text
+from attnviz.metrics.head_changes import HeadChanges
 from attnviz.render.page.contribution_units import in_units
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
@@ -22,7 +23,7 @@ from attnviz.render.page.packing import PackedHead, PagePlan, axis_edges, pack_h
 from attnviz.render.page.scripts import bundle
 from attnviz.report.picture.colors import DIVERGING, NAN, SEQUENTIAL, colormap
 from attnviz.report.picture.numbers import HeadCells, Numbers
-from attnviz.report.picture.report import ExactNumbers, HeadAtlas, Report, Summary, SurveyedHeads
+from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report, Summary, SurveyedHeads
 from attnviz.report.picture.scales import MAX_ROW_RATIO
 from attnviz.report.words.captions import MASKED
 from attnviz.report.words.reproducing import reproducing_command
@@ -59,6 +60,10 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
             from attnviz.render.page.survey_page import write_survey_page
 
             write_survey_page(report, file)
+        case HeadList(results=HeadChanges() as changes) if not changes.of_sets:
+            from attnviz.render.page.changes_page import write_changes_page
+
+            write_changes_page(report, changes, file)
         case ExactNumbers():
             _write_heads(report, file)
         case _:

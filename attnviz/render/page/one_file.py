@@ -11,17 +11,17 @@ from typing import IO, Any
 from attnviz.render.page.encoding import base85
 from attnviz.render.page.scripts import bundle, read_asset
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.report import ExactNumbers, SurveyedHeads
+from attnviz.report.picture.report import ExactNumbers, HeadList, SurveyedHeads
 
 POLICY = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data:; worker-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-STYLES = {"page": (), "survey": ("survey.css",)}  # style sheets of each frame, besides the common one
+STYLES = {"page": (), "survey": ("survey.css",), "changes": ()}  # style sheets of each frame, besides the common one
 
 
 def opening(
-    report: ExactNumbers | SurveyedHeads,
+    report: ExactNumbers | HeadList | SurveyedHeads,
     name: str,
     kind: str,
     remarks: Sequence[str],
@@ -32,7 +32,7 @@ def opening(
 
     Args:
         report: gives the title, the caption and the look.
-        name: the name of the page's frame and script, ``page`` or ``survey``.
+        name: the name of the page's frame and script, ``page``, ``survey`` or ``changes``.
         kind: the words after the title that say what the page shows.
         remarks: the sentences below the caption.
         data: the JSON values that the script starts with.

@@ -29,6 +29,7 @@ class Found:
         summary: builds the list.
         panels: builds the panels of the picture.
         refusal: the message that refuses a page and says what to do; "" for a table of heads, which has a page.
+        has_page: True if a page draws the list itself.
         of_list: remarks of the list only, before the others.
         of_picture: remarks of the picture only, before the others.
         about: the origin of the numbers, as JSON values.
@@ -41,6 +42,7 @@ class Found:
     summary: Callable[[], Summary]
     panels: Callable[[], Sequence[Panel]]
     refusal: str = ""
+    has_page: bool = False
     of_list: tuple[str, ...] = ()
     of_picture: tuple[str, ...] = PICTURE_REMARKS
     about: dict[str, object] = field(default_factory=dict)
@@ -53,8 +55,8 @@ class Found:
         """
         look, title = options.look, options.look.title or self.title
         fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
-        if options.medium.lists_heads:
-            remarks = (*self.of_list, *self.remarks)
+        if options.medium.lists_heads or (self.has_page and not options.medium.draws_maps):
+            remarks = (*(self.of_list if options.medium.lists_heads else ()), *self.remarks)
             return HeadList(**fields, remarks=remarks, results=self.results, summary=self.summary())
         if self.refusal and not options.medium.draws_maps:
             raise AttnvizError(self.refusal)

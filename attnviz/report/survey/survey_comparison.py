@@ -30,7 +30,7 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         options: the chosen heads and metric, and the medium.
 
     Raises:
-        AttnvizError: if the medium is a page, or an option is only for texts.
+        AttnvizError: if an option is only for texts.
     """
     refuse_style(options.look, "a comparison")
     refuse_of_texts(options)
@@ -43,7 +43,7 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         results=changes,
         summary=lambda: _summary(changes, options),
         panels=lambda: _panels(changes),
-        refusal="changes are one picture; use -o change.png, or -o change.csv for numbers",
+        has_page=True,
         of_list=_of_list(changes, options),
         of_picture=CHANGE_REMARKS,
     )
