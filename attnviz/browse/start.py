@@ -133,7 +133,7 @@ def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
     """
     if look.effects is None:
         return ()
-    from attnviz.report.heads.added_numbers import read_effects
+    from attnviz.report.heads.effect_columns import read_effects
 
     heads = {(maps.layer, head) for maps in recording.maps for head in maps.heads}
     return (read_effects(look.effects, heads).frame,)

@@ -168,9 +168,9 @@ def _show_logits(
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
     """Draws the cards of a survey's heads."""
     from attnviz.report.survey.survey_card import survey_card_report
-    from attnviz.report.survey.survey_heads import refuse_of_texts
+    from attnviz.report.survey.survey_heads import refuse_text_options
 
-    refuse_of_texts(options)
+    refuse_text_options(options)
     if medium(output) == PAGE and (folder := survey.model_folder) is not None:
         remark(f"the survey names the model in {folder!r}, which shades its texts")
     deliver(survey_card_report(survey, fit_options(options, output)), output)
@@ -221,12 +221,12 @@ def heads(
         return
     table = None
     if effects is not None:
-        from attnviz.report.heads.added_numbers import load_effects
+        from attnviz.report.heads.effect_columns import load_effects
 
         table = load_effects(str(effects))
     recordings = tuple(record(text, settings, selection, whole=True, values=values) for text in texts)
     if table is not None:
-        from attnviz.report.heads.added_numbers import refuse_other_heads
+        from attnviz.report.heads.effect_columns import refuse_other_heads
 
         refuse_other_heads(
             table,
@@ -273,9 +273,9 @@ def compare(
     text = read_input(input, settings.tokenizer)
     if with_model is None and other_input is not None and (surveys := read_surveys(text, other_input)) is not None:
         from attnviz.report.survey.survey_comparison import survey_comparison_report
-        from attnviz.report.survey.survey_heads import refuse_of_texts
+        from attnviz.report.survey.survey_heads import refuse_text_options
 
-        refuse_of_texts(options)
+        refuse_text_options(options)
         deliver(survey_comparison_report(*surveys, fit_options(options, output)), output)
         return
     if with_model is None:

@@ -158,9 +158,9 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
     from attnviz.cli.recordings import record
     from attnviz.corpus.saved import load_survey
     from attnviz.report.picture.options import ReportOptions
-    from attnviz.report.survey.survey_heads import refuse_of_texts
+    from attnviz.report.survey.survey_heads import refuse_text_options
 
-    refuse_of_texts(ReportOptions(selection=selection))
+    refuse_text_options(ReportOptions(selection=selection))
     survey = load_survey(path)
     view, line = SurveyView(survey, selection, given_names=names_to_begin_with(look)), None
     _ = view.rows

@@ -69,10 +69,10 @@ def _answer_line(recording: Recording, options: ReportOptions) -> str:
     if options.grouping.units not in REMAINDER_LABELS or options.of == CONTRIBUTIONS:
         return ""
     from attnviz.metrics.unit_shares import unit_frame
-    from attnviz.report.words.looked_at import looked_at_most
+    from attnviz.report.words.last_unit import strongest_unit_sentence
 
     heads = [
         (head.maps, head.head) for head in chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
     ]
     _, shares = unit_frame(heads, options.grouping.units)
-    return f"{looked_at_most(shares, options.grouping.units)} " if shares else ""
+    return f"{strongest_unit_sentence(shares, options.grouping.units)} " if shares else ""

@@ -74,18 +74,19 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
         options: the heads, the look and the medium.
 
     Raises:
-        AttnvizError: if there are too many recordings, or they have not the same heads and tokens.
+        AttnvizError: if there are too many recordings, or their heads or tokens differ.
     """
     _refuse_long(len(recordings), "output", "film.gif")
     looks = [replace(options.look, title=options.look.title or name) for name in names]
     frames = [
-        build_report(each, replace(options, look=look))
-        for each, look in zip(track(recordings, "drawing"), looks, strict=True)
+        build_report(recording, replace(options, look=look))
+        for recording, look in zip(track(recordings, "drawing"), looks, strict=True)
     ]
     return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, on one colour scale.", 0.5)
 
 
 def _refuse_long(frames: int, name: str, value: str) -> None:
+    """Raises AttnvizError for more than `MAX_FRAMES` pictures; the advice is the option ``name`` with ``value``."""
     if frames > MAX_FRAMES:
         raise AttnvizError(
             f"a film has at most {MAX_FRAMES} pictures, not {frames}; choose some: {option(name, value)}"
@@ -98,8 +99,8 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     Raises:
         AttnvizError: if the reports do not have the same panels.
     """
-    frames = [each for each in reports if isinstance(each, DRAWN) and not isinstance(each, ExactNumbers)]
-    shapes = {tuple((panel.title, panel.values.shape) for panel in _untitled(frame)) for frame in frames}
+    frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
+    shapes = {tuple((panel.title, panel.values.shape) for panel in _with_head_titles(frame)) for frame in frames}
     if len(frames) < len(reports) or len(shapes) > 1:
         raise AttnvizError(
             "the pictures of a film have other heads or other numbers of tokens; choose a head that all have with "
@@ -110,8 +111,8 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
     return Film(frames=colored, caption=caption, seconds=seconds)
 
 
-def _untitled(frame: DrawnReport) -> tuple[Panel, ...]:
-    """Returns the panels without what their titles say of a query or a pattern."""
+def _with_head_titles(frame: DrawnReport) -> tuple[Panel, ...]:
+    """Returns the panels with titles of heads alone, without the query and the pattern."""
     return tuple(replace(panel, title=panel.name.partition(":")[0]) for panel in frame.panels)
 
 
@@ -126,4 +127,5 @@ def _joint_scales(panels: Sequence[Panel]) -> dict[Quantity, ColorScale]:
 
 
 def _colored(panel: Panel, scales: dict[Quantity, ColorScale]) -> Panel:
+    """Returns the panel with the scale of its quantity."""
     return replace(panel, scale=scales[panel.level])

@@ -33,7 +33,7 @@ from attnviz.metrics.head_frame import HeadRow
 from attnviz.render.terminal.draw import report_lines
 from attnviz.render.terminal.lines import Line, fit
 from attnviz.report.picture.look import Look
-from attnviz.report.survey.survey_heads import title_of
+from attnviz.report.survey.survey_heads import survey_title
 from attnviz.report.survey.surveyed_heads import ChosenExample
 from attnviz.text.tokens import first_words
 
@@ -221,7 +221,7 @@ class SurveyBrowser(Application[OpenedText]):
         table.move_cursor(row=min(line, len(view.rows) - 1))
         survey = view.survey
         heads = f"{len(view.rows)} of {len(survey.heads)} heads" if view.filter else f"{len(survey.heads)} heads"
-        self.query_one("#title", Static).update(printable(f" {heads}  {title_of(survey)}"))
+        self.query_one("#title", Static).update(printable(f" {heads}  {survey_title(survey)}"))
         self.show()
 
     def show(self, message: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Builds the report of what a cache keeps: a row for each policy, or a map of layers by heads for each."""
+"""Builds the report of the weight that a cache keeps: a row per policy, or a map of layers by heads for each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.recording import Recording
 from attnviz.metrics.kept import MIN_FAR, RECENT, SINKS, KeptMass
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, layers_by_heads, listed
+from attnviz.report.heads.head_columns import Column, layers_by_heads, list_summary
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
@@ -33,7 +33,7 @@ READS_ALL = "top:K chooses from all keys at each step, so it saves no memory; no
 
 @dataclass(frozen=True, eq=False)
 class KeptNumbers:
-    """What policies keep, in the form of files.
+    """The weight that policies keep, in the form of files.
 
     Attributes:
         kept: the numbers.
@@ -44,7 +44,7 @@ class KeptNumbers:
     model: str
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
-        """A header, and a row for each policy, head and step."""
+        """Returns a header and a row for each policy, head and step."""
         kept = self.kept
         rows: list[list[Any]] = [
             ["policy", "layer", "head", "kind", "far", "query", "token", "kept", "held", "visible"]
@@ -59,7 +59,7 @@ class KeptNumbers:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """All numbers."""
+        """Returns all numbers as JSON values."""
         kept = self.kept
         return {
             "format": KEPT_FORMAT,
@@ -75,6 +75,7 @@ class KeptNumbers:
         }
 
     def _policy(self, number: int) -> dict[str, Any]:
+        """Returns the numbers of the policy at an index as JSON values."""
         kept = self.kept
         lost = zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True)
         return {
@@ -86,19 +87,19 @@ class KeptNumbers:
         }
 
 
-def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) -> FoundReport:
+def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) -> HeadsReport:
     """Builds the report of policies: a list, or a map of layers by heads for each if a picture is drawn.
 
     Args:
         recording: the recording of the steps.
-        kept: what the policies keep.
+        kept: the weight that the policies keep.
         options: the look and the medium.
 
     Raises:
         AttnvizError: for a page.
     """
     refuse_style(options.look, "policies of a cache")
-    found = Found(
+    results = HeadResults(
         title=report_title(recording, options.look),
         caption=_caption(recording, kept),
         remarks=(*_remarks(kept), *recording_remarks(recording)),
@@ -108,24 +109,27 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
         refusal="policies of a cache are drawn as one picture; use -o kept.png, or -o kept.csv for numbers",
         about={"recording": origin(recording)},
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _kind(kept: KeptMass, place: int) -> str:
+    """Returns ``retrieval`` or ``streaming``, the kind of the head at an index."""
     return "retrieval" if kept.retrieves[place] else "streaming"
 
 
 def _caption(recording: Recording, kept: KeptMass) -> str:
+    """Returns a sentence on the policy that keeps most, among those that drop keys."""
     means = kept.kept.mean(axis=(1, 2))
     best = int(np.where(kept.drops, means, -1).argmax())
     steps = f"{len(kept.queries)} steps after {kept.prompt} tokens"
     heads = f"{len(kept.heads)} heads" if len(kept.heads) > 1 else f"head {kept.heads[0].name}"
-    said = f"{kept.policies[best]} keeps {means[best]:.1%} of the attention of {model_name(recording)}"
-    among = ", the most of the policies that drop keys" if kept.drops.sum() > 1 else ""
-    return f"{said} in {heads}, at {kept.memory[best]:.0%} of the memory{among}; means over {steps}."
+    result = f"{kept.policies[best]} keeps {means[best]:.1%} of the attention of {model_name(recording)}"
+    rank = ", the most of the policies that drop keys" if kept.drops.sum() > 1 else ""
+    return f"{result} in {heads}, at {kept.memory[best]:.0%} of the memory{rank}; means over {steps}."
 
 
 def _summary(kept: KeptMass, wide: bool) -> Summary:
+    """Returns a list with a row per policy, with more heads and tokens in a row if it is wide."""
     means = kept.kept.mean(axis=(1, 2))
 
     def worst_heads(number: int) -> str:
@@ -134,9 +138,12 @@ def _summary(kept: KeptMass, wide: bool) -> Summary:
         return ", ".join(f"{kept.heads[place].name} {by_head[place]:.0%}" for place in order)
 
     def lost_tokens(number: int) -> str:
-        found = zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True)
-        named = [(first_words(kept.tokens.labels[key], MAX_TOKEN_CHARACTERS), key, weight) for key, weight in found]
-        return ", ".join(f"{name} ({key}) {weight:.1%}" for name, key, weight in named[: LISTED[wide]] if weight > 0)
+        lost = list(zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True))
+        return ", ".join(
+            f"{first_words(kept.tokens.labels[key], MAX_TOKEN_CHARACTERS)} ({key}) {weight:.1%}"
+            for key, weight in lost[: LISTED[wide]]
+            if weight > 0
+        )
 
     columns = [
         Column[int]("policy", lambda number: kept.policies[number], align="<"),
@@ -147,10 +154,11 @@ def _summary(kept: KeptMass, wide: bool) -> Summary:
         Column[int]("loses most", worst_heads, align="<"),
         Column[int]("lost most", lost_tokens, align="<"),
     ]
-    return listed(range(len(kept.policies)), columns)
+    return list_summary(range(len(kept.policies)), columns)
 
 
 def _panels(kept: KeptMass) -> list[Panel]:
+    """Returns a map of layers by heads for each policy."""
     if not kept.heads:
         raise AttnvizError("no head has a cache")
     means = kept.kept.mean(axis=2)
@@ -160,12 +168,15 @@ def _panels(kept: KeptMass) -> list[Panel]:
 
 
 def _remarks(kept: KeptMass) -> tuple[str, ...]:
-    found = np.flatnonzero(kept.retrieves)[np.argsort(-kept.far[kept.retrieves], kind="stable")].tolist()
-    named = ", ".join(f"{kept.heads[place].name} ({kept.far[place]:.2f})" for place in found[:NAMED_HEADS])
-    more = f" and {len(found) - NAMED_HEADS} more" if len(found) > NAMED_HEADS else ""
+    """Returns remarks on the retrieval heads, on policies that drop no key, and on what the numbers do not say."""
+    retrieval_heads = np.flatnonzero(kept.retrieves)[np.argsort(-kept.far[kept.retrieves], kind="stable")].tolist()
+    names = ", ".join(f"{kept.heads[place].name} ({kept.far[place]:.2f})" for place in retrieval_heads[:NAMED_HEADS])
+    more = f" and {len(retrieval_heads) - NAMED_HEADS} more" if len(retrieval_heads) > NAMED_HEADS else ""
     rule = f"{MIN_FAR:.0%} of the weight or more beyond the first {SINKS} and the latest {RECENT} keys"
-    which = f"{len(found)} of {len(kept.heads)} heads retrieve, and the others stream: {named}{more}."
-    which = which if found else "No head retrieves; all stream."
-    split = f"{which} A retrieval head has {rule}, and is in the quarter of heads with most."
+    count_sentence = (
+        f"{len(retrieval_heads)} of {len(kept.heads)} heads retrieve, and the others stream: {names}{more}."
+    )
+    count_sentence = count_sentence if retrieval_heads else "No head retrieves; all stream."
+    split = f"{count_sentence} A retrieval head has {rule}, and is in the quarter of heads with most."
     reads = (READS_ALL,) if not kept.drops.all() else ()
     return (split, *reads, NOT_A_LOSS)

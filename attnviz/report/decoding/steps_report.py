@@ -12,8 +12,8 @@ from attnviz.base.printable import printable_line
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.steps import DecodingSteps
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, known, labelled_panel, listed
+from attnviz.report.heads.head_columns import Column, format_known, labelled_panel, list_summary
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
@@ -60,7 +60,7 @@ class StepNumbers:
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all numbers, of each head."""
+        """Returns all numbers of each head as JSON values."""
         steps = self.steps
         return {
             "format": STEPS_FORMAT,
@@ -73,6 +73,7 @@ class StepNumbers:
         }
 
     def _step(self, step: int) -> dict[str, Any]:
+        """Returns the numbers of a step as JSON values, one of each head."""
         steps = self.steps
         strongest = zip(steps.strongest_keys[step].tolist(), steps.strongest_weights[step].tolist(), strict=True)
         numbers = {"own": steps.on_written, "change": steps.change, "sink": steps.sink}
@@ -87,7 +88,7 @@ class StepNumbers:
         }
 
 
-def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> FoundReport:
+def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOptions) -> HeadsReport:
     """Builds the report of steps: a list with a row a step, or a map of steps by units if a picture is drawn.
 
     Args:
@@ -99,7 +100,7 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         AttnvizError: if a picture has too many steps.
     """
     refuse_style(options.look, "steps")
-    found = Found(
+    results = HeadResults(
         title=report_title(recording, options.look),
         caption=steps_caption(recording, steps),
         remarks=(*_remarks(steps), *recording_remarks(recording)),
@@ -110,84 +111,90 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         of_picture=("Rows are the tokens that were written, columns are units that were looked at.",),
         about={"recording": origin(recording)},
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
     """Returns the result of all steps in one sentence."""
-    which = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"{len(steps.heads)} heads"
+    heads = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"{len(steps.heads)} heads"
     before = "first token" if steps.prompt == 1 else f"first {steps.prompt} tokens"
-    said = f"Steps of {model_name(recording)}: for the {len(steps)} tokens after the {before}, in {which}"
+    subject = f"Steps of {model_name(recording)}: for the {len(steps)} tokens after the {before}, in {heads}"
     parts = []
-    if steps.by != TOKENS and (most := _looked_at(steps)):
-        unit, share = most
-        parts.append(f"{share:.0%} of the weight was on {_named(steps, unit)}")
+    strongest = None if steps.by == TOKENS else _strongest_earlier_unit(steps)
+    if strongest is not None:
+        unit, share = strongest
+        parts.append(f"{share:.0%} of the weight was on {_unit_phrase(steps, unit)}")
     if not np.isnan(steps.on_written).all():
         of_weight = "" if parts else " of the weight was"
         parts.append(f"{np.nanmean(steps.on_written):.0%}{of_weight} on these tokens themselves")
-    return f"{said}, {' and '.join(parts)}." if parts else f"{said}."
+    return f"{subject}, {' and '.join(parts)}." if parts else f"{subject}."
 
 
-def _looked_at(steps: DecodingSteps) -> tuple[int, float] | None:
-    """Returns the unit before the written text with the largest mean share, and this share; ``None`` without one."""
-    earlier = _earlier(steps)
+def _strongest_earlier_unit(steps: DecodingSteps) -> tuple[int, float] | None:
+    """Returns the unit before the written text with the largest mean share, and this share; ``None`` without a unit."""
+    earlier = _earlier_units(steps)
     if not earlier:
         return None
     shares = steps.shares.mean(axis=(0, 1))
-    unit = max(earlier, key=lambda each: float(shares[each]))
+    unit = max(earlier, key=lambda index: float(shares[index]))
     return unit, float(shares[unit])
 
 
-def _earlier(steps: DecodingSteps) -> list[int]:
-    """Returns the units that begin before the written text; all units in cross-attention."""
+def _earlier_units(steps: DecodingSteps) -> list[int]:
+    """Returns the indices of the units that begin before the written text; of all units in cross-attention."""
     return [
         unit for unit, start in enumerate(steps.unit_starts) if start < steps.prompt or np.isnan(steps.on_written).all()
     ]
 
 
-def _named(steps: DecodingSteps, unit: int) -> str:
+def _unit_phrase(steps: DecodingSteps, unit: int) -> str:
+    """Returns a unit by kind and first words, as ``the turn “2 user”``."""
     return f"the {singular(steps.by)} “{first_words(steps.units[unit], MAX_LABEL_CHARACTERS)}”"
 
 
 def _summary(steps: DecodingSteps, wide: bool) -> Summary:
     own, change, shares = _mean(steps.on_written), _mean(steps.change), _mean(steps.shares)
-    earlier = _earlier(steps)
+    earlier = _earlier_units(steps)
 
     def units(step: int) -> str:
         best = sorted(earlier, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[wide]]
-        return _weighed([(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best])
+        return _names_with_shares(
+            [(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best]
+        )
 
     def tokens(step: int) -> str:
         keys = steps.strongest_keys[step, : LISTED_TOKENS[wide]].tolist()
-        labels = [_short(steps.key_tokens.labels[key]) for key in keys]
-        return _weighed(list(zip(labels, steps.strongest_weights[step].tolist(), strict=False)))
+        labels = [_short_label(steps.key_tokens.labels[key]) for key in keys]
+        return _names_with_shares(list(zip(labels, steps.strongest_weights[step].tolist(), strict=False)))
 
     columns = [
         Column[int]("step", lambda step: str(step + 1)),
-        Column[int]("token", lambda step: _short(steps.tokens[step]) or "(next)", align="<"),
+        Column[int]("token", lambda step: _short_label(steps.tokens[step]) or "(next)", align="<"),
         *([] if np.isnan(own).all() else [Column[int]("own", lambda step: f"{own[step]:.0%}", lambda step: own[step])]),
-        Column[int]("change", lambda step: known(float(change[step]), ".2f")),
+        Column[int]("change", lambda step: format_known(float(change[step]), ".2f")),
         *([Column[int](steps.by, units, align="<")] if steps.by != TOKENS and earlier else []),
         Column[int]("tokens", tokens, align="<"),
     ]
-    return listed(range(len(steps)), columns)
+    return list_summary(range(len(steps)), columns)
 
 
-def _weighed(named: Sequence[tuple[str, float]]) -> str:
-    """Returns names with their shares, without those that round to nothing."""
+def _names_with_shares(named: Sequence[tuple[str, float]]) -> str:
+    """Returns names with their shares, as ``the 12%, sky 4%``, without shares that round to 0%."""
     return ", ".join(f"{name} {share:.0%}" for name, share in named if share >= 0.005)
 
 
-def _short(label: str) -> str:
+def _short_label(label: str) -> str:
+    """Returns a token's label without control characters, cut to `MAX_TOKEN_CHARACTERS`."""
     return printable_line(first_words(label, MAX_TOKEN_CHARACTERS))
 
 
 def _mean(numbers: Float64Array) -> Float64Array:
-    """Returns means over the heads."""
+    """Returns means over the heads, ``(heads, ...)`` to ``(...)``."""
     return np.asarray(numbers.mean(axis=0))
 
 
 def _panel(steps: DecodingSteps) -> Panel:
+    """Returns the map of steps by units, with a last column for the sink; refuses more than `MAX_DRAWN_STEPS` steps."""
     if len(steps) > MAX_DRAWN_STEPS:
         raise AttnvizError(
             f"a picture shows at most {MAX_DRAWN_STEPS} steps, and there are {len(steps)}; choose some with "
@@ -199,6 +206,7 @@ def _panel(steps: DecodingSteps) -> Panel:
 
 
 def _remarks(steps: DecodingSteps) -> tuple[str, ...]:
+    """Returns remarks on the terms, the sink, the number of heads, and the step with the largest change."""
     sink = (
         f"Not listed: the sink (first token, special tokens and tokens of no unit), {steps.sink.mean():.0%} on average."
     )
@@ -214,4 +222,4 @@ def _largest_change(steps: DecodingSteps) -> tuple[str, ...]:
     heads = np.argsort(-steps.change[:, step], kind="stable")[:LISTED_HEADS].tolist()
     named = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
     what = "Heads change" if len(steps.heads) > 1 else "It changes"
-    return (f"{what} most at step {step + 1}, “{_short(steps.tokens[step])}”: {named}.",)
+    return (f"{what} most at step {step + 1}, “{_short_label(steps.tokens[step])}”: {named}.",)

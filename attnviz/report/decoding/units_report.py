@@ -11,8 +11,8 @@ from attnviz.base.arrays import Float64Array
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.unit_checks import STRONGEST_TOKENS, UnitChecks
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, known, labelled_panel, listed
+from attnviz.report.heads.head_columns import Column, format_known, labelled_panel, list_summary
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import ReportOptions
@@ -69,7 +69,7 @@ class UnitNumbers:
         }
 
 
-def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> FoundReport:
+def units_report(recording: Recording, checks: UnitChecks, options: ReportOptions) -> HeadsReport:
     """Builds the report of units: a list, or bars of what the answer loses if a picture is drawn.
 
     Args:
@@ -81,7 +81,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         AttnvizError: for a page.
     """
     refuse_style(options.look, "a table of units")
-    found = Found(
+    found = HeadResults(
         title=report_title(recording, options.look),
         caption=_caption(recording, checks),
         remarks=(*_remarks(checks), *recording_remarks(recording)),
@@ -123,7 +123,7 @@ def _quoted(label: str) -> str:
 
 def _summary(checks: UnitChecks) -> Summary:
     def number(values: Float64Array, spec: str) -> Any:
-        return lambda unit: known(float(values[unit]), spec)
+        return lambda unit: format_known(float(values[unit]), spec)
 
     largest = float(np.nanmax(np.abs(checks.lost))) or 1.0
 
@@ -142,7 +142,7 @@ def _summary(checks: UnitChecks) -> Summary:
     if checks.reversed is not None:
         columns.append(Column("reversed", number(checks.reversed, ".2f")))
     columns.append(Column("lost", number(checks.lost, "+.2f"), bar))
-    return listed(_order(checks), columns)
+    return list_summary(_order(checks), columns)
 
 
 def _panel(checks: UnitChecks) -> Panel:

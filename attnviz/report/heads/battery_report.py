@@ -2,8 +2,8 @@
 
 from attnviz.battery.head_types import HeadType, HeadTypes
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, interval, layers_by_heads, listed
+from attnviz.report.heads.head_columns import Column, layers_by_heads, list_summary, margin_text
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
@@ -14,7 +14,7 @@ MIN_NAMED_SCORE = 0.5  # the least score of a head that the caption names
 SCORE = Quantity("score", ".2f")
 
 
-def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
+def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
     """Builds the report of a battery: a list, or maps if a picture is drawn.
 
     Raises:
@@ -22,7 +22,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> FoundReport:
     """
     refuse_style(options.look, "a table of head types")
     scores = types.scores
-    results = Found(
+    results = HeadResults(
         title=f"Known types of heads in {types.model}",
         caption=_caption(types),
         remarks=_remarks(types),
@@ -55,15 +55,16 @@ def _summary(types: HeadTypes) -> Summary:
         Column[HeadType]("type", lambda type: type.name, align="<"),
         Column[HeadType]("head", lambda type: scores.rows[ranked(type)[0]].name, align="<"),
         Column[HeadType]("score", lambda type: f"{best_number(type):.3f}", best_number),
-        Column[HeadType]("95 %", lambda type: interval(best_number(type, of="margins"))),
+        Column[HeadType]("95 %", lambda type: margin_text(best_number(type, of="margins"))),
         Column[HeadType]("control", lambda type: f"{best_number(type, types.controls):.3f}"),
         Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
         Column[HeadType]("next", lambda type: "  ".join(next_heads(type)), align="<"),
     ]
-    return listed(types.types, columns)
+    return list_summary(types.types, columns)
 
 
 def _caption(types: HeadTypes) -> str:
+    """Returns a sentence that names the best head of each type, if its score is high and above the control."""
     scores, named_heads = types.scores, list[str]()
     for name in scores.names:
         best, column = scores.ranked(name)[0], scores.column(name)

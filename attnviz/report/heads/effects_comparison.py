@@ -7,9 +7,9 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
-from attnviz.report.heads.found import CHANGE_REMARKS, Found, FoundReport
-from attnviz.report.heads.head_columns import Column, listed, share_of
+from attnviz.report.heads.head_columns import Column, bar_length, list_summary
 from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, single_heads, with_unit
+from attnviz.report.heads.head_results import CHANGE_REMARKS, HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Panel
@@ -19,7 +19,7 @@ from attnviz.text.selection import Grouping, Selection
 PARTS = ("selection", "grouping", "look", "medium")  # groups of options: checked one by one, or not at all
 
 
-def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> FoundReport:
+def effects_comparison_report(before: Effects, after: Effects, options: ReportOptions) -> HeadsReport:
     """Builds the report of the changes: a list, the largest first, or a map of layers by heads if a picture is drawn.
 
     Args:
@@ -33,7 +33,7 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
     refuse_style(options.look, "a table of effects")
     _refuse_selection(options)
     changes = effect_changes(before, after)
-    results = Found(
+    results = HeadResults(
         title="Changes between two tables of effects",
         caption=_caption(changes, before.metric),
         remarks=(*changes.remarks, NOT_A_CAUSE_ALONE),
@@ -68,6 +68,7 @@ def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:
 
 
 def _panel(before: Effects, after: Effects) -> Panel:
+    """Returns a map of layers by heads with the change of each single head's effect; refuses tables of sets."""
     output = before.output
     refusal = (
         "a picture shows changes of single heads, and these are sets; measure the effects again without "
@@ -78,7 +79,8 @@ def _panel(before: Effects, after: Effects) -> Panel:
 
 
 def _summary(changes: HeadChanges) -> Summary:
-    bar = share_of([change.difference for change in changes.changes])
+    """Returns a list with a row per head or set of heads."""
+    bar = bar_length([change.difference for change in changes.changes])
     columns = [
         Column[NumberChange]("without", lambda change: change.name, align="<"),
         Column[NumberChange]("before", lambda change: f"{change.before:+.4f}"),
@@ -89,10 +91,11 @@ def _summary(changes: HeadChanges) -> Summary:
     ]
     if any(not math.isnan(change.margin) for change in changes.changes):
         columns.append(Column("±95%", lambda change: f"{change.margin:.4f}"))
-    return listed(changes.changes, columns)
+    return list_summary(changes.changes, columns)
 
 
 def _caption(changes: HeadChanges, metric: str) -> str:
+    """Returns a sentence on the largest change."""
     largest = changes.changes[0]
     if largest.difference == 0:
         return f"The effects of heads on {metric} do not change."

@@ -16,9 +16,16 @@ from attnviz.metrics.measure import Measure, named_measure
 from attnviz.metrics.measured_heads import frame_over_texts
 from attnviz.metrics.metrics import METRICS
 from attnviz.metrics.patterns import MIN_CLEAR_SHARE, SHARE_PATTERNS, clearest_first, pattern_counts
-from attnviz.report.heads.added_numbers import MOVED, effect_remark
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import METRIC_QUANTITIES, UNIT_ENDINGS, UNKNOWN, Column, layers_by_heads, listed
+from attnviz.report.heads.effect_columns import MOVED, effect_remark
+from attnviz.report.heads.head_columns import (
+    METRIC_QUANTITIES,
+    UNIT_ENDINGS,
+    UNKNOWN,
+    Column,
+    layers_by_heads,
+    list_summary,
+)
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
@@ -26,7 +33,7 @@ from attnviz.report.picture.panels import Panel, Quantity
 from attnviz.report.picture.report import HeadList, Summary
 from attnviz.report.words.captions import model_name, recording_remarks, text_title
 from attnviz.report.words.head_names import read_names
-from attnviz.report.words.looked_at import looked_at
+from attnviz.report.words.last_unit import summarize_last_unit
 from attnviz.text.named_groups import TOKENS
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ SHARES = "Metrics are of contributions divided by the sum of their row; moved is
 NUMBER_COLUMNS = 11  # terminal columns of a number, its bar and a gap
 SPREAD_COLUMNS = 5  # further columns if its spread follows
 MAX_DRAWN = 8  # metrics of an atlas as a picture
-MAX_NAMED = 2  # metrics that a colour bar names; the bar of more serves all others
+MAX_NAMED_METRICS = 2  # metrics that a colour bar names; the bar of more serves all others
 PATTERN_COLUMNS = 24  # the most columns of a pattern
 
 
@@ -63,7 +70,7 @@ class About:
 
 def heads_report(
     recordings: tuple[Recording, ...], options: ReportOptions, effects: "Effects | None" = None
-) -> FoundReport:
+) -> HeadsReport:
     """Builds the report of the selected heads' numbers, as means over the texts.
 
     Args:
@@ -88,12 +95,15 @@ def heads_report(
     extra_frames += [_moved_norms(heads)] if options.of == CONTRIBUTIONS else []
     last_unit = None
     if options.grouping.units != TOKENS:
-        last_unit = looked_at(recordings, heads, options.grouping)
+        last_unit = summarize_last_unit(recordings, heads, options.grouping)
         extra_frames.append(last_unit.frame)
     if options.sort is not None:
         named_measure(
             options.sort,
-            (*(one for extra_frame in reversed(extra_frames) for one in extra_frame.measures), *METRICS.values()),
+            (
+                *(measure for extra_frame in reversed(extra_frames) for measure in extra_frame.measures),
+                *METRICS.values(),
+            ),
         )
     frame = frame_over_texts(heads, texts)
     for extra_frame in extra_frames:
@@ -130,7 +140,7 @@ def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
     return HeadFrame(rows=tuple(HeadRow((name,)) for name in norms), measures=(MOVED,), values=means)
 
 
-def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> FoundReport:
+def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> HeadsReport:
     """Builds the report of a frame: a list with a row per head, or the atlas.
 
     Args:
@@ -145,7 +155,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
     frame = frame.with_names(read_names(options.look.names))
     table = frame.selected(options.sort, options.top, options.filter)
     shown = _listed_metrics(table, options)
-    found = Found(
+    results = HeadResults(
         title=source.title,
         caption=_caption(source, table),
         remarks=(*_table_remarks(table), *source.remarks),
@@ -156,7 +166,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Fou
         of_picture=_picture_remarks(table, options),
         about={"recording": source.about},
     )
-    report, fits = found.report(options), options.medium.fits
+    report, fits = results.report(options), options.medium.fits
     selects = options.all or options.sort or options.filter or options.top is not None
     if not isinstance(report, HeadList) or fits is None or selects or fits(report):
         return report
@@ -199,7 +209,7 @@ def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
         Column[int]("pattern", lambda row: fit_words(table.rows[row].pattern, PATTERN_COLUMNS), align="<"),
         *(_column(table, metric) for metric in shown),
     ]
-    return listed(range(len(table.rows)), columns)
+    return list_summary(range(len(table.rows)), columns)
 
 
 def _column(table: HeadFrame, metric: Measure) -> Column[int]:
@@ -272,12 +282,12 @@ def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
     if len(names) < 2:
         return {unit: METRIC_QUANTITIES[unit] for unit in names}
     largest_unit = max(names, key=lambda unit: len(names[unit]))
-    short_names = {largest_unit: "all others"} if len(names[largest_unit]) > MAX_NAMED else {}
+    short_names = {largest_unit: "all others"} if len(names[largest_unit]) > MAX_NAMED_METRICS else {}
     return {
         unit: METRIC_QUANTITIES[unit].named(
-            f"{short_names.get(unit) or ', '.join(listed)}: {METRIC_QUANTITIES[unit].name}"
+            f"{short_names.get(unit) or ', '.join(list_summary)}: {METRIC_QUANTITIES[unit].name}"
         )
-        for unit, listed in names.items()
+        for unit, list_summary in names.items()
     }
 
 

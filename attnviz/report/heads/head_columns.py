@@ -53,7 +53,7 @@ class Column(Generic[Item]):
     align: str = ">"
 
 
-def listed(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
+def list_summary(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
     """Returns a list with a row per item."""
     return Summary(
         header=tuple(column.header for column in columns),
@@ -63,18 +63,18 @@ def listed(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
     )
 
 
-def share_of(numbers: Sequence[float]) -> Callable[[float], float]:
-    """Returns a function from a number to its bar, -1 to 1; the largest of ``numbers`` in size has 1 or -1."""
-    most = max(map(abs, numbers), default=0.0) or 1.0
-    return lambda number: number / most
+def bar_length(numbers: Sequence[float]) -> Callable[[float], float]:
+    """Returns a function from a number to the length of its bar, -1 to 1, relative to the largest absolute number."""
+    largest = max(map(abs, numbers), default=0.0) or 1.0
+    return lambda number: number / largest
 
 
-def interval(margin: float) -> str:
+def margin_text(margin: float) -> str:
     """Returns half of an interval after ±; a dash if it is NaN."""
     return UNKNOWN if math.isnan(margin) else f"±{margin:.3f}"
 
 
-def known(number: float, spec: str) -> str:
+def format_known(number: float, spec: str) -> str:
     """Returns the number as ``spec`` formats it; "" if it is NaN."""
     return "" if math.isnan(number) else format(number, spec)
 
@@ -93,8 +93,8 @@ def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str
     cells = np.full((len(layers), len(heads)), np.nan, dtype=np.float32)
     for row, value in zip(rows, values, strict=True):
         cells[layers.index((row.layer, row.module, row.kind)), heads.index(row.head)] = value
-    named = [f"{layer}" if kind == "self" else f"{layer} {kind}" for layer, _, kind in layers]
-    return labelled_panel(title, cells, ("layers", named), ("heads", list(map(str, heads))), quantity)
+    layer_labels = [f"{layer}" if kind == "self" else f"{layer} {kind}" for layer, _, kind in layers]
+    return labelled_panel(title, cells, ("layers", layer_labels), ("heads", list(map(str, heads))), quantity)
 
 
 def labelled_panel(
@@ -113,11 +113,11 @@ def labelled_panel(
         columns: the name of the axis of columns, and its labels.
         quantity: the meaning and format of the numbers.
     """
-    shown = values.astype(np.float32)
+    cells = values.astype(np.float32)
     return Panel(
         title=title,
-        values=shown,
-        visible=~np.isnan(shown),
+        values=cells,
+        visible=~np.isnan(cells),
         rows=_axis(*rows),
         columns=_axis(*columns),
         quantity=quantity,
@@ -126,4 +126,5 @@ def labelled_panel(
 
 
 def _axis(name: str, labels: Sequence[str]) -> Axis:
+    """Returns an axis with one unit per label."""
     return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)))

@@ -8,8 +8,15 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.effect_table import Effect, Effects
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measure import Measure
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, known, labelled_panel, layers_by_heads, listed, share_of
+from attnviz.report.heads.head_columns import (
+    Column,
+    bar_length,
+    format_known,
+    labelled_panel,
+    layers_by_heads,
+    list_summary,
+)
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
@@ -24,14 +31,14 @@ NOT_A_CAUSE_ALONE = (
 )
 
 
-def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
+def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
     """Builds the report of effects: a list, or a map of layers by heads if a picture is drawn.
 
     Raises:
         AttnvizError: for a page, or for a picture if no single head was ablated.
     """
     refuse_style(options.look, "a table of effects")
-    found = Found(
+    results = HeadResults(
         title=" ".join(effects.title.split()) or effects.model,
         caption=_caption(effects),
         remarks=_remarks(effects),
@@ -41,10 +48,11 @@ def effects_report(effects: Effects, options: ReportOptions) -> FoundReport:
         refusal="effects of heads are drawn as one picture; use -o effect.png, or -o effect.csv for numbers",
         about=source_of(effects.model, effects.title),
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _panel(effects: Effects) -> Panel:
+    """Returns a map of layers by heads with the effect of each single head."""
     title, name = f"without a head: change of {effects.metric}", f"change of {with_unit(effects.output)} without a head"
     refusal = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
     return single_heads(effects.frame, title, name, refusal)
@@ -71,7 +79,7 @@ def single_heads(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel
         frame: the numbers of single heads and of sets, which are left out.
         title: the title of the panel.
         name: the name of the numbers.
-        none: the message if no row has a single head.
+        refusal: the message if no row has a single head.
 
     Raises:
         AttnvizError: if no row has a single head.
@@ -88,21 +96,23 @@ def with_unit(measure: Measure) -> str:
 
 
 def _summary(effects: Effects) -> Summary:
+    """Returns a list with a row per head or set of heads, the largest change first."""
     rows = effects.sorted()
-    bar = share_of([row.mean for row in rows])
+    bar = bar_length([row.mean for row in rows])
     columns = [
         Column[Effect]("without", lambda row: row.name, align="<"),
-        Column[Effect](effects.metric, lambda row: known(effects.baseline + row.mean, ".4f")),
+        Column[Effect](effects.metric, lambda row: format_known(effects.baseline + row.mean, ".4f")),
         Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: bar(row.mean)),
     ]
     if effects.texts > 1:
-        columns.append(Column("±95%", lambda row: known(row.margin, ".4f")))
+        columns.append(Column("±95%", lambda row: format_known(row.margin, ".4f")))
     if any(not math.isnan(effects.interaction(row)) for row in rows):
-        columns.append(Column("interaction", lambda row: known(effects.interaction(row), "+.4f")))
-    return listed(rows, columns)
+        columns.append(Column("interaction", lambda row: format_known(effects.interaction(row), "+.4f")))
+    return list_summary(rows, columns)
 
 
 def _caption(effects: Effects) -> str:
+    """Returns a sentence on the metric with all heads, and on the largest change."""
     largest = effects.rows[-1] if effects.greedy else effects.sorted()[0]
     texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
     heads = f"{'heads' if len(largest.heads) > 1 else 'head'} {largest.name}"
@@ -124,6 +134,7 @@ def _direction(effects: Effects, change: float) -> str:
 
 
 def _remarks(effects: Effects) -> tuple[str, ...]:
+    """Returns remarks on the meaning of the numbers, their intervals, and their limits."""
     replacement = {"zero": "zero", "mean": "its mean over the positions"}.get(effects.by, "its output on another text")
     meaning = f"{effects.output.meaning}{UNIT_WORDS.get(effects.output.unit, '')}"
     greedy_order = "Each row removes one more head than the row before: the one whose removal then changes most."

@@ -13,7 +13,7 @@ from attnviz.text.selection import Selection
 if TYPE_CHECKING:
     from attnviz.metrics.head_frame import HeadFrame
 
-MAX_NAMED = 4  # the most heads that a sentence names
+MAX_NAMED_HEADS = 4  # the most heads that a sentence names
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class HeadSummaries:
     @property
     def sentence(self) -> str:
         """The summary as a remark that names the clearest heads."""
-        clearest = [head for head in self.clearest[:MAX_NAMED] if head.key in self.notes]
+        clearest = [head for head in self.clearest[:MAX_NAMED_HEADS] if head.key in self.notes]
         examples = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
         return f"Patterns: {self.summary}{'; the clearest: ' if examples else ''}{examples}."
 

@@ -7,8 +7,8 @@ import numpy as np
 from attnviz.base.arrays import Float64Array
 from attnviz.base.errors import AttnvizError, option
 from attnviz.effects.logit_parts import LogitPart, LogitParts
-from attnviz.report.heads.found import Found, FoundReport
-from attnviz.report.heads.head_columns import Column, labelled_panel, listed, share_of
+from attnviz.report.heads.head_columns import Column, bar_length, labelled_panel, list_summary
+from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import LOGIT, Panel, Quantity
@@ -29,7 +29,7 @@ NOT_INDIRECT = (
 )
 
 
-def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
+def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
     """Builds the report of a logit's parts: a list, or maps of layers by parts and of heads by keys.
 
     Raises:
@@ -39,7 +39,7 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> FoundReport:
     selected = _selected_heads(parts, options)
     heads = selected or [part for part in parts.sorted() if part.kind == "head"]
     heads = [head for head in heads if parts.labels_of(head) == parts.labels_of(heads[0])]
-    results = Found(
+    results = HeadResults(
         title=" ".join(parts.title.split()) or parts.model,
         caption=_caption(parts),
         remarks=_remarks(parts),
@@ -71,9 +71,10 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
 
 
 def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
+    """Returns a list with a row per part, the largest first; then the sum of those not listed, and the logit."""
     ordered = parts.sorted()
     shown = ordered if options.all else ordered[:MAX_LISTED_PARTS]
-    bar = share_of([part.adds for part in ordered])
+    bar = bar_length([part.adds for part in ordered])
     rest = ordered[len(shown) :]
     sum_of_rest = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
     advice = options.look.worded(f"{option('all', True)} shows them")
@@ -86,7 +87,7 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
         ),
         Column[LogitPart]("mostly from", lambda part: notes.get(id(part)) or _largest_keys(parts, part), align="<"),
     ]
-    return listed([*shown, *sum_of_rest, total], columns)
+    return list_summary([*shown, *sum_of_rest, total], columns)
 
 
 def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
@@ -105,7 +106,7 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
         raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
     [labels] = groups
     values = np.stack([head.keys for head in heads if head.keys is not None]).astype(np.float64)
-    bar = share_of(values.ravel().tolist())
+    bar = bar_length(values.ravel().tolist())
 
     def column(head: LogitPart, amounts: Float64Array) -> Column[int]:
         return Column(
@@ -115,7 +116,7 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
         )
 
     key_column = Column[int]("key", lambda key: (*labels, "sum")[key], align="<")
-    return listed(range(len(labels) + 1), [key_column, *map(column, heads, values)])
+    return list_summary(range(len(labels) + 1), [key_column, *map(column, heads, values)])
 
 
 def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ...]:
@@ -134,6 +135,7 @@ def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ..
 
 
 def _by_layer(parts: LogitParts) -> Panel:
+    """Returns a panel with a row per layer and a column per head, and columns for the other parts of layers."""
     in_layers = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in in_layers if part.layer is not None})
     ordered = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))
@@ -152,6 +154,7 @@ def _column(part: LogitPart) -> str:
 
 
 def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
+    """Returns a panel of heads by the keys with the largest parts, at most `MAX_DRAWN_KEYS`."""
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
     keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
@@ -160,10 +163,12 @@ def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
 
 
 def _quantity(parts: LogitParts) -> Quantity:
+    """Returns the quantity of the parts, named after the token of the logit."""
     return LOGIT.named(f"adds to the logit of {parts.label or parts.token!r}")
 
 
 def _caption(parts: LogitParts) -> str:
+    """Returns a sentence on the logit, its largest part, and the largest head if another part is larger."""
     largest = parts.sorted()[0]
     heads = [part for part in parts.sorted() if part.kind == "head"]
     largest_head = f", the largest head is {heads[0].name} with {heads[0].adds:+.4f}" if largest.kind != "head" else ""
@@ -177,6 +182,7 @@ def _caption(parts: LogitParts) -> str:
 
 
 def _remarks(parts: LogitParts) -> tuple[str, ...]:
+    """Returns remarks on frozen norms, the agreement of the sum with the logit, and the soft cap."""
     frozen = parts.frozen
     norms_before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
     attribution = (

@@ -24,13 +24,13 @@ from attnviz.report.picture.scales import pool_remarks, scale_remarks, share_sca
 from attnviz.report.words.captions import (
     ARC_SIDES,
     Notes,
-    counted,
+    count_phrase,
     for_texts,
     head_title,
     heads_caption,
-    heads_named,
+    heads_phrase,
     model_name,
-    quoted,
+    quoted_token,
     recording_remarks,
     report_title,
     strongest_key,
@@ -238,7 +238,7 @@ def _quoted_token(tokens: Tokens, index: int) -> str:
     """Returns a token in quotes and its number; a mark keeps the number after a token written from right to left."""
     label = tokens.labels[index]
     mark = LEFT_TO_RIGHT if any(unicodedata.bidirectional(character) in ("R", "AL") for character in label) else ""
-    return f"{quoted(label)}{mark} ({index})"
+    return f"{quoted_token(label)}{mark} ({index})"
 
 
 def _context_remark(tokens: Tokens, query: int) -> str:
@@ -257,8 +257,8 @@ def _query_name(query_of_maps: dict[LayerMaps, tuple[int, str]]) -> str:
 
 def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
     """Returns the caption of a shaded text."""
-    heads_text = panels[0].group if len(heads) == 1 else heads_named(heads)
-    keys = counted(heads[0].keys.stop - heads[0].keys.start, "keys")
+    heads_text = panels[0].group if len(heads) == 1 else heads_phrase(heads)
+    keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
     keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{for_texts(heads)}"
     return f"What {subject} attends to among {keys_text}{strongest_key(panels)}."
 

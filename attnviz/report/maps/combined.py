@@ -10,7 +10,7 @@ from attnviz.maps.heads import ChosenHead, cell_heads, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.combine import reduce_heads
 from attnviz.metrics.measured_heads import filtered_heads, ranked_heads
-from attnviz.report.heads.heads_measured import with_page_numbers
+from attnviz.report.heads.page_metrics import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import Numbers, origin
@@ -23,7 +23,7 @@ from attnviz.report.words.captions import (
     model_name,
     panel_remarks,
     quantity_noun,
-    quoted,
+    quoted_token,
     recording_remarks,
     report_title,
     strongest,
@@ -127,7 +127,7 @@ def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     largest = int(shares.argmax())
     if shares[largest] <= MAX_SPECIAL_SHARE:
         return ()
-    label = quoted(panels[0].columns.labels[largest])
+    label = quoted_token(panels[0].columns.labels[largest])
     return (
         f"{label} gets {shares[largest]:.0%} of a row on average; {option('no_special', True)} leaves such tokens out.",
     )

@@ -15,7 +15,7 @@ from attnviz.maps.heads import ChosenHead, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.metrics.change import change_frame, compare
 from attnviz.metrics.head_frame import HeadFrame
-from attnviz.report.heads.heads_measured import with_page_numbers
+from attnviz.report.heads.page_metrics import with_page_numbers
 from attnviz.report.maps.head_panels import head_cells, head_panels
 from attnviz.report.maps.heatmaps import (
     MAX_PAGE_MAPS,

@@ -17,7 +17,7 @@ from attnviz.report.picture.report import Heatmaps, Report, Thumbnails
 from attnviz.report.picture.scales import LIFTED, scale_remarks, share_scales
 from attnviz.report.words.captions import (
     MASKED,
-    counted,
+    count_phrase,
     fidelity_remarks,
     mark_remarks,
     model_name,
@@ -190,9 +190,14 @@ def _caption(
         tokens = f"the first {_longer_side(first_head)} of {_longer_side(clearest_head)} tokens"
         extent = f"{selection} over {tokens} (rows: queries, columns: keys)"
     else:
-        queries, keys = counted(_count(first_head.queries), "queries"), counted(_count(first_head.keys), "keys")
+        queries, keys = (
+            count_phrase(_count(first_head.queries), "queries"),
+            count_phrase(_count(first_head.keys), "keys"),
+        )
         if first_head.queries != clearest_head.queries:
-            queries = f"the last {_count(first_head.queries)} of {counted(_count(clearest_head.queries), 'queries')}"
+            queries = (
+                f"the last {_count(first_head.queries)} of {count_phrase(_count(clearest_head.queries), 'queries')}"
+            )
         extent = f"{selection}: {queries} (rows) over {keys} (columns)"
     return f"{len(clearest)} heads of {model_name(recording)}: {summaries.summary}; {extent}."
 

@@ -311,7 +311,7 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: 
 
 
 def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
-    from attnviz.report.heads.heads_measured import with_page_numbers
+    from attnviz.report.heads.page_metrics import with_page_numbers
 
     look = options.look
     heads = [head for head, _ in ranked_heads_of(chosen, options)]

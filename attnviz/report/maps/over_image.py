@@ -21,12 +21,12 @@ from attnviz.report.picture.report import ShadedText
 from attnviz.report.picture.scales import scale_remarks, share_scales
 from attnviz.report.words.captions import (
     Notes,
-    counted,
+    count_phrase,
     group_title,
     head_title,
-    heads_named,
+    heads_phrase,
     model_name,
-    quoted,
+    quoted_token,
     recording_remarks,
     report_title,
     strongest_key,
@@ -62,7 +62,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     colored = share_scales(panels, options.look)
     names = {_query_name(maps.query_tokens, query) for maps, query in queries.items()}
     named_panels = [replace(panel, group=panel.name) for panel in panels]
-    heads_text = heads_named(drawn) if len(drawn) > 1 else panels[0].name
+    heads_text = heads_phrase(drawn) if len(drawn) > 1 else panels[0].name
     subject = " or ".join(sorted(names))
     strongest = strongest_key(named_panels)
     return ShadedText(
@@ -180,7 +180,7 @@ def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
 
 
 def _query_name(tokens: Tokens, query: int | None) -> str:
-    return MEAN_OF_ALL if query is None else f"{quoted(tokens.labels[query])} ({query})"
+    return MEAN_OF_ALL if query is None else f"{quoted_token(tokens.labels[query])} ({query})"
 
 
 def _remarks(heads: list[ChosenHead], drawn: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
@@ -193,5 +193,5 @@ def _remarks(heads: list[ChosenHead], drawn: list[ChosenHead], panels: Sequence[
     return (
         *((layer_remark,) if len(drawn) < len(heads) else ()),
         *((outline_remark,) if any(panel.inside is not None for panel in panels) else ()),
-        *((f"Without a place in the image: {labels} ({counted(len(outside), 'tokens')}).",) if outside else ()),
+        *((f"Without a place in the image: {labels} ({count_phrase(len(outside), 'tokens')}).",) if outside else ()),
     )

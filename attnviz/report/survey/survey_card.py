@@ -16,17 +16,17 @@ from attnviz.report.heads.head_columns import (
     METRIC_QUANTITIES,
     UNKNOWN,
     Column,
-    interval,
+    bar_length,
     labelled_panel,
-    listed,
-    share_of,
+    list_summary,
+    margin_text,
 )
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import Quantity
 from attnviz.report.picture.report import HeadCards, Heatmaps, Section, Summary, SurveyedHeads
 from attnviz.report.picture.scales import share_scales
-from attnviz.report.survey.survey_heads import ranked_places, refuse_of_texts, survey_remarks, title_of
+from attnviz.report.survey.survey_heads import ranked_places, refuse_text_options, survey_remarks, survey_title
 from attnviz.report.survey.surveyed_heads import chosen_examples, classes_of, surveyed_heads_report
 from attnviz.report.words.head_names import read_names
 from attnviz.text.selection import Selection
@@ -36,12 +36,12 @@ EXAMPLES = 5  # texts of a card with the largest number
 MIN_CHARACTERS = 20  # of an example
 MAX_ROWS = 16  # heads of a heatmap, few enough to label each
 NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # labelled in a heatmap, as all bins of several offsets are
-WIDE_NAME = 2  # characters of an offset that fit in one cell
+MAX_CELL_NAME = 2  # characters of an offset that fit in one cell
 MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
 SHARE = Quantity("mean share of a query's weight", ".2f")
-OffsetBin = tuple[str, float, float, int]  # its name, mean weight, mean score, and how many pairs
+OffsetBin = tuple[str, float, float, int]  # name, mean weight, mean score, number of pairs
 
 
 def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | Heatmaps | SurveyedHeads:
@@ -54,7 +54,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     Raises:
         AttnvizError: if the survey lacks a head or metric.
     """
-    refuse_of_texts(options)
+    refuse_text_options(options)
     if options.table == "pairs":
         from attnviz.report.survey.token_pairs import token_pairs_report
 
@@ -70,14 +70,16 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     if not options.medium.lists_heads:
         return _profiles(survey, places, options)
     shown = places if chosen or options.all else places[:MAX_CARDS]
-    left = len(places) - len(shown)
-    more = f"Not shown: {left} more; use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all."
+    hidden = len(places) - len(shown)
+    remark = (
+        f"Not shown: {hidden} more; use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all."
+    )
     names = ", ".join(survey.heads[place].name for place in shown)
     return HeadCards(
-        title=options.look.title or title_of(survey),
+        title=options.look.title or survey_title(survey),
         caption=f"What head{'s' * (len(shown) > 1)} {names} of {survey.model} {'do' if len(shown) > 1 else 'does'}.",
         remarks=(
-            *([more] if left else []),
+            *([remark] if hidden else []),
             "Means over the texts; ± half of the 95 % interval. Offsets are key - query: -1 is the token before.",
             *survey_remarks(survey),
         ),
@@ -86,24 +88,26 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     )
 
 
-def _card(survey: Survey, place: int, wanted: str | None, look: Look) -> list[Section]:
+def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> list[Section]:
     """Returns the tables of one head."""
     frame, width = survey_frame(survey, [place]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
-    best = wanted or clearest_metric(survey, place)
-    texts = _texts(survey, place, best, width)
+    metric = sort_metric or clearest_metric(survey, place)
+    texts = _texts(survey, place, metric, width)
     return [
         Section(f"head {row.name}: {row.pattern}", _numbers(frame)),
         Section(f"head {row.name} by offset: mean weight and mean score", _offsets(survey, place)),
-        Section(f"head {row.name}: texts with the largest {best}, and random ones by decile", texts),
+        Section(f"head {row.name}: texts with the largest {metric}, and random ones by decile", texts),
     ]
 
 
 def clearest_metric(survey: Survey, place: int) -> str:
-    """Returns the metric whose examples are most telling: the largest of those that name patterns."""
+    """Returns the metric with the largest mean among those that name patterns; else the first of the survey."""
     names = [metric.name for metric in survey.metrics]
-    sharp = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
-    return max(sharp or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0))
+    pattern_metrics = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
+    return max(
+        pattern_metrics or names[:1], key=lambda name: np.nan_to_num(survey.means[place, names.index(name)], nan=-1.0)
+    )
 
 
 def _numbers(frame: HeadFrame) -> Summary:
@@ -120,26 +124,26 @@ def _numbers(frame: HeadFrame) -> Summary:
     columns = [
         Column[Measure]("metric", lambda metric: metric.name, align="<"),
         Column[Measure]("mean", partial(write, "values"), share),
-        Column[Measure]("95 %", lambda metric: interval(numbers["margins"][metric.name])),
+        Column[Measure]("95 %", lambda metric: margin_text(numbers["margins"][metric.name])),
         Column[Measure]("spread", partial(write, "spreads")),
         *(Column[Measure](f"{tenth * 10} %", partial(write, "deciles", tenth=tenth)) for tenth in TENTHS),
         Column[Measure]("texts", lambda metric: str(numbers["counts"][metric.name])),
     ]
-    known = [each for each in frame.measures if each.name not in NOT_IN_CARDS and numbers["counts"][each.name]]
-    return listed(known, columns)
+    shown_metrics = [each for each in frame.measures if each.name not in NOT_IN_CARDS and numbers["counts"][each.name]]
+    return list_summary(shown_metrics, columns)
 
 
 def _offsets(survey: Survey, place: int) -> Summary:
     """Lists the bins of offsets of one head, a row each."""
-    found = _profile(survey, place)
-    length = share_of([weight for _, weight, _, _ in found])
+    bins = _profile(survey, place)
+    length = bar_length([weight for _, weight, _, _ in bins])
     columns = [
-        Column[OffsetBin]("offset", lambda each: each[0]),
-        Column[OffsetBin]("weight", lambda each: f"{each[1]:.4f}", lambda each: length(each[1])),
-        Column[OffsetBin]("score", lambda each: f"{each[2]:.2f}"),
-        Column[OffsetBin]("pairs", lambda each: str(each[3])),
+        Column[OffsetBin]("offset", lambda row: row[0]),
+        Column[OffsetBin]("weight", lambda row: f"{row[1]:.4f}", lambda row: length(row[1])),
+        Column[OffsetBin]("score", lambda row: f"{row[2]:.2f}"),
+        Column[OffsetBin]("pairs", lambda row: str(row[3])),
     ]
-    return listed(found, columns)
+    return list_summary(bins, columns)
 
 
 def _profile(survey: Survey, place: int) -> list[OffsetBin]:
@@ -169,20 +173,24 @@ def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
     return Summary(header=header, rows=cut, align="<><<<")
 
 
-def _separate(names: list[str]) -> list[str]:
-    """Returns the names of offsets without those that would touch a neighbour nearer to 0, which is named too."""
-    origin, kept = names.index("0") if "0" in names else 0, list(names)
+def _without_touching(names: list[str]) -> list[str]:
+    """Returns names of offsets, with "" for a name that would touch that of the neighbour nearer to 0.
+
+    Args:
+        names: the names from left to right; "" for an offset without one.
+    """
+    origin, spaced_names = names.index("0") if "0" in names else 0, list(names)
     for step in (1, -1):
         for place in range(origin + step, len(names) if step > 0 else -1, step):
-            if len(names[place]) > WIDE_NAME and kept[place - step]:
-                kept[place] = ""
-    return kept
+            if len(names[place]) > MAX_CELL_NAME and spaced_names[place - step]:
+                spaced_names[place] = ""
+    return spaced_names
 
 
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
     """Returns heatmaps of heads by offsets and of classes of tokens by heads."""
     tallies = survey.tallies
-    places, left = places[:MAX_ROWS], len(places[MAX_ROWS:])
+    places, omitted_count = places[:MAX_ROWS], len(places[MAX_ROWS:])
     heads = [survey.heads[place].name for place in places]
     pairs = tallies.pairs[list(places)]
     occurring = np.flatnonzero(pairs.any(axis=0))
@@ -191,17 +199,23 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
     spans = [offset_spans()[number] for number in occurring]
     classes = classes_of(survey)
     shares = survey_frame(survey, places).select(classes).values
-    offsets = _separate([str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans])
+    offsets = _without_touching(
+        [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
+    )
     panels = (
         labelled_panel("mean weight by offset", weights, ("head", heads), ("offsets key − query", offsets), SHARE),
         labelled_panel("share by class of token", shares.T, ("classes", classes), ("heads", heads), SHARE),
     )
     return Heatmaps(
-        title=options.look.title or title_of(survey),
+        title=options.look.title or survey_title(survey),
         panels=share_scales(panels, options.look),
         caption=f"What {len(heads)} heads of {survey.model} look at, by offset and by class of token.",
         remarks=(
-            *([f"{left} more heads are not drawn; {option('heads', '0.2')} chooses."] if left else []),
+            *(
+                [f"{omitted_count} more heads are not drawn; {option('heads', '0.2')} chooses."]
+                if omitted_count
+                else []
+            ),
             "An offset of several tokens is named by its first.",
             *survey_remarks(survey),
         ),

@@ -8,20 +8,27 @@ from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
 from attnviz.metrics.measure import NORMAL_95, named_measure
-from attnviz.report.heads.found import CHANGE_REMARKS, Found, FoundReport
-from attnviz.report.heads.head_columns import METRIC_QUANTITIES, Column, interval, layers_by_heads, listed, share_of
+from attnviz.report.heads.head_columns import (
+    METRIC_QUANTITIES,
+    Column,
+    bar_length,
+    layers_by_heads,
+    list_summary,
+    margin_text,
+)
+from attnviz.report.heads.head_results import CHANGE_REMARKS, HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.panels import EFFECT, Panel
 from attnviz.report.picture.report import Summary
-from attnviz.report.survey.survey_heads import refuse_of_texts
+from attnviz.report.survey.survey_heads import refuse_text_options
 
 LISTED = 20  # changes that a screen lists
 MAX_PANELS = 6  # metrics that a picture shows, those that change most clearly
 CLEAR = NORMAL_95  # standard errors of a significant change
 
 
-def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> FoundReport:
+def survey_comparison_report(before: Survey, after: Survey, options: ReportOptions) -> HeadsReport:
     """Returns the report: a list, the clearest change first, or maps of layers by heads for the clearest metrics.
 
     Args:
@@ -33,10 +40,10 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         AttnvizError: if an option is only for texts.
     """
     refuse_style(options.look, "a comparison")
-    refuse_of_texts(options)
-    wanted = None if options.sort is None else named_measure(options.sort, before.metrics).name
-    changes = survey_changes(before, after, chosen_places(before, options.selection), wanted)
-    found = Found(
+    refuse_text_options(options)
+    metric = None if options.sort is None else named_measure(options.sort, before.metrics).name
+    changes = survey_changes(before, after, chosen_places(before, options.selection), metric)
+    results = HeadResults(
         title="What changes between two surveys",
         caption=_caption(changes),
         remarks=changes.remarks,
@@ -47,13 +54,14 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         of_list=_of_list(changes, options),
         of_picture=CHANGE_REMARKS,
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
+    """Returns a list with a row per change: all, as many as the user chose, or the first `LISTED`."""
     shown = changes.changes[: None if options.all else options.top or LISTED]
-    shares = [each.difference for each in shown if each.measure.unit == "share"]
-    length = share_of(shares)
+    shares = [change.difference for change in shown if change.measure.unit == "share"]
+    length = bar_length(shares)
 
     def write(change: NumberChange, number: float) -> str:
         return METRIC_QUANTITIES[change.measure.unit].cell(number)
@@ -62,25 +70,26 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
         return length(change.difference) if change.measure.unit == "share" and any(shares) else None
 
     columns = [
-        Column[NumberChange]("head", lambda each: each.name, align="<"),
-        Column[NumberChange]("metric", lambda each: each.measure.name, align="<"),
-        Column[NumberChange]("before", lambda each: write(each, each.before)),
-        Column[NumberChange]("after", lambda each: write(each, each.after)),
-        Column[NumberChange]("change", lambda each: f"{each.difference:+.3f}", bar),
-        Column[NumberChange]("95 %", lambda each: interval(each.margin)),
+        Column[NumberChange]("head", lambda change: change.name, align="<"),
+        Column[NumberChange]("metric", lambda change: change.measure.name, align="<"),
+        Column[NumberChange]("before", lambda change: write(change, change.before)),
+        Column[NumberChange]("after", lambda change: write(change, change.after)),
+        Column[NumberChange]("change", lambda change: f"{change.difference:+.3f}", bar),
+        Column[NumberChange]("95 %", lambda change: margin_text(change.margin)),
         Column[NumberChange](
-            "std. errors", lambda each: f"{each.clearness:.1f}" if math.isfinite(each.clearness) else "∞"
+            "std. errors", lambda change: f"{change.clearness:.1f}" if math.isfinite(change.clearness) else "∞"
         ),
     ]
-    return listed(shown, columns)
+    return list_summary(shown, columns)
 
 
 def _of_list(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
-    left = 0 if options.all else len(changes.changes) - (options.top or LISTED)
+    """Returns the remarks of a list: the number of changes that it omits, and its order."""
+    omitted = 0 if options.all else len(changes.changes) - (options.top or LISTED)
     return (
         *(
-            [f"{left} more are not listed; -o change.csv writes all, {option('sort', 'previous')} lists one number."]
-            if left > 0
+            [f"{omitted} more are not listed; -o change.csv writes all, {option('sort', 'previous')} lists one number."]
+            if omitted > 0
             else []
         ),
         "Sorted by the change in standard errors, for independent texts; ± is half of the 95 % interval of a change.",
@@ -88,24 +97,25 @@ def _of_list(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
 
 
 def _caption(changes: HeadChanges) -> str:
-    clear = sum(each.clearness > CLEAR for each in changes.changes)
+    """Returns a sentence on the number of significant changes and the clearest of them."""
+    clear = sum(change.clearness > CLEAR for change in changes.changes)
     first = changes.changes[0]
-    most = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
-    clearest = most if first.clearness > CLEAR else "no head surely does"
+    clearest_change = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
+    clearest = clearest_change if first.clearness > CLEAR else "no head surely does"
     return f"{clear} of {len(changes.changes)} numbers of heads change significantly, tested one by one; {clearest}."
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:
     """Returns a panel for each of the metrics that change most clearly; its title has the limits of its colours."""
     by_name: dict[str, list[NumberChange]] = {}
-    for each in changes.changes:
-        by_name.setdefault(each.measure.name, []).append(each)
+    for change in changes.changes:
+        by_name.setdefault(change.measure.name, []).append(change)
     return [
         layers_by_heads(
-            [each.row for each in of_name],
-            [each.difference for each in of_name],
-            f"{name}, up to ±{max(abs(each.difference) for each in of_name):.2g}",
+            [change.row for change in of_metric],
+            [change.difference for change in of_metric],
+            f"{name}, up to ±{max(abs(change.difference) for change in of_metric):.2g}",
             EFFECT.named(f"change of {name}"),
         )
-        for name, of_name in list(by_name.items())[:MAX_PANELS]
+        for name, of_metric in list(by_name.items())[:MAX_PANELS]
     ]

@@ -3,15 +3,15 @@
 from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.corpus.sums.survey import Survey
 from attnviz.corpus.survey_frame import chosen_places, survey_frame
-from attnviz.report.heads.found import FoundReport
 from attnviz.report.heads.head_atlas import About, frame_report
+from attnviz.report.heads.head_results import HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
 
 UNKNOWN_METRICS = "a part lacks them, this attnviz does not know them, or the texts were decoded from ids"
 
 
-def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
+def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
     """Returns the report of the chosen heads of a survey.
 
     Raises:
@@ -20,9 +20,9 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> FoundReport:
     refuse_style(options.look, "a table of heads")
     if options.of == CONTRIBUTIONS:
         raise AttnvizError(f"a survey measures only weights; leave {option('of', CONTRIBUTIONS)} out")
-    refuse_of_texts(options)
+    refuse_text_options(options)
     frame = survey_frame(survey, chosen_places(survey, options.selection))
-    return frame_report(About(title_of(survey), survey.model, survey_remarks(survey)), frame, options)
+    return frame_report(About(survey_title(survey), survey.model, survey_remarks(survey)), frame, options)
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
@@ -36,34 +36,35 @@ def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
     return [chosen[place] for place in frame.selected_rows(options.sort, options.top, options.filter)]
 
 
-def refuse_of_texts(options: ReportOptions) -> None:
+def refuse_text_options(options: ReportOptions) -> None:
     """Raises AttnvizError for an option that needs the maps of a text, which a survey lacks."""
-    look, plain = options.look, type(options)()
+    look, defaults = options.look, type(options)()
     used = {
-        "of": options.of != plain.of,
+        "of": options.of != defaults.of,
         "table": options.table not in (None, "pairs"),
         "reduce": options.reduce is not None,
         "by": options.grouping.by is not None,
         "words": options.grouping.words,
         "no_special": options.grouping.no_special,
         "renormalize": options.grouping.renormalize,
-        "queries": options.selection.queries != plain.selection.queries,
-        "keys": options.selection.keys != plain.selection.keys,
+        "queries": options.selection.queries != defaults.selection.queries,
+        "keys": options.selection.keys != defaults.selection.keys,
         "style": look.style is not None,
         "query": look.query is not None,
         "mark": look.mark is not None,
-        "pool": look.pool != plain.look.pool,
+        "pool": look.pool != defaults.look.pool,
         "notes": look.notes is not None,
         "effects": look.effects is not None,
     }
-    if found := next((name for name, is_used in used.items() if is_used), None):
+    name = next((name for name, is_used in used.items() if is_used), None)
+    if name is not None:
         raise AttnvizError(
-            f"{option(found)} needs the maps of a text, but a survey holds means over texts; the card of a head has "
+            f"{option(name)} needs the maps of a text, but a survey holds means over texts; the card of a head has "
             "commands that draw its examples"
         )
 
 
-def title_of(survey: Survey) -> str:
+def survey_title(survey: Survey) -> str:
     """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``."""
     names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
     over = f" over {', '.join(names)}" if survey.corpus else ""
@@ -74,9 +75,9 @@ def survey_remarks(survey: Survey) -> tuple[str, ...]:
     """Returns remarks on the surveyed layers and corpus, on skipped texts, and on omitted metrics."""
     layers = number_ranges({head.layer for head in survey.heads})
     skipped = ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count)
-    left_out = survey.omitted_metrics
+    omitted = survey.omitted_metrics
     return (
         f"A survey of layer {layers} over {', '.join(survey.corpus)}.",
         *([f"Left out of the corpus: {skipped}."] if skipped else []),
-        *([f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(left_out)}."] if left_out else []),
+        *([f"Metrics left out ({UNKNOWN_METRICS}): {', '.join(omitted)}."] if omitted else []),
     )

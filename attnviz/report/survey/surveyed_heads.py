@@ -15,7 +15,7 @@ from attnviz.corpus.survey_frame import survey_frame
 from attnviz.corpus.texts.token_classes import CLASSES, RELATIONS
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadExample, ShownText, SurveyedHeads
-from attnviz.report.survey.survey_heads import survey_remarks, title_of
+from attnviz.report.survey.survey_heads import survey_remarks, survey_title
 from attnviz.report.words.head_names import read_names
 from attnviz.report.words.reproducing import head_command
 from attnviz.text.spaces import spaces_before
@@ -60,14 +60,14 @@ class ChosenExample(NamedTuple):
 
 
 def surveyed_heads_report(
-    survey: Survey, places: Sequence[int], shown_by: Sequence[str], options: ReportOptions
+    survey: Survey, places: Sequence[int], example_metrics: Sequence[str], options: ReportOptions
 ) -> SurveyedHeads:
     """Returns the report of some heads of a survey.
 
     Args:
         survey: the survey.
         places: the places of the heads in the survey.
-        shown_by: for each head, the metric that chooses its examples.
+        example_metrics: for each head, the metric that chooses its examples.
         options: the axes, the medium and the look.
 
     Raises:
@@ -86,19 +86,23 @@ def surveyed_heads_report(
         _means(each.total[chosen_heads], pairs)[:, offsets] for each in (tallies.weights, tallies.scores)
     )
     entropies = _means(tallies.entropies.total[chosen_heads], rows)[:, positions]
-    few = (CARD_TEXTS, CARD_TENTHS) if cards else ()
-    chosen = [
-        chosen_examples(survey, place, names.index(name), *few) if cards or not picture else []
-        for place, name in zip(places, shown_by, strict=True)
+    card_choice = (CARD_TEXTS, CARD_TENTHS) if cards else ()
+    main_examples = [
+        chosen_examples(survey, place, names.index(name), *card_choice) if cards or not picture else []
+        for place, name in zip(places, example_metrics, strict=True)
     ]
-    others = [] if picture else _of_other_metrics(survey, places, shown_by)
-    by_one = [] if picture or others else [_by_one_metric()]
-    wanted = [[*main, *more] for main, more in zip(chosen, others, strict=True)] if others else chosen
-    examples, texts, remark = _with_weights(survey, places, wanted)
+    other_examples = [] if picture else _examples_of_other_metrics(survey, places, example_metrics)
+    one_metric_remark = [] if picture or other_examples else [_by_one_metric()]
+    all_chosen = (
+        [[*main, *more] for main, more in zip(main_examples, other_examples, strict=True)]
+        if other_examples
+        else main_examples
+    )
+    examples, texts, remark = _examples_with_weights(survey, places, all_chosen)
     return SurveyedHeads(
-        title=options.look.title or title_of(survey),
+        title=options.look.title or survey_title(survey),
         caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
-        remarks=(*_remarks(cards, picture), *by_one, *remark, *survey_remarks(survey)),
+        remarks=(*_remarks(cards, picture), *one_metric_remark, *remark, *survey_remarks(survey)),
         look=options.look,
         frame=frame,
         classes=classes_of(survey),
@@ -107,20 +111,20 @@ def surveyed_heads_report(
         scores=scores,
         positions=tuple(position_spans()[number] for number in positions),
         entropies=entropies,
-        shown_by=tuple(shown_by),
-        examples=tuple(of_head[: len(main)] for of_head, main in zip(examples, chosen, strict=True)),
+        shown_by=tuple(example_metrics),
+        examples=tuple(of_head[: len(main)] for of_head, main in zip(examples, main_examples, strict=True)),
         texts=texts,
         axes=axes,
         cards=cards,
-        more_examples=tuple(of_head[len(main) :] for of_head, main in zip(examples, chosen, strict=True)),
+        more_examples=tuple(of_head[len(main) :] for of_head, main in zip(examples, main_examples, strict=True)),
     )
 
 
 def classes_of(survey: Survey) -> tuple[str, ...]:
     """Returns the names of the classes of tokens that occur in any text."""
     names = [metric.name for metric in survey.metrics]
-    known = (name for name in (*CLASS_NAMES, *survey.custom_classes) if name in names)
-    return tuple(name for name in known if survey.tallies.count[:, names.index(name)].any())
+    class_names = (name for name in (*CLASS_NAMES, *survey.custom_classes) if name in names)
+    return tuple(name for name in class_names if survey.tallies.count[:, names.index(name)].any())
 
 
 def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
@@ -129,29 +133,29 @@ def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
         return np.where(counts > 0, totals / counts, np.nan)
 
 
-def chosen_axes(survey: Survey, asked: str | None) -> tuple[str, ...]:
+def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
     """Returns the names of the numbers across and up, and of those of size and colour if the user asks for them.
 
     Raises:
         AttnvizError: for fewer than two or more than four names, or one that is not a number of the survey.
     """
-    known = [metric.name for number, metric in enumerate(survey.metrics) if survey.tallies.count[:, number].any()]
-    if asked is None:
-        first = [name for name in FIRST_AXES if name in known]
-        return (*dict.fromkeys((*first, *known)),)[:2]
-    axes = tuple(name.strip() for name in asked.split(","))
+    names = [metric.name for number, metric in enumerate(survey.metrics) if survey.tallies.count[:, number].any()]
+    if axes_option is None:
+        first_names = [name for name in FIRST_AXES if name in names]
+        return (*dict.fromkeys((*first_names, *names)),)[:2]
+    axes = tuple(name.strip() for name in axes_option.split(","))
     if not 2 <= len(axes) <= MAX_AXES:
         raise AttnvizError(
-            f"{option('axes', asked)} does not name two to four numbers; use {option('axes', 'previous,sink')}"
+            f"{option('axes', axes_option)} does not name two to four numbers; use {option('axes', 'previous,sink')}"
         )
     for name in axes:
-        if name not in (*known, LAYER):
-            raise AttnvizError(f"unknown number {name!r} in {option('axes')}; {choices(name, (*known, LAYER))}")
+        if name not in (*names, LAYER):
+            raise AttnvizError(f"unknown number {name!r} in {option('axes')}; {choices(name, (*names, LAYER))}")
     return axes
 
 
 def chosen_examples(
-    survey: Survey, place: int, number: int, largest: int | None = None, tenths: Sequence[int] = TENTHS
+    survey: Survey, place: int, number: int, max_texts: int | None = None, tenths: Sequence[int] = TENTHS
 ) -> list[ChosenExample]:
     """Returns the texts with a head's largest numbers, then the sampled texts nearest to some deciles.
 
@@ -159,39 +163,41 @@ def chosen_examples(
         survey: the survey.
         place: the place of the head in the survey.
         number: the place of the metric.
-        largest: the most texts with the largest numbers; ``None`` for all.
+        max_texts: the most texts with the largest numbers; ``None`` for all.
         tenths: the deciles, in tenths.
     """
-    examples, found = survey.examples, list[ChosenExample]()
+    examples, chosen = survey.examples, list[ChosenExample]()
     top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
-    for id, value, query in list(top)[:largest]:
+    for id, value, query in list(top)[:max_texts]:
         if id != NO_TEXT:
-            found.append(_shown(survey, "largest", float(value), int(id), int(query)))
+            chosen.append(_example(survey, "largest", float(value), int(id), int(query)))
     values = examples.sample[:, place, number]
     if np.isnan(values).all():
-        return found
+        return chosen
     deciles = survey.deciles(place, number)
     for tenth in tenths:
         nearest_one = int(np.nanargmin(np.abs(values - deciles[tenth])))
         reason = f"{tenth * 10} %" if tenth else "smallest"
-        found.append(_shown(survey, reason, float(values[nearest_one]), int(examples.sampled[nearest_one]), -1))
-    return found
+        chosen.append(_example(survey, reason, float(values[nearest_one]), int(examples.sampled[nearest_one]), -1))
+    return chosen
 
 
-def _of_other_metrics(survey: Survey, places: Sequence[int], shown_by: Sequence[str]) -> list[list[ChosenExample]]:
+def _examples_of_other_metrics(
+    survey: Survey, places: Sequence[int], example_metrics: Sequence[str]
+) -> list[list[ChosenExample]]:
     """Returns the texts with the largest numbers of each head's other metrics; [] if they are too many for a page."""
-    known = [number for number in range(len(survey.metrics)) if survey.tallies.count[list(places), number].any()]
-    if len(places) * len(known) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
+    numbers = [number for number in range(len(survey.metrics)) if survey.tallies.count[list(places), number].any()]
+    if len(places) * len(numbers) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
         return []
     names = [metric.name for metric in survey.metrics]
     return [
         [
-            each._replace(metric=names[number], brief=True)
-            for number in known
-            if names[number] != shown
-            for each in chosen_examples(survey, place, number, OTHER_TEXTS, ())
+            example._replace(metric=names[number], brief=True)
+            for number in numbers
+            if names[number] != main_metric
+            for example in chosen_examples(survey, place, number, OTHER_TEXTS, ())
         ]
-        for place, shown in zip(places, shown_by, strict=True)
+        for place, main_metric in zip(places, example_metrics, strict=True)
     ]
 
 
@@ -201,60 +207,77 @@ def _by_one_metric() -> str:
     return f"The texts of a head are those of its most telling metric, or of {option('sort')}; {fewer}."
 
 
-def _shown(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
+def _example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
+    """Returns an example with the range of its text that is shown: `SHOWN_AFTER` tokens after its query, if it has one.
+
+    Args:
+        survey: the survey.
+        reason: the reason for the choice.
+        value: the head's number in the text.
+        id: the text's number.
+        query: the index of the query; -1 for the mean of all.
+    """
     count = len(survey.examples.texts[id].tokens)
     stop = min(count, max(query + 1 + SHOWN_AFTER, SHOWN_TOKENS))
     return ChosenExample(reason, value, id, query if query >= 0 else None, (max(0, stop - SHOWN_TOKENS), stop))
 
 
-def _with_weights(
+def _examples_with_weights(
     survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
     """Returns the examples of each head, their texts, and a remark if their weights are not available."""
     from attnviz.corpus.example_weights import example_weights
 
-    cells = sum((each.span[1] - each.span[0]) ** 2 for of_head in chosen for each in of_head if not each.brief)
-    wanted = [
-        _wanted_weights(survey, place, of_head, cells <= MAX_CELLS)
+    cells = sum(
+        (example.span[1] - example.span[0]) ** 2 for of_head in chosen for example in of_head if not example.brief
+    )
+    requests = [
+        _weight_requests(survey, place, of_head, cells <= MAX_CELLS)
         for place, of_head in zip(places, chosen, strict=True)
     ]
     # Many texts have the largest number of several metrics: their weights are computed once.
-    once = {each: None for of_head in wanted for each in of_head}
+    distinct_requests = {example: None for of_head in requests for example in of_head}
     remark: tuple[str, ...] = ()
     try:
-        found = example_weights(survey, list(once)) if cells else {}
+        weights = example_weights(survey, list(distinct_requests)) if cells else {}
     except AttnvizError as error:
-        found, remark = {}, (f"The examples are not shaded by what a token looks at: {error}.",)
+        weights, remark = {}, (f"The examples are not shaded by what a token looks at: {error}.",)
     texts: dict[tuple[int, tuple[int, int]], int] = {}
     examples = tuple(
         tuple(
             HeadExample(
-                reason=each.reason,
-                value=each.value,
-                text=texts.setdefault((each.id, each.span), len(texts)),
-                query=None if each.query is None else each.query - each.span[0],
-                weights=_shown_rows(found.get(one), each),
-                metric=each.metric,
+                reason=example.reason,
+                value=example.value,
+                text=texts.setdefault((example.id, example.span), len(texts)),
+                query=None if example.query is None else example.query - example.span[0],
+                weights=_shown_rows(weights.get(request), example),
+                metric=example.metric,
             )
-            for each, one in zip(of_head, asked, strict=True)
+            for example, request in zip(of_head, head_requests, strict=True)
         )
-        for of_head, asked in zip(chosen, wanted, strict=True)
+        for of_head, head_requests in zip(chosen, requests, strict=True)
     )
     return examples, tuple(_text(survey, id, span) for id, span in texts), remark
 
 
-def _wanted_weights(survey: Survey, place: int, chosen: Sequence[ChosenExample], whole: bool) -> "list[WeightsRequest]":
+def _weight_requests(
+    survey: Survey, place: int, chosen: Sequence[ChosenExample], whole_texts: bool
+) -> "list[WeightsRequest]":
     """Returns requests for the weights that a head's examples need.
 
     A brief example shares the request of another example that needs all rows of the same text.
     """
     from attnviz.corpus.example_weights import WeightsRequest
 
-    wanted = [
-        WeightsRequest(each.id, place, _queries(each, whole and not each.brief, survey), each.span) for each in chosen
+    requests = [
+        WeightsRequest(example.id, place, _queries(example, whole_texts and not example.brief, survey), example.span)
+        for example in chosen
     ]
-    all_rows = {one.text: one for one in wanted if one.queries == one.keys}
-    return [all_rows.get(each.id, one) if each.brief else one for each, one in zip(chosen, wanted, strict=True)]
+    all_rows = {request.text: request for request in requests if request.queries == request.keys}
+    return [
+        all_rows.get(example.id, request) if example.brief else request
+        for example, request in zip(chosen, requests, strict=True)
+    ]
 
 
 def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray | None:
@@ -275,6 +298,7 @@ def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, i
 
 
 def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
+    """Returns the tokens of a text in a range, with its place and the command that draws it."""
     example = survey.examples.texts[id]
     tokens: Tokens = example.tokens
     part = slice(*span)
@@ -288,6 +312,7 @@ def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
 
 
 def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: bool) -> str:
+    """Returns a sentence on the heads and texts, and on the axes unless the report shows cards."""
     over = f"over {survey.texts} texts"
     if cards:
         several = len(heads) > 1

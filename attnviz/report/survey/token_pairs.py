@@ -9,11 +9,11 @@ import numpy as np
 from attnviz.base.arrays import FloatArray
 from attnviz.base.errors import AttnvizError, option
 from attnviz.corpus.sums.survey import Survey
-from attnviz.report.heads.head_columns import Column, listed, share_of
+from attnviz.report.heads.head_columns import Column, bar_length, list_summary
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadCards, Section
-from attnviz.report.survey.survey_heads import ranked_places, survey_remarks, title_of
-from attnviz.report.words.captions import counted
+from attnviz.report.survey.survey_heads import ranked_places, survey_remarks, survey_title
+from attnviz.report.words.captions import count_phrase
 
 LISTED = 20  # pairs of a head that a screen lists
 MAX_HEADS = 16  # heads whose maps of every text are computed
@@ -57,9 +57,9 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         some = option("heads", "0.2")
         raise AttnvizError(f"{option('table', 'pairs')} reads {MAX_HEADS} heads at most; choose some, as {some}")
     found = token_pairs(survey, places)
-    texts = counted(len(survey.examples.sampled), "texts")
+    texts = count_phrase(len(survey.examples.sampled), "texts")
     return HeadCards(
-        title=options.look.title or title_of(survey),
+        title=options.look.title or survey_title(survey),
         caption=f"Who looks at whom in {texts}, drawn at random from those surveyed.",
         remarks=(HOW, *survey_remarks(survey)),
         look=options.look,
@@ -112,7 +112,7 @@ def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
 
 def _section(name: str, pairs: list[TokenPair], most: int | None) -> Section:
     shown = pairs[:most]
-    length = share_of([pair.times for pair in shown])
+    length = bar_length([pair.times for pair in shown])
     columns = [
         Column[TokenPair]("query", lambda pair: pair.query, align="<"),
         Column[TokenPair]("looks at", lambda pair: pair.key, align="<"),
@@ -120,4 +120,4 @@ def _section(name: str, pairs: list[TokenPair], most: int | None) -> Section:
         Column[TokenPair]("weight", lambda pair: f"{pair.weight:.2f}"),
     ]
     left = f", {len(pairs) - len(shown)} rarer ones not listed" if len(pairs) > len(shown) else ""
-    return Section(f"head {name}: {len(pairs)} pairs{left}", listed(shown, columns))
+    return Section(f"head {name}: {len(pairs)} pairs{left}", list_summary(shown, columns))

@@ -60,9 +60,11 @@ def _source_text(tokens: "Tokens") -> str:
 def _question(tokens: "Tokens") -> str:
     """Returns the last message of the user in a chat, without the signs of its template; "" if there is none."""
     turns = tokens.groups.get(TURNS)
-    asked = [] if turns is None else [turn for turn, label in enumerate(turns.labels) if label.endswith(USER)]
-    for turn in reversed(asked):
-        places = np.flatnonzero(turns.numbers == turn) if turns is not None else []
+    if turns is None:
+        return ""
+    user_turns = [turn for turn, label in enumerate(turns.labels) if label.endswith(USER)]
+    for turn in reversed(user_turns):
+        places = np.flatnonzero(turns.numbers == turn)
         if len(places):
             return tokens.text[int(tokens.offsets[places[0], 0]) : int(tokens.offsets[places[-1], 1])]
     return ""
@@ -152,7 +154,7 @@ def part_caption(report: DrawnReport) -> str:
         case _:
             sides = MAP_SIDES
     rows, columns = (
-        f"{counted(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
+        f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
         for axis, side in zip((report.panels[0].rows, report.panels[0].columns), sides, strict=True)
     )
     return f"{part_title(report)}: {rows} over {columns}{strongest(report.panels)}."
@@ -172,7 +174,7 @@ def heads_caption(
         panels: their panels, for the largest weight.
         sides: the words for the sides of queries and keys.
     """
-    names = heads_named(heads)
+    names = heads_phrase(heads)
     if not names.startswith("head "):
         names = f"{names} of {_layers_named(heads)}"
     kind = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
@@ -187,7 +189,7 @@ def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
     return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
 
 
-def heads_named(heads: Sequence[ChosenHead]) -> str:
+def heads_phrase(heads: Sequence[ChosenHead]) -> str:
     """Returns the name of a single head, or the number of heads; a head over several texts counts once."""
     count = len({(head.maps.layer, head.maps.kind, head.maps.module, head.head) for head in heads})
     return f"{count} heads" if count > 1 else f"head {heads[0].name}"
@@ -202,10 +204,10 @@ def for_texts(heads: Sequence[ChosenHead]) -> str:
 def _spans_counted(spans: Sequence[slice], name: str) -> str:
     """Returns the number of tokens, after ``up to`` if the spans differ in length."""
     lengths = {span.stop - span.start for span in spans}
-    return f"{'up to ' if len(lengths) > 1 else ''}{counted(max(lengths), name)}"
+    return f"{'up to ' if len(lengths) > 1 else ''}{count_phrase(max(lengths), name)}"
 
 
-def counted(count: int, name: str) -> str:
+def count_phrase(count: int, name: str) -> str:
     """Returns a number with the name of an axis, in the singular for one: ``5 queries``, ``1 query``."""
     return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
@@ -226,7 +228,7 @@ def strongest(panels: Sequence[Panel]) -> str:
     level, name = _level_text(best), f"head {best.name}" if best.group else best.name
     noun = "contribution" if best.quantity is CONTRIBUTION else "weight"
     if not best.pooled:
-        tokens = f"from {quoted(best.rows.labels[row])} to {quoted(best.columns.labels[column])}"
+        tokens = f"from {quoted_token(best.rows.labels[row])} to {quoted_token(best.columns.labels[column])}"
         return f"; the largest {noun} is {level}, {name}, {tokens}"
     kind = f"largest {noun}" if best.pool == "max" else "largest mean of a block"
     place = f"around query {best.rows.middle(int(row))} and key {best.columns.middle(int(column))}"
@@ -240,7 +242,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
         return ""
     column = int(np.nanargmax(np.where(best.informative, best.values, -1)[0]))
     head = f"{best.group.partition(NOTE)[0]}, " if len({panel.group for panel in panels}) > 1 else ""
-    key = f"{quoted(best.columns.labels[column])} ({best.columns.edges[column]})"
+    key = f"{quoted_token(best.columns.labels[column])} ({best.columns.edges[column]})"
     noun = "contribution" if best.quantity is CONTRIBUTION else "weight"
     return f"; the largest {noun} is {_level_text(best)}, {head}to {key}"
 
@@ -250,7 +252,7 @@ def _level_text(panel: Panel) -> str:
     return (panel.quantity if panel.quantity is CONTRIBUTION else PERCENT).text(panel.peak)
 
 
-def quoted(label: str) -> str:
+def quoted_token(label: str) -> str:
     """Returns a token in quotes, cut if it is very long."""
     return f"“{label if len(label) <= MAX_TOKEN_CHARACTERS else f'{label[: MAX_TOKEN_CHARACTERS - 1]}…'}”"
 

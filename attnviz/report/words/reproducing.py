@@ -68,10 +68,10 @@ def _setting_words(recording: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             words.append(flag(name, value))
         elif isinstance(value, (str, int, float)):
-            words += [flag(name), _named(name, str(value), recording)]
+            words += [flag(name), _option_value(name, str(value), recording)]
     return words
 
 
-def _named(name: str, value: str, recording: Mapping[str, Any]) -> str:
+def _option_value(name: str, value: str, recording: Mapping[str, Any]) -> str:
     """Returns a setting as an option's value; the absolute path of a model becomes its name, since folders differ."""
     return str(recording["model"]) if name == "model" and PurePath(value).is_absolute() else value

@@ -17,7 +17,7 @@ from attnviz.corpus.saved import load_survey
 from attnviz.corpus.sums.survey import Survey
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.look import Look
-from attnviz.report.survey.survey_heads import title_of
+from attnviz.report.survey.survey_heads import survey_title
 from tests.browse.player import after_play, until
 from tests.conftest import dense_maps
 from tests.patience import PATIENCE
@@ -316,7 +316,7 @@ def test_a_run_says_how_long_it_takes_and_q_comes_back(survey: Survey) -> None:
 
 def test_title_names_model_and_corpus(survey: Survey) -> None:
     async def play(pilot: "Pilot[Any]", browser: SurveyBrowser) -> None:
-        assert said(browser, "#title") == f" {len(survey.heads)} heads  {title_of(survey)}"
+        assert said(browser, "#title") == f" {len(survey.heads)} heads  {survey_title(survey)}"
         assert "over texts.txt" in said(browser, "#title")
 
     played(survey, play)

@@ -12,8 +12,8 @@ from attnviz.metrics.head_frame import HeadFrame
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
-from attnviz.report.heads.found import FoundReport
 from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.heads.head_results import HeadsReport
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import HeadAtlas, HeadList
 from attnviz.text.selection import Selection
@@ -34,7 +34,7 @@ def recording() -> Recording:
     return open_reader(ModelSettings(model="trained")).record(Example("one two one two"), Selection(), values=True)
 
 
-def report(recording: Recording, suffix: str = ".csv", **given: str) -> FoundReport:
+def report(recording: Recording, suffix: str = ".csv", **given: str) -> HeadsReport:
     options = ReportOptions(of="contributions", **given)  # type: ignore[arg-type]
     return heads_report((recording,), drawing.options_for_medium(options, suffix), EFFECTS)
 

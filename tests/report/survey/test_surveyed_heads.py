@@ -14,7 +14,7 @@ from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, Heatmaps, SurveyedHeads
 from attnviz.report.survey import surveyed_heads
 from attnviz.report.survey.survey_card import survey_card_report
-from attnviz.report.survey.survey_heads import title_of
+from attnviz.report.survey.survey_heads import survey_title
 from attnviz.report.survey.surveyed_heads import SHOWN_AFTER, SHOWN_TOKENS
 from attnviz.text.selection import Grouping, Selection
 from attnviz.text.tokens import tokenize
@@ -52,7 +52,7 @@ def test_a_page_has_all_heads_with_the_largest_texts_and_one_for_each_decile() -
 def test_a_page_and_a_picture_are_titled_by_their_model_and_corpus() -> None:
     size = f"{SURVEY.texts} texts, {SURVEY.tokens} tokens"
     assert report(PAGE).title == report(FIGURE, axes="previous,sink").title == f"a test: {size}"
-    assert title_of(replace(SURVEY, corpus=("wiki.txt", "books"))) == f"a test over wiki.txt, books: {size}"
+    assert survey_title(replace(SURVEY, corpus=("wiki.txt", "books"))) == f"a test over wiki.txt, books: {size}"
 
 
 def test_a_model_that_is_not_here_leaves_the_texts_without_shades_and_says_so() -> None:

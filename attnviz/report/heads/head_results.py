@@ -12,13 +12,13 @@ from attnviz.report.picture.report import HeadAtlas, HeadList, Heatmaps, Results
 from attnviz.report.picture.scales import share_scales
 
 MAX_NUMBERED = 48  # cells of a picture that shows its numbers without being asked
-FoundReport = HeadList | Heatmaps | HeadAtlas
+HeadsReport = HeadList | Heatmaps | HeadAtlas
 PICTURE_REMARKS = ("Rows are layers, columns are heads.",)
 CHANGE_REMARKS = ("Rows are layers, columns are heads; colours are after minus before: red is more, blue is less.",)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Found:
+class HeadResults:
     """Numbers of heads with all that a list or a picture of them needs, before one of the two is chosen.
 
     Attributes:
@@ -47,7 +47,7 @@ class Found:
     of_picture: tuple[str, ...] = PICTURE_REMARKS
     about: dict[str, object] = field(default_factory=dict)
 
-    def report(self, options: ReportOptions) -> FoundReport:
+    def report(self, options: ReportOptions) -> HeadsReport:
         """Returns the list if the medium lists heads; else the panels, as an atlas for a table of heads.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Says in one line what the last unit of a text looked at most: the answer of a chat, and a turn."""
+"""Says in one sentence which unit the last unit of a text looked at most, as an answer at a turn of its chat."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MAX_READ_CHARACTERS = 400
 
 
 @dataclass(frozen=True, eq=False)
-class LookedAt:
+class LastUnitSummary:
     """The units that the last unit of a text looked at.
 
     Attributes:
@@ -31,7 +31,9 @@ class LookedAt:
     frame: HeadFrame
 
 
-def looked_at(recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping) -> LookedAt:
+def summarize_last_unit(
+    recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, int]], grouping: Grouping
+) -> LastUnitSummary:
     """Returns the shares of the last unit's weight on earlier units in these heads, and a sentence on the largest.
 
     Args:
@@ -50,10 +52,10 @@ def looked_at(recordings: Sequence[Recording], heads: Iterable[tuple[LayerMaps, 
     frame, shares = unit_frame(heads, grouping.units)
     if not shares:
         raise AttnvizError(f"{by} needs single cells and two {grouping.units} or more, for the last to look at one")
-    return LookedAt(looked_at_most(shares, grouping.units), frame)
+    return LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
 
 
-def looked_at_most(shares: Sequence[UnitShares], by: str) -> str:
+def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
     """Returns the sentence on the unit that stands out most, by share times the logarithm of its lift.
 
     Args:

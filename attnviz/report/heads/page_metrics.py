@@ -8,7 +8,7 @@ from attnviz.maps.heads import heads_with_cells
 from attnviz.maps.layer_maps import cell_maps
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.metrics.measured_heads import block_stride, measured_frame
-from attnviz.report.heads.added_numbers import MOVED, effect_remark, read_effects
+from attnviz.report.heads.effect_columns import MOVED, effect_remark, read_effects
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
