@@ -14,6 +14,7 @@ from attnviz.maps.layer_maps import LayerMaps
 
 ROW_TOLERANCE = 1e-2  # the largest error of a row's sum; bfloat16 keeps 3 digits of each weight
 MASKED_SCORE = -1e9  # scores up to this are masked: libraries write -1e9 and less into masked cells
+SMALL_SQUARE = 64  # queries and keys of a square that is copied to look above its diagonal
 SMALLEST_WEIGHT = float(np.finfo(np.float32).tiny)  # replaces a weight of 0, whose logarithm would be −inf
 ASSUMED_CAUSAL = "Every weight above the diagonal is 0, so a causal mask is assumed; give a mask if there is another."
 LOG_WEIGHTS = "The scores are logarithms of the weights: they differ from the model's scores by a constant in each row."
@@ -43,7 +44,17 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
             text_weights, text_scores = (
                 None if layers is None else layers[index].array[item] for layers in (weight_layers, score_layers)
             )
-            maps.append(_dense_maps(layer, item, text_weights, text_scores, visible=visible, axis_labels=axis_labels))
+            maps.append(
+                _dense_maps(
+                    layer,
+                    item,
+                    text_weights,
+                    text_scores,
+                    visible=visible,
+                    has_hidden=mask is not None,
+                    axis_labels=axis_labels,
+                )
+            )
     return maps, [ASSUMED_CAUSAL] * is_causal + [LOG_WEIGHTS] * (scores is None)
 
 
@@ -54,9 +65,20 @@ def _dense_maps(
     scores: NDArray[Any] | None,
     *,
     visible: BoolArray | None,
+    has_hidden: bool,
     axis_labels: AxisLabels,
 ) -> DenseMaps:
-    """Returns the maps of one text in one layer; weights and scores are ``(heads, queries, keys)``."""
+    """Returns the maps of one text in one layer.
+
+    Args:
+        layer: the layer.
+        item: the number of the text.
+        weights: ``(heads, queries, keys)``; ``None`` to compute them from the scores.
+        scores: ``(heads, queries, keys)``; ``None`` for the logarithms of the weights.
+        visible: the mask of the layer; ``None`` if there is none.
+        has_hidden: true if hidden cells may have weights, since the mask was not read from the weights.
+        axis_labels: the labels of both axes.
+    """
     heads, queries, keys = layer.array.shape[1:]
     needed_bytes = 3 * heads * queries * keys * np.dtype(np.float32).itemsize
     refuse_without_memory(needed_bytes, f"{heads} maps of {queries} x {keys} cells", "give fewer heads")
@@ -65,7 +87,7 @@ def _dense_maps(
     if weights is None:
         arrays = _arrays_of_scores(scores, visible, location)
     else:
-        arrays = _arrays_of_weights(weights, scores, visible, location)
+        arrays = _arrays_of_weights(weights, scores, visible, location, has_hidden)
     return DenseMaps(
         layer=layer.number,
         module=layer.name,
@@ -81,17 +103,35 @@ def _dense_maps(
 def _is_causal(layer: ArrayLayer) -> bool:
     """True if the maps are square, larger than one token, and 0 above the diagonal."""
     queries, keys = layer.array.shape[2:]
-    if queries != keys or keys == 1 or layer.array[..., 0, 1:].any():  # the first row decides most cases
+    return queries == keys > 1 and _is_zero_above(layer.array)
+
+
+def _is_zero_above(squares: NDArray[Any]) -> bool:
+    """True if square maps are 0 above their diagonals.
+
+    Halves them until they are small: a block above the diagonal is searched by its extremes, which needs no copy.
+    """
+    size = squares.shape[-1]
+    if size <= SMALL_SQUARE:
+        return not np.triu(squares, 1).any()
+    half = size // 2
+    above = squares[..., :half, half:]
+    if above.max() != 0 or above.min() != 0:
         return False
-    return not any(np.triu(head, 1).any() for text in layer.array for head in text)
+    return _is_zero_above(squares[..., :half, :half]) and _is_zero_above(squares[..., half:, half:])
 
 
 def _arrays_of_weights(
-    raw_weights: NDArray[Any], scores: NDArray[Any] | None, visible: BoolArray | None, location: str
+    raw_weights: NDArray[Any],
+    scores: NDArray[Any] | None,
+    visible: BoolArray | None,
+    location: str,
+    has_hidden: bool,
 ) -> dict[str, Any]:
     """Returns the arrays of ``DenseMaps`` for weights ``(heads, queries, keys)``; missing scores are logarithms."""
-    weights = np.array(raw_weights, dtype=np.float32)
-    sums = weights.sum(axis=-1, dtype=np.float64)
+    is_shared = raw_weights.dtype == np.float32 and _is_frozen(raw_weights)
+    weights = raw_weights if is_shared else np.array(raw_weights, dtype=np.float32)
+    sums = weights.sum(axis=-1)  # pairwise, and far within the tolerance; float64 would take three times as long
     if np.isnan(sums).any():
         refuse_nan(weights, "weights", location)
     sees_key = sums != 0  # a query that sees no key, such as padding, has a row of 0
@@ -103,7 +143,7 @@ def _arrays_of_weights(
             "if no softmax was applied yet"
         )
     cells = _visible_to_seeing(sees_key, visible, weights.shape)
-    hidden_weight = 0.0 if cells.all() else float(np.abs(np.where(cells, 0, weights)).max())
+    hidden_weight = float(np.abs(np.where(cells, 0, weights)).max()) if has_hidden and not cells.all() else 0.0
     if hidden_weight > ROW_TOLERANCE:
         raise AttnvizError(
             f"{location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the mask that they had"
@@ -114,6 +154,14 @@ def _arrays_of_weights(
     else:
         full_scores = np.array(scores, dtype=np.float32)
     return {"weights": weights, "scores": full_scores, "visible": cells}
+
+
+def _is_frozen(array: NDArray[Any]) -> bool:
+    """True if nobody can change an array: neither it nor any array whose memory it shows is writeable."""
+    shown: Any = array
+    while isinstance(shown, np.ndarray) and not shown.flags.writeable:
+        shown = shown.base
+    return shown is None
 
 
 def _visible_to_seeing(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:

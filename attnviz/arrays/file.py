@@ -46,11 +46,21 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
         from attnviz.arrays.numbers import recording_of_numbers
 
         return recording_of_numbers(metadata, arrays, str(path), labels)
+    for array in arrays.values():
+        _freeze(array)
     model = metadata.get("model")
     arguments = _arguments(arrays, path)
     if labels is not None:
         arguments["tokens"] = labels
     return from_arrays(model=model if isinstance(model, str) else path.name, **arguments)
+
+
+def _freeze(array: NDArray[Any]) -> None:
+    """Makes an array read-only, with the arrays whose memory it shows, so that it need not be copied."""
+    shown: Any = array
+    while isinstance(shown, np.ndarray):
+        shown.setflags(write=False)
+        shown = shown.base
 
 
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -141,6 +141,8 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
 
 def _to_numpy(values: Any) -> NDArray[Any] | None:
     """Returns the values as a numpy array, by DLPack or ``__array__``; ``None`` if they cannot be converted."""
+    if type(values) is np.ndarray:
+        return values
     if str(getattr(values, "dtype", "")) == "bfloat16":  # numpy has no bfloat16, though DLPack has
         values = values.astype("float32")
     for convert in (np.from_dlpack, np.asarray):

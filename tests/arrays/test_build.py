@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import attnviz
-from attnviz.arrays.build import UNCHECKED
+from attnviz.arrays.build import UNCHECKED, from_arrays
+from attnviz.arrays.cells import ASSUMED_CAUSAL
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import cell_maps
 from tests.room import of_weights
@@ -180,3 +182,72 @@ def test_long_queries_that_share_keys_are_those_of_torch() -> None:
     expected = (queries @ keys.repeat_interleave(2, 1).mT * 8**-0.5).softmax(-1)[0]
     window = maps.window((0, 1, 2, 3), slice(2000, 2003), slice(0, 2100))
     np.testing.assert_allclose(window.weights, expected[:, 2000:2003], atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 64, 65, 131, 200])
+def test_any_weight_above_the_diagonal_is_noticed(count: int) -> None:
+    weights = np.tril(np.ones((3, count, count), dtype=np.float32))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    assert ASSUMED_CAUSAL in from_arrays(weights=weights).remarks
+    for query, key in {(0, 1), (0, count - 1), (count // 2 - 1, count // 2), (count - 2, count - 1)}:
+        changed = weights.copy()
+        changed[2, query, key], changed[2, query, 0] = 1e-3, changed[2, query, 0] - 1e-3
+        assert ASSUMED_CAUSAL not in from_arrays(weights=changed).remarks
+
+
+class DlpackArray:
+    """An array of a library that shares its memory by DLPack alone, as CuPy does on the CPU side of a copy."""
+
+    dtype = "float32"
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape = array, array.shape
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class NumpyProtocolArray:
+    """An array of a library that numpy reads by ``__array__`` alone, and that has bfloat16, as MLX does."""
+
+    def __init__(self, array: Any, dtype: str = "float32") -> None:
+        self.array, self.shape, self.dtype = array, array.shape, dtype
+
+    def astype(self, dtype: Any) -> "NumpyProtocolArray":
+        return NumpyProtocolArray(self.array, str(dtype))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if self.dtype == "bfloat16":
+            raise TypeError("numpy has no bfloat16")
+        return self.array if dtype is None else self.array.astype(dtype)
+
+
+@pytest.mark.parametrize("form", ["dlpack", "array", "bfloat16", "list of layers"])
+def test_arrays_of_other_libraries_are_read_by_their_protocols(form: str) -> None:
+    weights = np.full((3, 5, 7), 1 / 7, dtype=np.float32)
+    given: Any = {
+        "dlpack": DlpackArray(weights),
+        "array": NumpyProtocolArray(weights),
+        "bfloat16": NumpyProtocolArray(weights, "bfloat16"),
+        "list of layers": [DlpackArray(weights), NumpyProtocolArray(weights)],
+    }[form]
+    for maps in from_arrays(weights=given).maps:
+        assert isinstance(maps, DenseMaps)
+        np.testing.assert_array_equal(maps.weights, weights)
+
+
+def test_an_array_that_may_change_is_copied_and_one_of_a_file_is_not() -> None:
+    weights = np.full((3, 5, 7), 1 / 7, dtype=np.float32)
+    view = weights[:]
+    view.setflags(write=False)
+    frozen = weights.copy()
+    frozen.setflags(write=False)
+    [changing], [shared] = from_arrays(weights=view).maps, from_arrays(weights=frozen).maps
+    weights[:] = 0
+    assert isinstance(changing, DenseMaps)
+    assert isinstance(shared, DenseMaps)
+    np.testing.assert_array_equal(changing.weights, frozen)
+    assert np.shares_memory(shared.weights, frozen)

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 import attnviz
 from attnviz.arrays.file import read_arrays
 from attnviz.cli.commands import main
+from attnviz.maps.dense import DenseMaps
 from attnviz.maps.layer_maps import cell_maps
 
 LABELS = ["the", "cat", "sat", "on", "it"]
@@ -137,3 +138,13 @@ def test_a_shape_that_is_a_lie_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"(2, 2)", b"(9, 9)"))
     with pytest.raises(attnviz.AttnvizError, match="cannot read"):
         read_arrays(path)
+
+
+def test_the_array_of_a_file_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "weights.npy", np.full((3, 5, 7), 1 / 7, dtype=np.float32))
+    loaded: list[Any] = []
+    load = np.load
+    monkeypatch.setattr(np, "load", lambda *given, **options: loaded.append(load(*given, **options)) or loaded[-1])
+    [maps] = read_arrays(tmp_path / "weights.npy").maps
+    assert isinstance(maps, DenseMaps)
+    assert np.shares_memory(maps.weights, loaded[0])
