@@ -12,7 +12,6 @@ from attnviz.report.heads.effect_columns import MOVED, effect_remark, read_effec
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
-from attnviz.report.words.head_names import read_names
 from attnviz.report.words.notes import read_notes
 
 MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
@@ -37,7 +36,6 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
     file, heads = report.look.effects, report.numbers.heads
     effects = None if file is None else read_effects(file, {(head.maps.layer, head.head) for head in heads})
     frame = report.frame or shown_metrics(report.numbers)
-    frame = frame and frame.with_names(read_names(report.look.names))
     return replace(
         report,
         frame=frame if frame is None or effects is None else frame.with_columns_of(effects.frame),

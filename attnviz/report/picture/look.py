@@ -172,7 +172,7 @@ class Look:
         str | None,
         Option(
             "Name heads from a file with lines as: 4.11 name mover; e in browse writes them.",
-            media=PICTURE_MEDIA,
+            media=("terminal", *FIGURES),
         ),
     ] = None
     width: int = 80

@@ -6,6 +6,7 @@ import pytest
 
 from attnviz.api.drawing import options_for_medium
 from attnviz.base.errors import AttnvizError
+from attnviz.base.options import declared_options
 from attnviz.maps.recording import Recording
 from attnviz.report.heads.head_atlas import heads_report
 from attnviz.report.maps.heatmaps import build_report
@@ -56,3 +57,9 @@ def test_lists_titles_and_filters_have_the_names(recording: Recording, names: st
     assert isinstance(maps, Heatmaps)
     [title] = [panel.title for panel in maps.panels if panel.name.startswith("head 1.2")]
     assert "· “mover”, entropy " in title
+
+
+def test_names_are_options_of_media_that_show_them() -> None:
+    media = declared_options(Look)["names"].option.media
+    assert "page" not in media
+    assert {"terminal", "figure"} <= set(media)
