@@ -1,6 +1,7 @@
 """What compiled code computes is not seen, and said to be missing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -129,7 +130,8 @@ def test_layers_of_a_model_that_was_compiled_as_a_whole_are_refused_and_found_wh
 def test_layer_that_runs_twice_in_a_compiled_model_is_refused_also_where_its_graph_breaks() -> None:
     torch._dynamo.reset()
     layer = Attention()
-    layer.project.register_forward_hook(torch.compiler.disable(lambda *_: None))
+    breaking_graph: Any = torch.compiler.disable(lambda *_: None)  # type: ignore[no-untyped-call]
+    layer.project.register_forward_hook(breaking_graph)
     model = Stack(layer, layer)
     model.compile(backend="eager")
     with pytest.raises(AttnvizError, match="the attention calls of the model cannot be told apart"):  # noqa: SIM117
