@@ -49,7 +49,7 @@ LAYOUTS = {
     "5-D grouped": 5,
     "5-D text": 5,
 }
-OF_ONE_HEAD = ("2-D", "3-D", "3-D heads", "folded", "folded sequence first", "4-D")  # as people write loops over heads
+OF_ONE_HEAD = ("2-D", "3-D", "3-D heads", "folded", "4-D")  # as people write loops over heads
 DECOYS = ("channels", "classifier", "linear", "memory", "router", "streams")
 STACKS = ("layers.{}", "block{}", "encoder_layer_{}", "stages.{}.{}", "net.{}.0", "h.{}.sub", "transformer.layers.{}")
 LOOPS = ("none", "texts", "texts first", "heads", "texts and heads")
