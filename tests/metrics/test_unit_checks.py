@@ -1,5 +1,7 @@
 """Scores of units against the formulas of their papers, on a random Llama."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -25,7 +27,7 @@ def model() -> LlamaForCausalLM:
         vocab_size=60, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64, attn_implementation="eager",
     )  # fmt: skip
-    made = LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call]
+    made: LlamaForCausalLM = LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call]
     for parameter in made.parameters():
         parameter.data.mul_(4 if parameter.dim() > 1 else 1)
     made.generation_config = transformers.GenerationConfig(pad_token_id=0)  # type: ignore[no-untyped-call]
@@ -71,7 +73,7 @@ def test_lookback_is_that_of_the_published_code_while_the_model_generates(
     model: LlamaForCausalLM, ids: torch.Tensor
 ) -> None:
     with attnviz.record(model) as recording:
-        output = model.generate(
+        output: Any = model.generate(  # type: ignore[misc]
             ids, max_new_tokens=NEW, do_sample=False, output_attentions=True, return_dict_in_generate=True
         )
     for layer in range(2):
