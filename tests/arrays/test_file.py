@@ -144,7 +144,12 @@ def test_the_array_of_a_file_is_not_copied(tmp_path: Path, monkeypatch: pytest.M
     np.save(tmp_path / "weights.npy", np.full((3, 5, 7), 1 / 7, dtype=np.float32))
     loaded: list[Any] = []
     load = np.load
-    monkeypatch.setattr(np, "load", lambda *given, **options: loaded.append(load(*given, **options)) or loaded[-1])
+
+    def kept_load(*given: Any, **options: Any) -> Any:
+        loaded.append(load(*given, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr(np, "load", kept_load)
     [maps] = read_arrays(tmp_path / "weights.npy").maps
     assert isinstance(maps, DenseMaps)
     assert np.shares_memory(maps.weights, loaded[0])
