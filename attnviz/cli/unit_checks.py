@@ -116,7 +116,7 @@ class _Check:
         sink, labels = sink_tokens(keys, self.by), [first.labels[unit] for unit in first.earlier_units.tolist()]
         members = [np.flatnonzero((keys.numbers == unit) & ~sink) for unit in first.numbers[first.earlier_units]]
         shares, lifts = (self._mean(name) for name in ("shares", "lift"))
-        lost, whole = self._lost(members, keys, first, queries, np.argsort(-shares, kind="stable")[:count])
+        lost, whole = self._losses(members, keys, first, queries, np.argsort(-shares, kind="stable")[:count])
         strongest = [np.mean([strongest_sum(*head, queries, each) for head in self.heads]) for each in members]
         return UnitChecks(
             by=self.by,
@@ -127,42 +127,57 @@ class _Check:
             shares=shares,
             lifts=lifts,
             strongest=np.array(strongest),
-            calibrated=self._calibrated(members, keys),
-            reversed=self._reversed(labels),
+            calibrated=self._calibrated_scores(members, keys),
+            reversed=self._shares_in_reverse(labels),
             lost=lost,
             log_probability=whole,
             written=len(queries),
         )
 
     def _mean(self, name: str) -> "Float64Array":
-        """Returns a number of each earlier unit, as a mean over the heads."""
-        found = np.concatenate([getattr(each, name)[:, each.earlier_units] for each in self.shares])
-        return np.asarray(found.mean(axis=0))
+        """Returns ``shares`` or ``lift`` of each earlier unit as a mean over the heads, ``(earlier units,)``."""
+        numbers = np.concatenate([getattr(shares, name)[:, shares.earlier_units] for shares in self.shares])
+        return np.asarray(numbers.mean(axis=0))
 
     def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
-        """Returns the shares of the chosen heads, of these heads, or of the one that stands out."""
+        """Returns the shares of heads of a recording.
+
+        Args:
+            recording: the recording.
+            heads: the heads as ``layer.head``; ``None`` for those that the user chose, else the one that stands out.
+        """
         from attnviz.maps.grouped import refuse_missing_units
         from attnviz.maps.heads import chosen_heads
         from attnviz.metrics.unit_shares import strongest_unit, unit_frame
         from attnviz.text.selection import Selection
 
         refuse_missing_units(list(recording.maps), self.options.grouping)
-        named = Selection.parse(heads=",".join(heads)) if heads else self.options.selection
-        chosen = [(head.maps, head.head) for head in chosen_heads(recording, named)]
-        _, shares = unit_frame(chosen, self.by)
+        selection = Selection.parse(heads=",".join(heads)) if heads else self.options.selection
+        head_maps = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
+        _, shares = unit_frame(head_maps, self.by)
         if not shares:
             raise AttnvizError(f"{option('check')} needs two {self.by} or more, for the last to look at one")
-        if heads or (named.chosen_layers, named.heads) != (None, None):
+        if heads or (selection.chosen_layers, selection.heads) != (None, None):
             return shares
-        found = strongest_unit(shares)
-        return shares if found is None else unit_frame([(found[0].maps, found[0].heads[found[1]])], self.by)[1]
+        strongest = strongest_unit(shares)
+        return (
+            shares
+            if strongest is None
+            else unit_frame([(strongest[0].maps, strongest[0].heads[strongest[1]])], self.by)[1]
+        )
 
-    def _lost(
-        self, members: "list[IntArray]", keys: "Units", shares: "UnitShares", queries: "IntArray", chosen: "IntArray"
+    def _losses(
+        self,
+        members: "list[IntArray]",
+        keys: "Units",
+        shares: "UnitShares",
+        queries: "IntArray",
+        chosen_units: "IntArray",
     ) -> "tuple[Float64Array, float]":
-        """Returns what the answer's log-probability loses without each chosen unit, and what it is with all units.
+        """Returns the loss of the answer's log-probability without each chosen unit, and the log-probability with all.
 
-        A hidden unit is hidden with its sink tokens.
+        The losses are ``(earlier units,)`` in nats, NaN for units that were not chosen. A unit is hidden with its sink
+        tokens, except the first token of the text.
         """
         from attnviz.base.progress import track
         from attnviz.effects.hidden_units import answer_log_probability
@@ -171,26 +186,28 @@ class _Check:
         lost = np.full(len(members), np.nan)
         with self.reader.running():
 
-            def measured(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
+            def log_probability_without(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
                 inputs = self.reader.inputs_without(tokens, hidden)
                 return answer_log_probability(self.reader.module, inputs, tokens.ids, written)
 
-            whole = measured(np.zeros(len(tokens), dtype=bool))
-            for place in track(chosen.tolist(), "hiding units"):
+            log_probability = log_probability_without(np.zeros(len(tokens), dtype=bool))
+            for place in track(chosen_units.tolist(), "hiding units"):
                 number = shares.numbers[shares.earlier_units[place]]
-                lost[place] = whole - measured((keys.numbers == number) & (np.arange(len(tokens)) > 0))
-        return lost, whole
+                lost[place] = log_probability - log_probability_without(
+                    (keys.numbers == number) & (np.arange(len(tokens)) > 0)
+                )
+        return lost, log_probability
 
-    def _calibrated(self, members: "list[IntArray]", keys: "Units") -> "Float64Array | None":
-        """Returns the calibrated score of each unit before the question; ``None`` without a question."""
+    def _calibrated_scores(self, members: "list[IntArray]", keys: "Units") -> "Float64Array | None":
+        """Returns the calibrated score of each earlier unit, NaN after the question; ``None`` without a question."""
         from attnviz.maps.heads import head_name
         from attnviz.maps.layer_maps import cell_maps
         from attnviz.metrics.unit_checks import calibrated_score, question_scores
 
-        asked, content_free = self.example.question_label(self.by), self.example.with_question(CONTENT_FREE)
-        if asked is None or content_free is None or asked not in keys.labels:
+        question_label, content_free = self.example.question_label(self.by), self.example.with_question(CONTENT_FREE)
+        if question_label is None or content_free is None or question_label not in keys.labels:
             return None
-        question = np.flatnonzero(keys.numbers == keys.labels.index(asked))
+        question = np.flatnonzero(keys.numbers == keys.labels.index(question_label))
         names = {(head_name(maps, head), maps.kind) for maps, head in self.heads}
         recording = self.reader.record(content_free, self.options.selection)
         null_heads = [
@@ -202,13 +219,15 @@ class _Check:
         from attnviz.text.units import Units
 
         null_keys = Units.of(null_heads[0][0].key_tokens, self.by)
-        null_question = np.flatnonzero(null_keys.numbers == null_keys.labels.index(asked))
+        null_question = np.flatnonzero(null_keys.numbers == null_keys.labels.index(question_label))
         scores, null = question_scores(self.heads, question), question_scores(null_heads, null_question)
         end = min(int(question[0]), len(null))
-        found = [calibrated_score(scores, null, each) if int(each[-1]) < end else np.nan for each in members]
-        return np.array(found)
+        scores_of_units = [
+            calibrated_score(scores, null, tokens) if int(tokens[-1]) < end else np.nan for tokens in members
+        ]
+        return np.array(scores_of_units)
 
-    def _reversed(self, labels: "list[str]") -> "Float64Array | None":
+    def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
         """Returns the share of each unit if passages are read in the reverse order; ``None`` for any other units."""
         example = self.example.with_passages_reversed()
         if example is None:
@@ -216,10 +235,10 @@ class _Check:
         from attnviz.maps.heads import head_name
 
         names = [head_name(maps, head) for maps, head in self.heads]
-        found = self._shares_of(self.reader.record(example, self.options.selection), names)
+        reversed_shares = self._shares_of(self.reader.record(example, self.options.selection), names)
+        first = reversed_shares[0]
         by_label = {
-            each.labels[unit]: np.mean([one.shares[:, unit].mean() for one in found])
-            for each in found[:1]
-            for unit in each.earlier_units.tolist()
+            first.labels[unit]: np.mean([of_call.shares[:, unit].mean() for of_call in reversed_shares])
+            for unit in first.earlier_units.tolist()
         }
         return np.array([by_label.get(label, np.nan) for label in labels])

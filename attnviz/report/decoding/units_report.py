@@ -158,9 +158,9 @@ def _panel(checks: UnitChecks) -> Panel:
 
 
 def _remarks(checks: UnitChecks) -> tuple[str, ...]:
-    one = singular(checks.by)
+    unit = singular(checks.by)
     terms = [
-        f"Share: weight of the answer's rows on the {one}, without sink and marks. Lift: share over an even share of "
+        f"Share: weight of the answer's rows on the {unit}, without sink and marks. Lift: share over an even share of "
         f"the keys. Top {STRONGEST_TOKENS}: the sum of a row's {STRONGEST_TOKENS} largest weights on it."
     ]
     if checks.calibrated is not None:
@@ -168,7 +168,7 @@ def _remarks(checks: UnitChecks) -> tuple[str, ...]:
     if checks.reversed is not None:
         terms.append("Reversed: the share if the passages stand in the reverse order; it shows what their place does.")
     terms.append(
-        f"Lost: what the log-probability of the answer's {checks.written} tokens ({checks.log_probability:.2f} nats) "
-        f"loses if no later token sees the {one}. A share is where the answer looked, and no cause; a loss is one."
+        f"Lost: the fall of the log-probability of the answer's {checks.written} tokens ({checks.log_probability:.2f} "
+        f"nats) if no later token sees the {unit}. A share shows where the answer looked; only a loss shows a cause."
     )
     return tuple(terms)

@@ -69,17 +69,17 @@ class ColorScale:
 
     def fraction(self, values: ArrayLike) -> Float64Array:
         """Returns the position of each value on the scale, 0 at low and 1 at high; NaN stays NaN."""
-        shown = np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
         if self.is_signed:
-            return np.asarray(0.5 + np.sign(shown) * self._stepped(np.minimum(np.abs(shown) / self.high, 1)) / 2)
-        return self._stepped(np.clip((shown - self.low) / (self.high - self.low), 0.0, 1.0))
+            return np.asarray(0.5 + np.sign(numbers) * self._stepped(np.minimum(np.abs(numbers) / self.high, 1)) / 2)
+        return self._stepped(np.clip((numbers - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def value(self, fractions: ArrayLike) -> Float64Array:
         """Returns the value at each position on the scale: the inverse of ``fraction`` within the limits."""
-        shown = np.asarray(fractions, dtype=np.float64)
+        numbers = np.asarray(fractions, dtype=np.float64)
         if self.is_signed:
-            return np.asarray(np.sign(shown - 0.5) * self.high * self._part(np.abs(2 * shown - 1)))
-        return np.asarray(self.low + (self.high - self.low) * self._part(shown))
+            return np.asarray(np.sign(numbers - 0.5) * self.high * self._part(np.abs(2 * numbers - 1)))
+        return np.asarray(self.low + (self.high - self.low) * self._part(numbers))
 
     def rgb(self, values: ArrayLike) -> ByteArray:
         """Returns the colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
@@ -88,26 +88,26 @@ class ColorScale:
         colors = np.asarray(colormap(self.colormap)[index])
         return np.where(np.isnan(fraction)[..., None], np.array(NAN, dtype=np.uint8), colors)
 
-    def ticks(self, most: int = 6) -> tuple[float, ...]:
-        """Returns about ``most`` ticks: both ends of the scale, and round numbers that differ enough in colour."""
+    def ticks(self, max_ticks: int = 6) -> tuple[float, ...]:
+        """Returns about ``max_ticks`` ticks: both ends of the scale, and round numbers that differ enough in colour."""
         if self.is_signed:
             half = ColorScale(self.high * (LOG_RANGE if self.steps == "log" else 0), self.high, steps=self.steps)
-            above = half.ticks(max(1, int(MIN_TICK_SHARE * most / 2)))[1:]
-            return (*(-tick for tick in reversed(above)), 0.0, *above)
-        kept = [self.low, self.high]
-        for step in self._round_steps(most):
+            positive_ticks = half.ticks(max(1, int(MIN_TICK_SHARE * max_ticks / 2)))[1:]
+            return (*(-tick for tick in reversed(positive_ticks)), 0.0, *positive_ticks)
+        ticks = [self.low, self.high]
+        for step in self._round_steps(max_ticks):
             first, last = np.ceil(self.low / step - 1e-9), self.high / step + 1e-9
             for tick in (np.arange(first, last) if self.steps == "linear" else np.arange(first, min(last, 10))) * step:
-                if np.abs(self.fraction(kept) - self.fraction(tick)).min() >= MIN_TICK_SHARE / most:
-                    kept.append(float(tick) + 0.0)
-        return tuple(sorted(kept))
+                if np.abs(self.fraction(ticks) - self.fraction(tick)).min() >= MIN_TICK_SHARE / max_ticks:
+                    ticks.append(float(tick) + 0.0)
+        return tuple(sorted(ticks))
 
-    def _round_steps(self, most: int) -> list[float]:
+    def _round_steps(self, max_ticks: int) -> list[float]:
         """Returns the tick distances to try, in order: those for large values come first."""
         if self.steps == "linear":
             span = self.high - self.low
-            power = 10.0 ** np.floor(np.log10(span / most))
-            return [size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= most - 1][:1]
+            power = 10.0 ** np.floor(np.log10(span / max_ticks))
+            return [size * power for size in (1, 2, 5, 10, 20) if span / (size * power) <= max_ticks - 1][:1]
         power = 10.0 ** np.floor(np.log10(max(abs(self.low), abs(self.high))))
         if self.steps == "sqrt":
             return [power * size for size in (5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]

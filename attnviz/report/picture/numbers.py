@@ -56,8 +56,8 @@ class HeadCells:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the fields of a block, in order."""
-        each = [f"{name}{side}" for side in self.sides for name in ("visible", *self.quantities)]
-        return (*each, f"{self.maps.quantity}_change") if len(self.sides) > 1 else tuple(each)
+        names = [f"{name}{side}" for side in self.sides for name in ("visible", *self.quantities)]
+        return (*names, f"{self.maps.quantity}_change") if len(self.sides) > 1 else tuple(names)
 
     def blocks(self) -> Iterator[NumberBlock]:
         """Yields the head's cells in blocks, in the order of the queries."""

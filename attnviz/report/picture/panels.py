@@ -80,12 +80,15 @@ class Quantity:
         """The number of decimals in ``spec``."""
         return int(re.sub(r"\D", "", self.spec))
 
-    def ticks(self, scale: ColorScale, most: int = 6) -> tuple[tuple[float, str], ...]:
+    def ticks(self, scale: ColorScale, max_ticks: int = 6) -> tuple[tuple[float, str], ...]:
         """Returns tick values along a scale, each with its label; labels have enough digits to differ."""
-        values = scale.ticks(most)
+        values = scale.ticks(max_ticks)
         times, sign = (100 if self.unit == "%" else 1), ("+" if self.spec.startswith("+") else "")
-        written = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))
-        texts = next((each for each in written if len(set(each)) == len(each)), list(map(str, values)))
+        candidates = ([_rounded(value * times, digits) for value in values] for digits in range(2, 9))
+        texts = next(
+            (labels for labels in candidates if len(set(labels)) == len(labels)),
+            list(map(str, values)),
+        )
         texts = [f"{sign if value > 0 else ''}{text}{self.unit}" for value, text in zip(values, texts, strict=True)]
         if scale.clipped:
             texts[-1] = f"≥{texts[-1]}"
@@ -280,7 +283,7 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
     starts = edges[:-1].tolist()
     labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
     marks = landmarks(tokens, mark) if mark is not None else ()
-    within = tuple(one for one in marks if span.start <= one[0] < span.stop)
+    within = tuple(mark for mark in marks if span.start <= mark[0] < span.stop)
     return Axis(
         name=name,
         labels=labels,

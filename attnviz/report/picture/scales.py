@@ -26,14 +26,14 @@ LIFTED = "Colours show lift: the weight times the number of keys that the query 
 
 
 def share_scales(
-    panels: Iterable[Panel], look: Look | None = None, usual: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
+    panels: Iterable[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
 ) -> tuple[Panel, ...]:
     """Returns the panels with one colour scale for each quantity, or with the limits that the look asks for.
 
     Args:
         panels: the panels to colour.
         look: gives the limits, the colormap and the steps of the colours.
-        usual: the colormap if the look names none.
+        default_cmap: the colormap if the look names none.
         most: the largest ratio between the keys visible to two queries at which colours show weights; above it they
             show lift.
 
@@ -45,16 +45,16 @@ def share_scales(
     if _shows_lift(panels, look, most):
         panels = [replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in panels]
     if look.color_limits == "head":
-        return tuple(_with_separate_scale(panel, look, usual) for panel in panels)
+        return tuple(_with_separate_scale(panel, look, default_cmap) for panel in panels)
     scales = {
-        level: shared_scale(level, [panel for panel in panels if panel.level == level], look, usual)
+        level: shared_scale(level, [panel for panel in panels if panel.level == level], look, default_cmap)
         for level in dict.fromkeys(panel.level for panel in panels)
     }
     return tuple(replace(panel, scale=scales[panel.level]) for panel in panels)
 
 
 def shared_scale(
-    quantity: Quantity, panels: list[Panel], look: Look | None = None, usual: str = SEQUENTIAL
+    quantity: Quantity, panels: list[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL
 ) -> ColorScale:
     """Returns the scale for all panels of a quantity, which ends at the largest visible value.
 
@@ -64,13 +64,13 @@ def shared_scale(
         quantity: the quantity that the colours show.
         panels: the panels of that quantity.
         look: gives the limits, the colormap and the steps of the colours.
-        usual: the colormap if the look names none.
+        default_cmap: the colormap if the look names none.
 
     Raises:
         AttnvizError: if the look asks for steps other than linear for scores, which may be negative.
     """
     look = look or Look()
-    cmap, steps = look.cmap or usual, _steps(quantity, look)
+    cmap, steps = look.cmap or default_cmap, _steps(quantity, look)
     if quantity.centred:
         return _scale_of_changes(panels, steps)
     if not isinstance(look.color_limits, str):
@@ -161,10 +161,10 @@ def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
 
 def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
     """Returns a scale from the smallest positive weight, or from a ten-thousandth of the largest if that is more."""
-    shown = _visible_levels(panels)
+    levels = _visible_levels(panels)
     high = _largest_level(panels) or 1.0
-    above = shown[shown > 0]
-    low = max(float(above.min()) if above.size else 0.0, high * LOG_RANGE)
+    positive_levels = levels[levels > 0]
+    low = max(float(positive_levels.min()) if positive_levels.size else 0.0, high * LOG_RANGE)
     return ColorScale(min(low, high / 2), high, cmap, "log", clipped=_are_clipped(panels, high))
 
 
@@ -206,9 +206,9 @@ def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     return np.asarray(selected if finite.all() else selected[finite])
 
 
-def _with_separate_scale(panel: Panel, look: Look, usual: str) -> Panel:
+def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:
     """Returns the panel with a scale for its values alone, whose limits its title names."""
-    scale = shared_scale(panel.level, [panel], look, usual)
+    scale = shared_scale(panel.level, [panel], look, default_cmap)
     (_, low), *_, (_, high) = panel.level.ticks(scale)
     return replace(panel, scale=scale, title=f"{panel.title}: {low} to {high}")
 

@@ -92,7 +92,7 @@ def surveyed_heads_report(
         for place, name in zip(places, example_metrics, strict=True)
     ]
     other_examples = [] if picture else _examples_of_other_metrics(survey, places, example_metrics)
-    one_metric_remark = [] if picture or other_examples else [_by_one_metric()]
+    one_metric_remark = [] if picture or other_examples else [_one_metric_remark()]
     all_chosen = (
         [[*main, *more] for main, more in zip(main_examples, other_examples, strict=True)]
         if other_examples
@@ -201,7 +201,7 @@ def _examples_of_other_metrics(
     ]
 
 
-def _by_one_metric() -> str:
+def _one_metric_remark() -> str:
     """Returns the remark of a page of many heads, which shows the texts of one metric for each head."""
     fewer = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
     return f"The texts of a head are those of its most telling metric, or of {option('sort')}; {fewer}."
