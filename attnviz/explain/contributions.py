@@ -45,9 +45,9 @@ def explain_ablation(head: HeadView) -> Step:
     """Explains the accuracy that the model loses without heads, and what earlier heads do for this head's weights."""
     from attnviz.models.trained import accuracy_without
 
-    intact, ablated = accuracy_without(REMOVED_SETS)
+    full_accuracy, accuracies = accuracy_without(REMOVED_SETS)
     rows = ("none", *REMOVED_SETS)
-    values = np.array([[accuracy, accuracy - intact] for accuracy in (intact, *ablated)])
+    values = np.array([[accuracy, accuracy - full_accuracy] for accuracy in (full_accuracy, *accuracies)])
     matrix = Matrix("accuracy on unseen repeats, by heads removed", values, rows, ("accuracy", "change"))
     return Step(
         title="Without heads",
@@ -62,8 +62,8 @@ def explain_ablation(head: HeadView) -> Step:
         tables=(cut_table(matrix, head.line_width),),
         examples=(
             *_weights_without_parts(head),
-            f"Without 1.0 or without 1.1 the accuracy hardly changes ({ablated[2]:.4f}, {ablated[3]:.4f}); without "
-            f"both it loses {intact - ablated[4]:.4f} of {intact:.4f}.",
+            f"Without 1.0 or without 1.1 the accuracy hardly changes ({accuracies[2]:.4f}, {accuracies[3]:.4f}); "
+            f"without both it loses {full_accuracy - accuracies[4]:.4f} of {full_accuracy:.4f}.",
         ),
     )
 
@@ -74,18 +74,18 @@ def _weights_without_parts(head: HeadView) -> list[str]:
     The list is empty if the parts of the keys are unknown.
     """
     computation = head.computation
-    if not computation.parts:
+    if not computation.key_parts:
         return []
     *parts, all_scores = score_parts(head)
     column = int(all_scores.argmax())
     query, key = computation.tokens.labels[-1], computation.key_tokens.labels[column]
     lines = []
-    for name, part in zip(computation.parts, parts, strict=True):
+    for name, part in zip(computation.key_parts, parts, strict=True):
         if name.startswith("head"):
-            before, after = (_softmax(scores)[column] for scores in (all_scores, all_scores - part))
+            weights_with, weights_without = (_softmax(scores)[column] for scores in (all_scores, all_scores - part))
             lines.append(
-                f"“{query}” attends to “{key}” with weight {before:.4f}; without what {name} adds to the keys, with "
-                f"{after:.4f}."
+                f"“{query}” attends to “{key}” with weight {weights_with:.4f}; without what {name} adds to the keys, "
+                f"with {weights_without:.4f}."
             )
     return lines
 

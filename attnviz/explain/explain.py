@@ -61,7 +61,7 @@ def explain(
     refuse_missing((head,), tuple(range(len(computation.queries))), f"head in layer {computation.layer}:")
     if step is not None and step not in STEPS:
         raise AttnvizError(f"unknown step {step!r}; {did_you_mean(step, STEPS)}choose {or_list(STEPS)}")
-    if step == COMPOSITION and not computation.parts:
+    if step == COMPOSITION and not computation.key_parts:
         options = f"{option('model', 'trained')} {option('head', '1.1')}"
         raise AttnvizError(
             f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
@@ -109,7 +109,7 @@ def _remark(computation: Computation) -> str:
 def _is_usual(name: str, computation: Computation) -> bool:
     """True if the step is shown when the user names none; false for ablation, which runs the model again."""
     if name == COMPOSITION:
-        return bool(computation.parts)
+        return bool(computation.key_parts)
     if computation.model_name and (name in UNCAPTURED_STEPS or (name == "output" and not computation.output.size)):
         return False
     return name != ABLATION and (name != CONTRIBUTIONS or computation.value_norms is not None)

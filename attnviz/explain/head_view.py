@@ -36,7 +36,7 @@ class HeadView:
         return self.computation.visible_to(self.number)
 
     @property
-    def raw(self) -> FloatArray:
+    def raw_scores(self) -> FloatArray:
         """The dot products before they are scaled, ``(queries, keys)``."""
         return raw_scores(self.computation, self.number)
 

@@ -59,7 +59,7 @@ def explain_embedding(head: HeadView) -> Step:
 def explain_projections(head: HeadView) -> Step:
     """Explains how features become queries, keys and values."""
     computation = head.computation
-    joined = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
+    joined_heads = {name: join_heads(getattr(computation, name)) for name in ("queries", "keys", "values")}
     queries, keys = computation.tokens.labels, computation.key_tokens.labels
     labels = {"queries": queries, "keys": keys, "values": keys}
     formulas = [
@@ -76,9 +76,9 @@ def explain_projections(head: HeadView) -> Step:
         before=f"X {shape(queries=len(computation.features), features=computation.features.shape[1])}",
         after=", ".join(
             f"{name[0].upper()} {shape(**{axis: values.shape[0], 'features': values.shape[1]})}"
-            for (name, values), axis in zip(joined.items(), ("queries", "keys", "keys"), strict=True)
+            for (name, values), axis in zip(joined_heads.items(), ("queries", "keys", "keys"), strict=True)
         ),
-        tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined.items()),
+        tables=tuple(head.features(name[0].upper(), values, labels[name]) for name, values in joined_heads.items()),
         examples=(
             projection_example(computation),
             *((f"K and V are computed from {source}.",) if computation.cross else ()),

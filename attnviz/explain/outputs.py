@@ -11,18 +11,18 @@ from attnviz.explain.worked_examples import join_heads, sum_example
 def explain_sum(head: HeadView) -> Step:
     """Explains how the weights mix the values."""
     computation = head.computation
-    all_heads = computation.dropped, computation.values, computation.mixed
-    dropped, values, mixed = (each[head.number] for each in all_heads)
+    all_heads = computation.dropped_weights, computation.values, computation.mixed_values
+    weights, values, mixed_values = (array[head.number] for array in all_heads)
     return Step(
         title="Weighted sum of values",
         sentence="Each query receives the average of the values, weighted by its attention weights: this is where "
         "information moves from one token to another.",
         formula="C = D V" if computation.dropout else "C = P V",
         latex="C = D V" if computation.dropout else "C = P V",
-        before=f"weights {shape(queries=dropped.shape[0], keys=dropped.shape[1])}, "
+        before=f"weights {shape(queries=weights.shape[0], keys=weights.shape[1])}, "
         f"V {shape(keys=values.shape[0], features=values.shape[1])}",
-        after=shape(queries=mixed.shape[0], features=mixed.shape[1]),
-        tables=(head.features("C", mixed, computation.tokens.labels, head.number * mixed.shape[1]),),
+        after=shape(queries=mixed_values.shape[0], features=mixed_values.shape[1]),
+        tables=(head.features("C", mixed_values, computation.tokens.labels, head.number * mixed_values.shape[1]),),
         examples=(sum_example(head.computation, head.number),),
     )
 
@@ -30,8 +30,8 @@ def explain_sum(head: HeadView) -> Step:
 def explain_join(head: HeadView) -> Step:
     """Explains how the outputs of the heads are joined."""
     computation = head.computation
-    heads, queries, width = computation.mixed.shape
-    joined = head.features("C", join_heads(computation.mixed), computation.tokens.labels)
+    heads, queries, width = computation.mixed_values.shape
+    joined_heads = head.features("C", join_heads(computation.mixed_values), computation.tokens.labels)
     return Step(
         title="Join the heads",
         sentence=f"The outputs of the {heads} heads are concatenated, head 0 first."
@@ -41,14 +41,14 @@ def explain_join(head: HeadView) -> Step:
         latex=rf"C = [C_0, \dots, C_{{{heads - 1}}}]" if heads > 1 else "C = C_0",
         before=shape(heads=heads, queries=queries, features=width),
         after=shape(queries=queries, features=heads * width),
-        tables=(joined,) if heads > 1 else (),
+        tables=(joined_heads,) if heads > 1 else (),
     )
 
 
 def explain_output(head: HeadView) -> Step:
     """Explains how the output projection mixes the joined heads."""
     computation = head.computation
-    heads, queries, width = computation.mixed.shape
+    heads, queries, width = computation.mixed_values.shape
     bias = " + b_O" if computation.output_bias or computation.query_bias is not None else ""
     return Step(
         title="Output projection",

@@ -45,7 +45,7 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     )
     score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]
     mask_sentence = "" if head.visible[row, column] else " The mask hides this key from this query."
-    additions = f". {computation.added} That makes" if computation.added else ","
+    additions = f". {computation.score_additions} That makes" if computation.score_additions else ","
     return Step(
         title="Why this weight",
         sentence="A score is a sum over the features of the head. Each term is the query's feature times the key's "

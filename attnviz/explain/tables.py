@@ -130,7 +130,7 @@ class Matrix:
     spec: str = ".4f"
 
     @property
-    def shown(self) -> BoolArray:
+    def has_number(self) -> BoolArray:
         """True where there is a number, ``(rows, columns)``."""
         return np.ones(self.values.shape, dtype=bool) if self.visible is None else self.visible
 
@@ -152,9 +152,11 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
 
 def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
     """Returns the number of columns that fit a line, each as wide as the longest number or label."""
-    shown = matrix.values[matrix.shown]
-    longest = max(len(format(end, matrix.spec)) for end in (shown.min(), shown.max())) if shown.size else 1
-    width = 1 + max(longest, *(min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns))
+    has_number = matrix.values[matrix.has_number]
+    longest_number = (
+        max(len(format(end, matrix.spec)) for end in (has_number.min(), has_number.max())) if has_number.size else 1
+    )
+    width = 1 + max(longest_number, *(min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns))
     label = 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
     return (line_width - label) // width
 
@@ -163,36 +165,36 @@ def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
     """Returns the text of a cell: its number, or a sign in the gap and where there is none."""
     if row is None or column is None:
         return GAP_SIGN
-    return format(matrix.values[row, column], matrix.spec) if matrix.shown[row, column] else ABSENT_SIGN
+    return format(matrix.values[row, column], matrix.spec) if matrix.has_number[row, column] else ABSENT_SIGN
 
 
 def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | None]) -> Float64Array:
     """Returns the numbers of the rows and columns that are shown; NaN in the gap and where there is none."""
     cells = np.ix_(_without_gap(rows), _without_gap(columns))
-    values = np.where(matrix.shown[cells], matrix.values[cells].astype(np.float64), np.nan)
+    values = np.where(matrix.has_number[cells], matrix.values[cells].astype(np.float64), np.nan)
     values[[row is None for row in rows]] = np.nan
     values[:, [column is None for column in columns]] = np.nan
     return values
 
 
-def keep_ends(count: int, most: int) -> list[int | None]:
-    """Returns at most ``most`` of ``count`` indexes, from both ends; ``None`` stands for the indexes left out."""
-    if count <= most:
+def keep_ends(count: int, max_count: int) -> list[int | None]:
+    """Returns at most ``max_count`` of ``count`` indexes, from both ends; ``None`` stands for the indexes left out."""
+    if count <= max_count:
         return list(range(count))
-    first_count = most // 2
-    return [*range(first_count), None, *range(count - (most - 1 - first_count), count)]
+    first_count = max_count // 2
+    return [*range(first_count), None, *range(count - (max_count - 1 - first_count), count)]
 
 
 def _without_gap(indexes: list[int | None]) -> list[int]:
-    """Returns the indexes with 0 in place of the gap."""
+    """Returns the indexes with 0 in place of ``None``, which stands for those left out."""
     return [0 if index is None else index for index in indexes]
 
 
 def _cut_sentence(rows: list[int | None], row_count: int, columns: list[int | None], column_count: int) -> str:
     """Returns a sentence on the rows and columns that are left out; empty if there are none."""
     parts = [
-        f"{count - len(kept) + 1} of {count} {name}"
-        for kept, count, name in ((rows, row_count, "rows"), (columns, column_count, "columns"))
-        if None in kept
+        f"{count - len(indexes) + 1} of {count} {name}"
+        for indexes, count, name in ((rows, row_count, "rows"), (columns, column_count, "columns"))
+        if None in indexes
     ]
     return f"Cut in the middle: {' and '.join(parts)} are left out." if parts else ""

@@ -64,9 +64,9 @@ def overview_lines(explanation: Explanation) -> list[Line]:
         shape = f"  → {step.after}"
         start = f"{number:2} {step.name.ljust(names)}  "
         free_columns = look.width - cell_len(start + formula)
-        shown = shape if cell_len(shape) <= free_columns else ""
+        fitting_shape = shape if cell_len(shape) <= free_columns else ""
         lines.append([Span(start), Span(fit(formula, look.width - cell_len(start)).rstrip(), style="bold")])
-        lines[-1].append(Span(shown, style="dim"))
+        lines[-1].append(Span(fitting_shape, style="dim"))
     query_lines = _last_query_lines(explanation)
     free_lines = (look.height or 0) - len(lines) - len(explanation.remarks) - 1
     lines += [[], *query_lines, []] if query_lines and len(query_lines) + 2 <= free_lines else [[]]
@@ -80,7 +80,7 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
     if not tables:
         return []
     names = [f"{name} of “{table.rows[-1]}”" for name, table in zip(rows, tables, strict=False)]
-    joined = Table(
+    table_of_steps = Table(
         title=f"head {explanation.head}",
         rows=tuple(names),
         columns=tables[0].columns,
@@ -88,15 +88,15 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
         values=np.stack([table.values[-1] for table in tables]),
     )
     width = explanation.look.width
-    label, cells = max(map(cell_len, names)) + 1, _cell_widths(joined)
+    label, cells = max(map(cell_len, names)) + 1, _cell_widths(table_of_steps)
     if label + sum(cells) > width:
         return []
-    head = "".join(" " + right(column, cell - 1) for column, cell in zip(joined.columns, cells, strict=True))
-    lines: list[Line] = [[Span(right(joined.title, label - 1) + " ", style="bold"), Span(head, style="dim")]]
+    head = "".join(" " + right(column, cell - 1) for column, cell in zip(table_of_steps.columns, cells, strict=True))
+    lines: list[Line] = [[Span(right(table_of_steps.title, label - 1) + " ", style="bold"), Span(head, style="dim")]]
     for number, name in enumerate(names):
         scale = tables[number].scale if rows.get("softmax") is tables[number] else None
-        shown = _cells(replace(joined, scale=scale), number, cells, explanation.look.colors > 0)
-        lines.append([Span(right(name, label - 1) + " "), *shown])
+        row_spans = _cells(replace(table_of_steps, scale=scale), number, cells, explanation.look.colors > 0)
+        lines.append([Span(right(name, label - 1) + " "), *row_spans])
     return lines
 
 

@@ -17,7 +17,7 @@ ALL_PARTS = "all"
 
 def explain_scores(head: HeadView) -> Step:
     """Explains scores as dot products of queries and keys."""
-    queries, keys = head.raw.shape
+    queries, keys = head.raw_scores.shape
     return Step(
         title="Scores",
         sentence="The score of a query and a key is their dot product: it is large where the key offers what the query "
@@ -26,14 +26,14 @@ def explain_scores(head: HeadView) -> Step:
         latex=r"S = Q K^\top",
         before=f"Q {shape(queries=queries, features=head.width)}, K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
-        tables=(head.cells("q·k", head.raw),),
+        tables=(head.cells("q·k", head.raw_scores),),
         examples=(score_example(head.computation, head.number),),
     )
 
 
 def explain_scaling(head: HeadView) -> Step:
     """Explains why scores are scaled: their variance must not grow with the width of the head."""
-    computation, raw, scaled = head.computation, head.raw, head.computation.scores[head.number]
+    computation, raw_scores, scaled_scores = head.computation, head.raw_scores, head.computation.scores[head.number]
     is_usual = np.isclose(computation.scale, head.width**-0.5)
     factor, latex = f"· {computation.scale:.4g}", rf"\cdot {computation.scale:.4g}"
     if is_usual:
@@ -45,9 +45,9 @@ def explain_scaling(head: HeadView) -> Step:
     temperature_sentence = (
         "" if temperature == 1 else f" Then the scores are divided by the temperature, {temperature:g}."
     )
-    additions = f" {computation.added}" if computation.added else ""
+    additions = f" {computation.score_additions}" if computation.score_additions else ""
     total = computation.scale / computation.temperature
-    before, after = (float(scores.var(dtype=np.float64)) for scores in (raw, scaled))
+    before, after = (float(scores.var(dtype=np.float64)) for scores in (raw_scores, scaled_scores))
     return Step(
         title="Scaling",
         sentence=f"If the {head.width} features of q and k were independent with mean 0 and variance 1, the product of "
@@ -57,9 +57,9 @@ def explain_scaling(head: HeadView) -> Step:
         formula=f"S′ = S {factor}    since Var(α q·k) = α² Var(q·k)",
         latex=rf"S' = S {latex} \quad \text{{since}} \quad \operatorname{{Var}}(\alpha\, q \cdot k) = "
         r"\alpha^2 \operatorname{Var}(q \cdot k)",
-        before=shape(queries=raw.shape[0], keys=raw.shape[1]),
-        after=shape(queries=raw.shape[0], keys=raw.shape[1]),
-        tables=(head.cells("scores", scaled), variance_table(head.width, head.line_width)),
+        before=shape(queries=raw_scores.shape[0], keys=raw_scores.shape[1]),
+        after=shape(queries=raw_scores.shape[0], keys=raw_scores.shape[1]),
+        tables=(head.cells("scores", scaled_scores), variance_table(head.width, head.line_width)),
         examples=(
             f"Measured variance of q·k in this head: {before:.4f} before, {after:.4f} after scaling "
             f"(× {total:.4f}² = {total**2:.4f}).",
@@ -76,9 +76,9 @@ def explain_composition(head: HeadView) -> Step:
     linear in the residual stream, which is the sum of the embedding and the outputs of earlier heads.
     """
     computation = head.computation
-    queries, keys = head.raw.shape
+    queries, keys = head.raw_scores.shape
     parts = score_parts(head)
-    labels = (*computation.parts, ALL_PARTS)
+    labels = (*computation.key_parts, ALL_PARTS)
     title = f"scores of “{computation.tokens.labels[-1]}”, the last query, by part"
     matrix = Matrix(title, parts, labels, computation.key_tokens.labels, spec=".2f")
     return Step(
@@ -89,7 +89,7 @@ def explain_composition(head: HeadView) -> Step:
         "neither can do alone: induction.",
         formula="S′ = Σ over parts: Q K(part)ᵀ · scale",
         latex=r"S' = \sum_{p} Q K_p^\top \cdot \text{scale}",
-        before=f"{len(computation.parts)} parts of K {shape(keys=keys, features=head.width)}",
+        before=f"{len(computation.key_parts)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
         tables=(cut_table(matrix, head.line_width),),
         examples=(largest_score_example(head, parts), *copied_example(head, parts)),
@@ -141,8 +141,8 @@ def _is_causal(visible: BoolArray) -> bool:
 def explain_softmax(head: HeadView) -> Step:
     """Explains how the softmax turns scores into weights."""
     weights = head.computation.weights[head.number]
-    masked = not head.visible.all()
-    table = head.cells("weights", weights, masked=masked, low=0.0)
+    has_masked = not head.visible.all()
+    table = head.cells("weights", weights, masked=has_masked, low=0.0)
     sums = weights.sum(axis=1)
     examples = [
         weight_example(head.computation, head.number),
@@ -150,7 +150,7 @@ def explain_softmax(head: HeadView) -> Step:
     ]
     if (head.visible.sum(axis=1) == 1).any():
         examples.append("A query that sees only one key gives it weight 1, whatever its score.")
-    if masked:
+    if has_masked:
         examples.append(masking_example(head.computation, head.number))
     return Step(
         title="Softmax",
@@ -167,8 +167,8 @@ def explain_softmax(head: HeadView) -> Step:
 
 def explain_dropout(head: HeadView) -> Step:
     """Explains how dropout sets weights to zero at random."""
-    computation, dropped = head.computation, head.computation.dropped[head.number]
-    both_shapes = shape(queries=dropped.shape[0], keys=dropped.shape[1])
+    computation, dropped_weights = head.computation, head.computation.dropped_weights[head.number]
+    both_shapes = shape(queries=dropped_weights.shape[0], keys=dropped_weights.shape[1])
     share = computation.dropout
     if not share:
         option_hint = "" if computation.seed is None else f" ({option('dropout', 0.5)} shows it)"
@@ -182,7 +182,7 @@ def explain_dropout(head: HeadView) -> Step:
             after=both_shapes,
         )
     weights = computation.weights[head.number]
-    dropped_count = int(((dropped == 0) & (weights > 0)).sum())
+    dropped_count = int(((dropped_weights == 0) & (weights > 0)).sum())
     return Step(
         title="Dropout",
         sentence=f"In training, each weight is set to zero with probability p = {share:g}, so that no query relies on "
@@ -191,7 +191,7 @@ def explain_dropout(head: HeadView) -> Step:
         latex=rf"D = P \odot \text{{kept}} / (1 - {share:g})",
         before=both_shapes,
         after=both_shapes,
-        tables=(head.cells("weights after dropout", dropped, masked=not head.visible.all(), low=0.0),),
+        tables=(head.cells("weights after dropout", dropped_weights, masked=not head.visible.all(), low=0.0),),
         examples=(
             f"{dropped_count} of {int((weights > 0).sum())} weights were dropped; the others are "
             f"{1 / (1 - share):.4g} times as large. Rows now sum to 1 only on average.",
@@ -203,14 +203,14 @@ def score_parts(head: HeadView) -> FloatArray:
     """Returns the scores of the last query part by part, and last their sum, ``(parts + 1, keys)``."""
     computation = head.computation
     query = computation.queries[head.number, -1] * (computation.scale / computation.temperature)
-    part_scores = np.stack([part[head.number] @ query for part in computation.parts.values()])
+    part_scores = np.stack([part[head.number] @ query for part in computation.key_parts.values()])
     return np.asarray(np.concatenate([part_scores, part_scores.sum(axis=0, keepdims=True)]), dtype=np.float32)
 
 
 def largest_score_example(head: HeadView, parts: FloatArray) -> str:
     """Returns a sentence with the score of the last query's largest weight as a sum of parts."""
     computation, key = head.computation, top_key(head)
-    named_parts = zip(computation.parts, parts[:-1, key], strict=True)
+    named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
     terms = " + ".join(f"{_short(value)} ({name})" for name, value in named_parts)
     weight = float(computation.weights[head.number, -1, key])
     return f"{_pair(head, key)} (token {key}): score {terms} = {_short(parts[-1, key])}, weight {weight:.2f}"
@@ -223,12 +223,12 @@ def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
         One sentence, which names the token that the head copied; none if no part comes from a head.
     """
     computation, key = head.computation, top_key(head)
-    named_parts = zip(computation.parts, parts[:-1, key], strict=True)
-    heads = [(value, name) for name, value in named_parts if name in computation.earlier]
+    named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
+    heads = [(value, name) for name, value in named_parts if name in computation.earlier_weights]
     if not heads:
         return ()
     name = max(heads)[1]
-    row = computation.earlier[name][key]
+    row = computation.earlier_weights[name][key]
     source = int(row.argmax())
     labels = computation.key_tokens.labels
     return (

@@ -86,17 +86,20 @@ def masking_example(computation: Computation, head: int) -> str:
 
 def sum_example(computation: Computation, head: int) -> str:
     """Works out the first feature of the last query's output."""
-    products = _sum_of_products(computation.dropped[head, -1], computation.values[head, :, 0])
-    result = _number(float(computation.mixed[head, -1, 0]))
-    first_feature = head * computation.mixed.shape[2]
+    products = _sum_of_products(computation.dropped_weights[head, -1], computation.values[head, :, 0])
+    result = _number(float(computation.mixed_values[head, -1, 0]))
+    first_feature = head * computation.mixed_values.shape[2]
     return f"C of “{computation.tokens.labels[-1]}”, feature {first_feature} = {products} = {result}"
 
 
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
     """Returns the first terms of a dot product and their number: ``0.2702 × −2.1608 + … (12 products)``."""
-    terms = [f"{_number(float(a))} × {_number(float(b))}" for a, b in zip(left, right, strict=True)]
-    rest = f" + … ({len(terms)} products)" if len(terms) > MAX_TERMS else ""
-    return " + ".join(terms[:MAX_TERMS]) + rest + ("" if bias is None else f" + bias {_number(bias)}")
+    terms = [
+        f"{_number(float(factor))} × {_number(float(other_factor))}"
+        for factor, other_factor in zip(left, right, strict=True)
+    ]
+    ellipsis = f" + … ({len(terms)} products)" if len(terms) > MAX_TERMS else ""
+    return " + ".join(terms[:MAX_TERMS]) + ellipsis + ("" if bias is None else f" + bias {_number(bias)}")
 
 
 def _number(value: float) -> str:

@@ -98,8 +98,8 @@ def array_of(factor: Tensor, heads: Sequence[int]) -> FloatArray:
 
 def _fits_kernel(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> bool:
     """True if CUDA's fused kernels support queries and keys of these shapes, with this scale and mask."""
-    square = queries.shape[2] == keys.shape[2]
-    return (square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
+    is_square = queries.shape[2] == keys.shape[2]
+    return (is_square or not causal) and scale > 0 and has_fused_attention(keys.shape[-1], keys.dtype, keys.device)
 
 
 def _logsumexp(queries: Tensor, keys: Tensor, scale: float, causal: bool) -> Tensor:

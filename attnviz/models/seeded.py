@@ -282,9 +282,11 @@ class SeededReader(Reader):
     def _refuse_weights(self) -> None:
         """Raises AttnvizError if the weights need more memory than there is."""
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        needed = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4  # two projections of each width
+        needed_bytes = (
+            2 * width * self.settings.embed_dim * self.settings.num_layers * 4
+        )  # two projections of each width
         size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
-        refuse_without_memory(needed, size, "use fewer or narrower layers")
+        refuse_without_memory(needed_bytes, size, "use fewer or narrower layers")
 
     def _refuse_size(self, queries: "list[Tokens]", keys: "list[Tokens]", selection: Selection) -> None:
         """Raises AttnvizError if the maps and the mask need more memory than there is."""
@@ -292,14 +294,14 @@ class SeededReader(Reader):
         layers = len(selection.chosen_layers or range(self.settings.num_layers))
         layer_maps = 3 if self.settings.dropout else 2  # scores, weights, and weights after dropout
         map_bytes = (MAPS_AT_ONCE + layer_maps * layers) * self.settings.num_heads * 4
-        needed = (map_bytes + MASK_BYTES) * len(queries) * rows * columns
+        needed_bytes = (map_bytes + MASK_BYTES) * len(queries) * rows * columns
         text_sizes = f"{len(queries)} texts of up to {rows}" if len(queries) > 1 else str(rows)
         subject = f"{self.settings.num_heads} heads x {text_sizes} tokens"
-        refuse_without_memory(needed, subject, "use fewer heads, layers or tokens")
+        refuse_without_memory(needed_bytes, subject, "use fewer heads, layers or tokens")
 
     def _refuse_length(self, tokens: int) -> None:
         """Raises AttnvizError if queries and keys of this many tokens need more memory than there is."""
         head_features = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        needed = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
+        needed_bytes = (3 + self.settings.num_layers) * (self.settings.embed_dim + head_features) * tokens * 4
         subject = f"queries and keys of {tokens} tokens"
-        refuse_without_memory(needed, subject, "use a shorter text, or fewer or narrower layers")
+        refuse_without_memory(needed_bytes, subject, "use a shorter text, or fewer or narrower layers")

@@ -116,13 +116,13 @@ def used_settings(model: str) -> tuple[str, ...]:
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
     """Raises AttnvizError if the model does not use a setting that was changed; the message names models that do."""
-    used = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
-    changed = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
-    unused = next((name for name in changed if name not in used), None)
-    if unused is not None:
+    used_names = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
+    changed_names = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
+    unused_names = next((name for name in changed_names if name not in used_names), None)
+    if unused_names is not None:
         if row is IMAGES:
-            raise AttnvizError(f"{option(unused)} does not apply to images; leave it out")
-        models = or_list(row.title for row in SOURCES if unused in row.settings)
+            raise AttnvizError(f"{option(unused_names)} does not apply to images; leave it out")
+        models = or_list(row.title for row in SOURCES if unused_names in row.settings)
         raise AttnvizError(
-            f"{option(unused)} does not apply to {option('model', settings.model)}; use it with {models}"
+            f"{option(unused_names)} does not apply to {option('model', settings.model)}; use it with {models}"
         )

@@ -52,16 +52,16 @@ def dense_maps(
 
     from attnviz.maps.dense import DenseMaps
 
-    call, chosen = run.attention, heads_of(run.module, heads)
+    call, chosen_heads = run.attention, heads_of(run.module, heads)
     scores, weights = (
-        batch[item, list(chosen)].detach().float().cpu().numpy() for batch in (call.scores, call.weights)
+        batch[item, list(chosen_heads)].detach().float().cpu().numpy() for batch in (call.scores, call.weights)
     )
     if not np.isfinite(scores).all():
         raise overflow_error(f"scores of layer {run.layer}", str(call.scores.dtype).removeprefix("torch."))
     maps = DenseMaps(
         layer=run.layer,
         module=f"layers.{run.layer}",
-        heads=chosen,
+        heads=chosen_heads,
         query_tokens=queries,
         key_tokens=keys,
         kind="self" if run.context is run.tokens else "cross",
@@ -70,13 +70,13 @@ def dense_maps(
         scores=scores,
         weights=weights,
         visible=visible,
-        factors=_score_factors(run, chosen, item) if with_factors else None,
+        factors=_score_factors(run, chosen_heads, item) if with_factors else None,
     )
     if not values:
         return maps
     from attnviz.models.value_norms import checked_value_norms
 
-    return replace(maps, **checked_value_norms(run.module, call, chosen, item))
+    return replace(maps, **checked_value_norms(run.module, call, chosen_heads, item))
 
 
 def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFactors":
@@ -85,7 +85,7 @@ def _score_factors(run: "LayerRun", heads: Sequence[int], item: int) -> "ScoreFa
     from attnviz.models.long_attention import array_of
 
     call, key_heads = run.attention, tuple(range(len(heads)))
-    queries, keys = (array_of(each[item : item + 1], heads) for each in (call.queries, call.keys))
+    queries, keys = (array_of(features[item : item + 1], heads) for features in (call.queries, call.keys))
     return ScoreFactors(queries=queries, keys=keys, key_heads=key_heads, scale=run.module.scale)
 
 
@@ -120,21 +120,21 @@ def factored_maps(
     from attnviz.models.value_norms import value_norms
     from attnviz.streaming.factors import Factors
 
-    chosen = heads_of(module, heads)
+    chosen_heads = heads_of(module, heads)
     return FactoredMaps(
         layer=layer,
         module=f"layers.{layer}",
-        heads=chosen,
+        heads=chosen_heads,
         query_tokens=queries,
         key_tokens=keys,
         kind="cross" if cross else "self",
-        moved=value_norms(module, call.values, chosen) if values else None,
+        moved=value_norms(module, call.values, chosen_heads) if values else None,
         factors=Factors(
-            queries=array_of(call.queries, chosen),
-            keys=array_of(call.keys, chosen),
-            key_heads=tuple(range(len(chosen))),
+            queries=array_of(call.queries, chosen_heads),
+            keys=array_of(call.keys, chosen_heads),
+            key_heads=tuple(range(len(chosen_heads))),
             scale=module.scale,
-            logsumexp=array_of(call.logsumexp, chosen),
+            logsumexp=array_of(call.logsumexp, chosen_heads),
             mask=Mask(causal=causal),
             device=str(call.queries.device),
         ),
@@ -157,7 +157,7 @@ def computation_of(
     from attnviz.models.reading.computation import Computation
 
     call, bias = run.attention, run.module.query.bias
-    names = ("queries", "keys", "values", "scores", "weights", "dropped", "output")
+    names = ("queries", "keys", "values", "scores", "weights", "output")
     steps: dict[str, Any] = {name: array_of(getattr(call, name)[0]) for name in names}
     steps |= {
         "layer": run.layer,
@@ -168,7 +168,8 @@ def computation_of(
         "context_features": array_of(run.context[0]),
         "query_weight": array_of(run.module.query.weight.T),
         "query_bias": None if bias is None else array_of(bias),
-        "mixed": array_of(call.context[0]),
+        "mixed_values": array_of(call.context[0]),
+        "dropped_weights": array_of(call.dropped[0]),
         "visible": visible,
     }
     return Computation(**steps | fields)

@@ -53,8 +53,8 @@ class TrainedReader(Reader):
     name = "the trained model"
 
     def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
-        shaped = replace(settings, num_heads=NUM_HEADS, embed_dim=EMBED_DIM, num_layers=NUM_LAYERS)
-        super().__init__(replace(shaped, causal=True, bias=False), built_in, use)
+        shape_settings = replace(settings, num_heads=NUM_HEADS, embed_dim=EMBED_DIM, num_layers=NUM_LAYERS)
+        super().__init__(replace(shape_settings, causal=True, bias=False), built_in, use)
 
     @cached_property
     def module(self) -> "AttentionStack":
@@ -129,10 +129,10 @@ class TrainedReader(Reader):
         resolve_span(selection.keys, len(tokens), "keys")
         refuse_memory(len(tokens))
         runs, visible = self._runs(tokens)[1], causal_cells(len(tokens))
-        kept = {"values": values, "with_factors": self.keeps_factors}
+        chosen_runs = {"values": values, "with_factors": self.keeps_factors}
         return Recording(
             maps=tuple(
-                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), **kept)
+                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), **chosen_runs)
                 for layer in sorted(selection.chosen_layers or range(NUM_LAYERS))
             ),
             model=self.name,
@@ -225,8 +225,8 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
         contributions = {"embedding": embedded}
         for earlier_run in earlier_runs:
             contributions |= head_outputs(earlier_run)
-        split, key = run.module.split_heads, run.module.key
-        parts = {name: array_of(split(key(part))[0]) for name, part in contributions.items()}
+        split_heads, key = run.module.split_heads, run.module.key
+        parts = {name: array_of(split_heads(key(part))[0]) for name, part in contributions.items()}
         norms = trained_value_norms(run)
     features = array_of(torch.stack(list(contributions.values())).sum(0)[0])
     return stack_maps.computation_of(
@@ -242,8 +242,8 @@ def computation_of(layer: int, tokens: "Tokens", embedded: "torch.Tensor", runs:
         dropout=0.0,
         seed=None,
         positions=True,
-        parts=parts if layer else {},
-        earlier={
+        key_parts=parts if layer else {},
+        earlier_weights={
             f"head {earlier_run.layer}.{head}": array_of(earlier_run.attention.weights[0])[head]
             for earlier_run in earlier_runs
             for head in range(NUM_HEADS)
@@ -287,8 +287,8 @@ def encode_positions(count: int, first: int = 0) -> "torch.Tensor":
     """
     import torch
 
-    shortest, longest = (math.log10(period) for period in PERIOD_RANGE)
-    periods = torch.logspace(shortest, longest, POSITION_FEATURES // 2, dtype=torch.float64)
+    shortest_period, longest_period = (math.log10(period) for period in PERIOD_RANGE)
+    periods = torch.logspace(shortest_period, longest_period, POSITION_FEATURES // 2, dtype=torch.float64)
     angles = torch.arange(first, first + count)[:, None] * (2 * math.pi / periods)
     vectors = torch.zeros(count, EMBED_DIM)
     vectors[:, :POSITION_FEATURES] = torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -327,8 +327,8 @@ def _renumbered(ids: "IntArray") -> "IntArray":
 
 def refuse_memory(count: int) -> None:
     """Raises AttnvizError if the maps of a text of ``count`` tokens do not fit into memory."""
-    needed = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
-    refuse_without_memory(needed, f"a text of {count} tokens", "use a shorter text")
+    needed_bytes = (MAPS_AT_ONCE + 2) * NUM_LAYERS * NUM_HEADS * count**2 * 4
+    refuse_without_memory(needed_bytes, f"a text of {count} tokens", "use a shorter text")
 
 
 def _remarks(tokens: "Tokens", tokenizer: str) -> tuple[str, ...]:

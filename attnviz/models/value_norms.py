@@ -31,8 +31,8 @@ def checked_value_norms(
     import torch
 
     with torch.no_grad():
-        recomputed = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
-        largest_error = float((recomputed - call.output)[item].abs().max())
+        recomputed_output = module.output(module.join_heads(call.dropped.to(call.values) @ call.values))
+        largest_error = float((recomputed_output - call.output)[item].abs().max())
     return ValueNorms(moved=value_norms(module, call.values, heads, item), moved_fidelity=largest_error)
 
 
@@ -54,6 +54,6 @@ def value_norms(
     with torch.no_grad():
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
         head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
-        chosen = values[item : item + 1, list(heads)].float()
-        norms: FloatArray = norms_after(chosen, head_projections[list(heads)])[0].cpu().numpy()
+        chosen_heads = values[item : item + 1, list(heads)].float()
+        norms: FloatArray = norms_after(chosen_heads, head_projections[list(heads)])[0].cpu().numpy()
     return norms

@@ -161,7 +161,7 @@ def _number_texts(values: NDArray[Any], absent: str) -> list[str]:
         return ["true" if value else "false" for value in values.tolist()]
     mask = np.ma.getmaskarray(values)
     texts = map(str, np.ma.getdata(values))
-    return [absent if hidden else text for hidden, text in zip(mask.tolist(), texts, strict=True)]
+    return [absent if is_masked else text for is_masked, text in zip(mask.tolist(), texts, strict=True)]
 
 
 def _with_nan(values: NDArray[Any]) -> NDArray[Any]:

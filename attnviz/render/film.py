@@ -24,36 +24,38 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
     """
     pictures = [_picture(film, number) for number in track(range(len(film.frames)), "writing")]
-    size = max(each.width for each in pictures), max(each.height for each in pictures)
-    first, *others = [_fitted(each, size) for each in pictures]
-    milliseconds = [round(1000 * film.seconds)] * len(others) + [round(1000 * max(film.seconds, LAST_SECONDS))]
-    whole = io.BytesIO()
-    first, *others = _with_one_palette([first, *others])
+    size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
+    first_picture, *other_pictures = [_fitted(picture, size) for picture in pictures]
+    milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
+    film_file = io.BytesIO()
+    first_picture, *other_pictures = _with_one_palette([first_picture, *other_pictures])
     if suffix == ".gif":
-        first.save(
-            whole,
+        first_picture.save(
+            film_file,
             format="GIF",
             save_all=True,
-            append_images=others,
+            append_images=other_pictures,
             duration=milliseconds,
             loop=0,
             comment=film.caption.encode(errors="replace"),
         )
     else:
-        first.save(whole, format="PNG", save_all=True, append_images=others, duration=milliseconds, loop=0)
-    file.write(whole.getvalue())
+        first_picture.save(
+            film_file, format="PNG", save_all=True, append_images=other_pictures, duration=milliseconds, loop=0
+        )
+    file.write(film_file.getvalue())
 
 
 def _picture(film: "Film", number: int) -> "PillowImage":
     from PIL import Image
 
-    drawn = io.BytesIO()
-    draw.write(film.frames[number], ".png", drawn)
-    return Image.open(drawn).convert("RGB")
+    png_file = io.BytesIO()
+    draw.write(film.frames[number], ".png", png_file)
+    return Image.open(png_file).convert("RGB")
 
 
 def _fitted(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
-    """Returns the picture at the top left of an area of the size, in the colour of its corner."""
+    """Returns the picture at the top left of an image of this size, filled with the colour of the picture's corner."""
     from PIL import Image
 
     if picture.size == size:
@@ -69,9 +71,9 @@ def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
     from PIL import Image
 
     side = min(len(pictures), 16)
-    sampled = [pictures[place * len(pictures) // side] for place in range(side)]
-    sheet = Image.new("RGB", (sampled[0].width, sampled[0].height * side))
-    for place, picture in enumerate(sampled):
-        sheet.paste(picture, (0, place * picture.height))
+    samples = [pictures[sample_index * len(pictures) // side] for sample_index in range(side)]
+    sheet = Image.new("RGB", (samples[0].width, samples[0].height * side))
+    for sample_index, picture in enumerate(samples):
+        sheet.paste(picture, (0, sample_index * picture.height))
     palette = sheet.quantize(COLORS, dither=Image.Dither.NONE)
-    return [each.quantize(palette=palette, dither=Image.Dither.NONE) for each in pictures]
+    return [whole_picture.quantize(palette=palette, dither=Image.Dither.NONE) for whole_picture in pictures]

@@ -209,8 +209,8 @@ def refuse_ineffective(names: Iterable[str], suffix: str) -> None:
         media = look_options[name].option.media if name in look_options else ()
         if kind and media and kind not in media:
             showing_suffix = next(row.suffix for row in FORMATS.values() if row.kind in media)
-            remedy = "the terminal" if showing_suffix == TERMINAL else f"-o picture{showing_suffix}"
-            raise AttnvizError(f"{option(name)} is not seen in {KINDS[kind]}; {remedy} shows it, or leave it out")
+            advice = "the terminal" if showing_suffix == TERMINAL else f"-o picture{showing_suffix}"
+            raise AttnvizError(f"{option(name)} is not seen in {KINDS[kind]}; {advice} shows it, or leave it out")
 
 
 def format_of(suffix: str) -> Format:

@@ -101,14 +101,14 @@ def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, An
 def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
     """Returns the numbers of one head as JSON values."""
     row = frame.rows[index]
-    about: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
+    values_of_head: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
     kinds = {"values": "values", "spreads": "spreads", "margins": "margins", "counts": "texts", "deciles": "deciles"}
     for name, json_name in kinds.items():
         if getattr(frame, name) is not None and (name != "spreads" or frame.texts > 1):
-            about[json_name] = {
+            values_of_head[json_name] = {
                 measure: _number_or_none(number) for measure, number in frame.numbers_of(index, name).items()
             }
-    return about
+    return values_of_head
 
 
 def _number_or_none(number: Any) -> Any:

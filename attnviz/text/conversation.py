@@ -151,20 +151,22 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     """
     role = message.get("role")
     if role not in TURN_KINDS:
-        shown = printable(str(role))[:MAX_ROLE_CHARACTERS]
-        raise AttnvizError(f"message {number} has the unknown role {shown!r}; {choices(shown, tuple(TURN_KINDS))}")
-    checked = dict(message)
-    checked["content"] = _joined_content(message.get("content"), number)
+        printable_role = printable(str(role))[:MAX_ROLE_CHARACTERS]
+        raise AttnvizError(
+            f"message {number} has the unknown role {printable_role!r}; {choices(printable_role, tuple(TURN_KINDS))}"
+        )
+    checked_message = dict(message)
+    checked_message["content"] = _joined_content(message.get("content"), number)
     if "tool_calls" in message and message["tool_calls"] is None:
-        del checked["tool_calls"]
+        del checked_message["tool_calls"]
     elif "tool_calls" in message:
-        checked["tool_calls"] = _parsed_calls(message["tool_calls"], number)
+        checked_message["tool_calls"] = _parsed_calls(message["tool_calls"], number)
     thoughts = [message.get(name) for name in THINKING_FIELDS]
     if not all(thought is None or isinstance(thought, str) for thought in thoughts):
         raise AttnvizError(f"the reasoning of message {number} is not a text; give a string")
-    if not (checked["content"].strip() or checked.get("tool_calls") or any(thoughts)):
+    if not (checked_message["content"].strip() or checked_message.get("tool_calls") or any(thoughts)):
         raise AttnvizError(f"message {number} ({role}) is empty; give it a text, or leave it out")
-    return checked
+    return checked_message
 
 
 def _joined_content(content: Any, number: int) -> str:
@@ -177,8 +179,8 @@ def _joined_content(content: Any, number: int) -> str:
     for part in parts:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, dict) else part
-            shown = printable(str(kind))[:MAX_ROLE_CHARACTERS]
-            raise AttnvizError(f"message {number} holds {shown!r}, and only text is read; give a text")
+            printable_kind = printable(str(kind))[:MAX_ROLE_CHARACTERS]
+            raise AttnvizError(f"message {number} holds {printable_kind!r}, and only text is read; give a text")
     return "\n".join(part["text"] for part in parts)
 
 

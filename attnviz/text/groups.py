@@ -44,21 +44,23 @@ class Groups:
     def __len__(self) -> int:
         return len(self.labels) or int(self.numbers.max(initial=-1)) + 1
 
-    def at(self, indices: IntArray | slice) -> Self:
+    def take(self, indices: IntArray | slice) -> Self:
         """Returns the groups of the tokens at these indices; group numbers stay the same."""
         return type(self)(self.numbers[indices], self.labels)
 
-    def joined(self, further: Self) -> Self:
-        """Returns the groups with those of further tokens appended; both must use the same group numbers."""
-        return type(self)(np.concatenate([self.numbers, further.numbers]), max(self.labels, further.labels, key=len))
+    def joined(self, next_groups: Self) -> Self:
+        """Returns the groups with those of the tokens that follow appended; both must use the same group numbers."""
+        return type(self)(
+            np.concatenate([self.numbers, next_groups.numbers]), max(self.labels, next_groups.labels, key=len)
+        )
 
     @cached_property
     def runs(self) -> Runs:
         """The runs of tokens that belong to the same group; tokens without a group are in none."""
         edges = np.flatnonzero(np.diff(self.numbers, prepend=-2, append=-2))
         starts, stops = edges[:-1], edges[1:]
-        grouped = self.numbers[starts] >= 0
-        return Runs(starts[grouped] + self.first, stops[grouped] + self.first, self.numbers[starts[grouped]])
+        has_group = self.numbers[starts] >= 0
+        return Runs(starts[has_group] + self.first, stops[has_group] + self.first, self.numbers[starts[has_group]])
 
     @cached_property
     def in_order(self) -> bool:
@@ -130,7 +132,7 @@ def _reduce_runs(reduce: np.ufunc, cells: NDArray[Any], axis: int, starts: IntAr
     # an edge at the end of the axis, where the last run may stop.
     edges = np.stack([starts, stops], axis=1).ravel()
     edges_before_end = edges[:-1] if edges[-1] == cells.shape[axis] else edges
-    reduced = reduce.reduceat(cells, edges_before_end, axis=axis)
+    reduced_cells = reduce.reduceat(cells, edges_before_end, axis=axis)
     without_gaps = [slice(None)] * cells.ndim
     without_gaps[axis] = slice(None, None, 2)
-    return np.asarray(reduced[tuple(without_gaps)])
+    return np.asarray(reduced_cells[tuple(without_gaps)])

@@ -2,7 +2,16 @@
 
 from functools import lru_cache
 
-from attnviz.text.named_groups import NAMES, NUMBERED, TOKENS, Mark, labelled_matches, named_groups, plural, tokens_at
+from attnviz.text.named_groups import (
+    NAMES,
+    NUMBERED,
+    TOKENS,
+    Mark,
+    labelled_matches,
+    marked_tokens,
+    named_groups,
+    plural,
+)
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
 
@@ -17,7 +26,7 @@ def landmarks(tokens: Tokens, mark: str) -> tuple[Mark, ...]:
     """
     name = plural(mark)
     if name in NUMBERED or name not in (*tokens.groups, *NAMES):
-        return tuple(tokens_at(tokens, labelled_matches(tokens.text, name, "mark")))
+        return tuple(marked_tokens(tokens, labelled_matches(tokens.text, name, "mark")))
     if name != TOKENS and named_groups(tokens, name) is None:
         return ()
     units = Units.of(tokens, name, special=False)

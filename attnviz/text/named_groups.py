@@ -66,17 +66,17 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
         return None
     if name == SENTENCES:
         return Groups(_sentence_numbers(tokens)) if tokens.text else None
-    starts = [token for token, _ in tokens_at(tokens, _group_starts(tokens.text, name))]
+    starts = [token for token, _ in marked_tokens(tokens, _group_starts(tokens.text, name))]
     return Groups(np.searchsorted(starts, np.arange(len(tokens)), side="right").astype(np.int64)) if starts else None
 
 
 def with_generated_from(tokens: Tokens, start: int) -> Tokens:
     """Returns the tokens with those from ``start`` on as generated, and those before as the prompt."""
-    written = Groups((np.arange(len(tokens)) >= start).astype(np.int64), ("prompt", GENERATED))
-    return replace(tokens, groups={**tokens.groups, GENERATED: written})
+    group_numbers = Groups((np.arange(len(tokens)) >= start).astype(np.int64), ("prompt", GENERATED))
+    return replace(tokens, groups={**tokens.groups, GENERATED: group_numbers})
 
 
-def tokens_at(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
+def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
     """Yields the token at each marked character, and the mark's label; of several marks in one token only the first.
 
     A mark after the last token is left out.
@@ -99,8 +99,8 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
         option_name: the option that the user gave, for messages.
     """
     if name not in NUMBERED:
-        for start, matched in _pattern_matches(text, name, option_name):
-            yield start, first_words(matched, MAX_LABEL_CHARACTERS)
+        for start, matched_text in _pattern_matches(text, name, option_name):
+            yield start, first_words(matched_text, MAX_LABEL_CHARACTERS)
         return
     for number, match in enumerate(compile_mark(name).finditer(text), start=1):
         yield match.start() + len(match.group()) - len(match.group().lstrip()), f"{NUMBERED[name][0]}{number}"
@@ -135,7 +135,7 @@ def _sentence_numbers(tokens: Tokens) -> IntArray:
 
 
 def _group_starts(text: str, name: str) -> Iterator[Mark]:
-    """Yields the characters at which groups begin: a line with its indentation, a paragraph or a match after blanks."""
+    """Yields the first character and the label of each group; a line begins at its indentation, others after blanks."""
     if name == "lines":
         return ((match.start(), "") for match in compile_mark(name).finditer(text))
     return labelled_matches(text, name, "by")
@@ -150,7 +150,7 @@ def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[in
 
     def find() -> str:
         candidates = ((match.start(), match.group()[:MAX_READ_CHARACTERS]) for match in compiled.finditer(text))
-        return json.dumps([(start, matched) for start, matched in candidates if matched.strip()])
+        return json.dumps([(start, matched_text) for start, matched_text in candidates if matched_text.strip()])
 
     matches: list[tuple[int, str]] = json.loads(run_bounded(find, f"the search for {option(option_name)} {pattern!r}"))
     return matches

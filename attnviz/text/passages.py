@@ -72,8 +72,8 @@ def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) 
     starts = np.array([passage.start + start for passage in passages])
     stops = np.array([passage.stop + start for passage in passages])
     pieces = [tokens.text[first:last] for first, last in tokens.offsets.tolist()]
-    leading = [len(piece) - len(piece.lstrip()) if piece.strip() else 0 for piece in pieces]
-    first_characters = tokens.offsets[:, 0] + np.array(leading, dtype=np.int64)
+    blanks_before = [len(piece) - len(piece.lstrip()) if piece.strip() else 0 for piece in pieces]
+    first_characters = tokens.offsets[:, 0] + np.array(blanks_before, dtype=np.int64)
     numbers = np.searchsorted(starts, first_characters, side="right") - 1
     in_passage = (numbers >= 0) & (first_characters < stops[numbers]) & (first_characters < tokens.offsets[:, 1])
     return Groups(np.where(in_passage, numbers, -1).astype(np.int64), tuple(passage.label for passage in passages))

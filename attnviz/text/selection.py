@@ -40,10 +40,10 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.chosen_layers == () and self.pairs and self.layers:
-            named = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
+            named_layers = ",".join(f"{layer}.{head}" for layer, head in self.pairs)
             layers = ",".join(map(str, self.layers))
             raise AttnvizError(
-                f"{option('heads', named)} are in none of {option('layers', layers)}; leave out one of them"
+                f"{option('heads', named_layers)} are in none of {option('layers', layers)}; leave out one of them"
             )
 
     @classmethod
@@ -201,9 +201,9 @@ def resolve_span(span: Span, count: int, name: str) -> slice:
         backwards, forwards = f"{span[0]}:{span[1]}", f"{span[1]}:{span[0]}"
         raise AttnvizError(f"{option(name, backwards)} counts backwards; write {forwards}")
     if start >= stop or (span[1] or 0) > count:
-        ends = ("" if end is None else str(end) for end in span)
+        bounds = ("" if end is None else str(end) for end in span)
         raise AttnvizError(
-            f"no tokens at {option(name, ':'.join(ends))}; there are {count}; use 0:{count} or a part of it"
+            f"no tokens at {option(name, ':'.join(bounds))}; there are {count}; use 0:{count} or a part of it"
         )
     return slice(start, stop)
 
@@ -216,11 +216,11 @@ def refuse_missing(chosen: tuple[int, ...] | None, existing: Sequence[int], noun
         existing: the numbers of the layers or heads that exist.
         noun: ``layer`` or ``head``, for the message.
     """
-    missing = [number for number in chosen or () if number not in existing]
-    if missing:
+    missing_numbers = [number for number in chosen or () if number not in existing]
+    if missing_numbers:
         numbers = number_ranges(existing)
         choice = f"there is only {numbers}" if len(existing) == 1 else f"there are {numbers}"
-        raise AttnvizError(f"no {noun} {number_ranges(missing)}; {choice} (counted from 0)")
+        raise AttnvizError(f"no {noun} {number_ranges(missing_numbers)}; {choice} (counted from 0)")
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:

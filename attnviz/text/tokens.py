@@ -96,7 +96,7 @@ class Tokens:
         """
         if offsets.shape != (len(labels), 2):
             raise AttnvizError(f"tokens: {len(labels)} labels but offsets of shape {offsets.shape}")
-        paired = segments is not None and bool(segments.any())
+        is_pair = segments is not None and bool(segments.any())
         return cls(
             labels=labels,
             ids=ids,
@@ -104,7 +104,7 @@ class Tokens:
             media=(Text(text),),
             medium=np.where(offsets[:, 1] > offsets[:, 0], 0, -1),
             places=offsets,
-            groups={WORDS: Groups(words)} | ({TEXTS: Groups(segments)} if paired and segments is not None else {}),
+            groups={WORDS: Groups(words)} | ({TEXTS: Groups(segments)} if is_pair and segments is not None else {}),
         )
 
     @property
@@ -178,33 +178,32 @@ class Tokens:
         while special_at_end < min(count, len(self)) and self.special[-1 - special_at_end]:
             special_at_end += 1
         indices = np.concatenate([np.arange(count - special_at_end), np.arange(len(self) - special_at_end, len(self))])
-        return self.at(indices)
+        return self.take(indices)
 
-    def at(self, indices: IntArray) -> Self:
+    def take(self, indices: IntArray) -> Self:
         """Returns the tokens at these indices."""
         return replace(
             self,
             labels=tuple(self.labels[index] for index in indices),
-            groups={name: groups.at(indices) for name, groups in self.groups.items()},
+            groups={name: groups.take(indices) for name, groups in self.groups.items()},
             **{name: getattr(self, name)[indices] for name in TOKEN_ARRAYS},
         )
 
     def first(self, count: int) -> Self:
         """Returns the first ``count`` tokens."""
-        return self.at(np.arange(min(count, len(self))))
+        return self.take(np.arange(min(count, len(self))))
 
-    def joined(self, further: Self) -> Self:
-        """Returns the tokens with further ones appended, of the same media or of a text that continues this one."""
-        names = dict.fromkeys((*self.groups, *further.groups))
+    def joined(self, next_tokens: Self) -> Self:
+        """Returns these tokens, then those that follow, which have the same media or a text that continues this one."""
+        names = dict.fromkeys((*self.groups, *next_tokens.groups))
         return replace(
             self,
-            labels=self.labels + further.labels,
+            labels=self.labels + next_tokens.labels,
             media=tuple(
-                medium.longer_of(further_medium)
-                for medium, further_medium in zip(self.media, further.media, strict=True)
+                medium.longer_of(next_medium) for medium, next_medium in zip(self.media, next_tokens.media, strict=True)
             ),
-            groups={name: self._groups(name).joined(further._groups(name)) for name in names},
-            **{name: np.concatenate([getattr(self, name), getattr(further, name)]) for name in TOKEN_ARRAYS},
+            groups={name: self._groups(name).joined(next_tokens._groups(name)) for name in names},
+            **{name: np.concatenate([getattr(self, name), getattr(next_tokens, name)]) for name in TOKEN_ARRAYS},
         )
 
     @classmethod
@@ -246,9 +245,9 @@ def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = N
     encoder = _encoder(text if vocabulary_text is None else vocabulary_text, tokenizer)
     encoding = encoder.encode(text)
     if not encoding.ids:
-        described = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
+        description = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
         raise AttnvizError(
-            f"no tokens in {described} for the {tokenizer} tokenizer; give a text with at least one word"
+            f"no tokens in {description} for the {tokenizer} tokenizer; give a text with at least one word"
         )
     return tokens_of_encoding(text, encoding)
 
@@ -309,9 +308,9 @@ def tokens_of_pieces(
 
 def visible_label(piece: str) -> str:
     """Returns a token's text with visible signs for spaces, newlines and control characters, safe to print."""
-    shown = "".join(_visible_character(piece, index) for index in range(len(piece)))
+    characters = "".join(_visible_character(piece, index) for index in range(len(piece)))
     starts_combining = bool(piece) and unicodedata.category(piece[0]).startswith("M")
-    return DOTTED_CIRCLE + shown if starts_combining else shown
+    return DOTTED_CIRCLE + characters if starts_combining else characters
 
 
 def refuse_long(text: str, tokenizer: str | None = None) -> None:
@@ -338,8 +337,8 @@ def readable_label(label: str) -> str:
 def first_words(text: str, characters: int) -> str:
     """Returns the start of a text on one line of at most ``characters``, with visible control characters."""
     words = " ".join(text.lstrip()[: 4 * characters].split())
-    shown = " ".join(map(visible_label, words.split(" ")))
-    return shown if len(shown) <= characters else f"{shown[: characters - 1].rstrip()}…"
+    visible_words = " ".join(map(visible_label, words.split(" ")))
+    return visible_words if len(visible_words) <= characters else f"{visible_words[: characters - 1].rstrip()}…"
 
 
 def _visible_character(piece: str, index: int) -> str:

@@ -37,20 +37,20 @@ class Units(Groups):
             by: the name of the groups, as in `named_groups`; ``tokens`` makes each token a unit.
             special: if false, special tokens have no unit.
         """
-        included = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
-        included = included if included.any() else ~included
+        has_unit = np.ones(len(tokens), dtype=bool) if special else ~tokens.special
+        has_unit = has_unit if has_unit.any() else ~has_unit
         groups = None if by == TOKENS else named_groups(tokens, by)
         if groups is None:
             labels = (
-                tokens.labels if included.all() else tuple(tokens.labels[place] for place in np.flatnonzero(included))
+                tokens.labels if has_unit.all() else tuple(tokens.labels[index] for index in np.flatnonzero(has_unit))
             )
-            return cls(numbers=np.where(included, np.cumsum(included) - 1, -1), labels=labels, tokens=tokens)
+            return cls(numbers=np.where(has_unit, np.cumsum(has_unit) - 1, -1), labels=labels, tokens=tokens)
         numbers, group_labels = np.where(tokens.special, -1, groups.numbers), groups.labels
         if by in REMAINDER_LABELS:  # the signs of a chat template belong to no turn, so they form one unit
             is_sign = numbers < 0
             numbers, group_labels = np.where(is_sign, len(groups), numbers), (*groups.labels, REMAINDER_LABELS[by])
-            included = included if special or is_sign.all() else ~is_sign
-        unit_numbers, first_tokens = _renumbered(numbers, included)
+            has_unit = has_unit if special or is_sign.all() else ~is_sign
+        unit_numbers, first_tokens = _renumbered(numbers, has_unit)
         units = Groups(unit_numbers)
         names = [
             group_labels[number] if group_labels and number >= 0 else "" for number in numbers[first_tokens].tolist()
@@ -60,7 +60,7 @@ class Units(Groups):
         return cls(numbers=unit_numbers, labels=labels, tokens=tokens)
 
     @property
-    def is_every_token(self) -> bool:
+    def has_unit_for_each_token(self) -> bool:
         """True if every token of the axis is a unit of its own."""
         return len(self) == len(self.tokens)
 
@@ -95,7 +95,7 @@ class Units(Groups):
         """Returns the units as tokens, one for each unit; a unit of several tokens has the id -1."""
         ids = np.where(self.sizes == 1, self.tokens.ids[self.starts], -1)
         medium, places = _places_of_units(self.tokens, self)
-        return replace(self.tokens.at(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
+        return replace(self.tokens.take(self.starts), labels=self.labels, ids=ids, medium=medium, places=places)
 
 
 def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
@@ -128,25 +128,25 @@ def _is_blank(tokens: Tokens) -> BoolArray:
     return np.asarray(in_text & (tokens.words < 0) & (tokens.words.max(initial=-1) >= 0))
 
 
-def _renumbered(numbers: IntArray, included: BoolArray) -> tuple[IntArray, IntArray]:
+def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntArray]:
     """Returns groups renumbered in the order of their first tokens; a token without a group becomes a group of its own.
 
     Args:
         numbers: ``(tokens,)``, the number of each token's group; -1 for none.
-        included: ``(tokens,)``, False for tokens that get no group.
+        has_unit: ``(tokens,)``, False for tokens that get no group.
 
     Returns:
         The new number of each token, ``(tokens,)``, and the first token of each group, ``(groups,)``.
     """
     own_numbers = -1 - np.arange(len(numbers))  # a different negative number for each token without a group
-    keys = np.where(numbers < 0, own_numbers, numbers)[included]
+    keys = np.where(numbers < 0, own_numbers, numbers)[has_unit]
     _, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_index)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     renumbered = np.full(len(numbers), -1, dtype=np.int64)
-    renumbered[included] = rank[inverse]
-    return renumbered, np.flatnonzero(included)[first_index[order]]
+    renumbered[has_unit] = rank[inverse]
+    return renumbered, np.flatnonzero(has_unit)[first_index[order]]
 
 
 def _label(tokens: Tokens, start: int, stop: int, size: int, by: str) -> str:

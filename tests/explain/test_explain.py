@@ -219,8 +219,8 @@ def test_a_single_token_has_no_later_keys_to_hide_and_a_weight_of_one() -> None:
 def test_dropout_shows_which_weights_were_kept_and_doubled() -> None:
     numbers = compute(dropout=0.5)
     [dropout] = explain(numbers, step="dropout").steps
-    kept = numbers.dropped[0] > 0
-    assert np.allclose(numbers.dropped[0][kept], 2 * numbers.weights[0][kept])
+    kept = numbers.dropped_weights[0] > 0
+    assert np.allclose(numbers.dropped_weights[0][kept], 2 * numbers.weights[0][kept])
     assert dropout.examples[0].startswith(
         f"{(~kept).sum()} of 49 weights were dropped; the others are 2 times as large"
     )
@@ -409,8 +409,8 @@ def trained() -> Computation:
 
 
 def test_parts_of_the_trained_model_add_up_to_its_keys_and_features_to_its_queries(trained: Computation) -> None:
-    assert list(trained.parts) == ["embedding", "head 0.0", "head 0.1"]
-    np.testing.assert_allclose(sum(trained.parts.values()), trained.keys, atol=1e-4)
+    assert list(trained.key_parts) == ["embedding", "head 0.0", "head 0.1"]
+    np.testing.assert_allclose(sum(trained.key_parts.values()), trained.keys, atol=1e-4)
     joined = trained.queries.transpose(1, 0, 2).reshape(len(trained.tokens), -1)
     np.testing.assert_allclose(trained.features @ trained.query_weight, joined, atol=1e-4)
     powers = np.exp(trained.scores.astype(np.float64)) * trained.visible
@@ -424,7 +424,7 @@ def test_composition_finds_that_the_previous_token_head_makes_the_score_of_induc
     np.testing.assert_allclose(table.values[3, :2], table.values[:3, :2].sum(axis=0), atol=1e-4)
     np.testing.assert_allclose(table.values[3, :2], trained.scores[1, -1, :2], atol=1e-3)
     assert "head 0.0 attended to “the” (token " in step.examples[1]
-    found, before = int(trained.weights[1, -1].argmax()), trained.parts["head 0.0"][1] @ trained.queries[1, -1]
+    found, before = int(trained.weights[1, -1].argmax()), trained.key_parts["head 0.0"][1] @ trained.queries[1, -1]
     assert trained.tokens.labels[found - 1] == "the"
     assert before[found] * trained.scale > trained.scores[1, -1, found] / 2
 

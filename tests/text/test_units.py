@@ -14,7 +14,7 @@ from tests.text.examples import made_tokens
 
 def test_each_token_is_a_unit_unless_asked() -> None:
     units = Units.of(made_tokens())
-    assert units.is_every_token
+    assert units.has_unit_for_each_token
     assert units.labels == made_tokens().labels
 
 
@@ -28,7 +28,7 @@ def test_tokens_of_a_word_are_one_unit_labelled_by_the_text() -> None:
 def test_special_tokens_are_left_out_between_others_too() -> None:
     units = Units.of(made_tokens(), special=False)
     assert units.labels == ("play", "ing", "cards")
-    assert not units.is_every_token
+    assert not units.has_unit_for_each_token
     assert units.part(slice(0, 3)).token_span == slice(1, 4)
 
 

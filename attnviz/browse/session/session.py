@@ -149,7 +149,7 @@ class Session(InspectedHeads):
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         area = (queries.stop - queries.start) * (keys.stop - keys.start)
         is_large = area * self.inspected(head).cost > MAX_POOLED_CELLS
-        if is_large and not fits and units[0].is_every_token and units[1].is_every_token:
+        if is_large and not fits and units[0].has_unit_for_each_token and units[1].has_unit_for_each_token:
             return self._refined(head, view, queries, keys, height, width)
         cached_view = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
         key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
@@ -241,7 +241,7 @@ class Session(InspectedHeads):
         """Computes all cells of a block: one for each pair of units if they fit, otherwise pooled."""
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
-        if row_units.is_every_token and column_units.is_every_token and not fits:
+        if row_units.has_unit_for_each_token and column_units.has_unit_for_each_token and not fits:
             spans = row_units.part(rows).token_span, column_units.part(columns).token_span
             [cells] = pooled_blocks([self.inspected(head)], view, *spans, height, width)
             return cells

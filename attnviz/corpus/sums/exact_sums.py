@@ -54,7 +54,7 @@ class ExactSums:
     def __add__(self, other: "ExactSums") -> "ExactSums":
         return ExactSums(*_carry(self.high + other.high, self.low + other.low), self.bits)
 
-    def at(self, places: Sequence[int]) -> "ExactSums":
+    def take(self, places: Sequence[int]) -> "ExactSums":
         """Returns the sums at these indices of the last axis."""
         bits = self.bits if isinstance(self.bits, int) else self.bits[places]
         return ExactSums(self.high[..., places], self.low[..., places], bits)

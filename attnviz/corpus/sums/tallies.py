@@ -124,7 +124,7 @@ class Tallies:
     def of_metrics(self, places: Sequence[int]) -> "Tallies":
         """Returns the tallies with the metrics at these indices only."""
         counts = {name: getattr(self, name)[:, places] for name in ("count", "histogram")}
-        sums = {name: getattr(self, name).at(places) for name in ("sums", "squares")}
+        sums = {name: getattr(self, name).take(places) for name in ("sums", "squares")}
         return replace(self, **counts, **sums)
 
     def __add__(self, other: "Tallies") -> "Tallies":

@@ -49,11 +49,13 @@ class _CharacterCoder:
             return text
         if label not in self.labels:
             self.labels.append(label)
-        turn, coded, end = self.labels.index(label), [], 0
-        for uncoded in UNCODED.finditer(text):
-            coded += [self._code(turn, character) for character in text[end : uncoded.start()]] + [uncoded.group()]
-            end = uncoded.end()
-        return "".join(coded + [self._code(turn, character) for character in text[end:]])
+        turn, coded_text, end = self.labels.index(label), [], 0
+        for is_uncoded in UNCODED.finditer(text):
+            coded_text += [self._code(turn, character) for character in text[end : is_uncoded.start()]] + [
+                is_uncoded.group()
+            ]
+            end = is_uncoded.end()
+        return "".join(coded_text + [self._code(turn, character) for character in text[end:]])
 
     def _code(self, turn: int, character: str) -> str:
         """Remembers a character with its turn, and returns its code."""
@@ -87,10 +89,10 @@ class RenderedChat:
     turns: IntArray
 
     @property
-    def missing(self) -> tuple[str, ...]:
+    def missing_turns(self) -> tuple[str, ...]:
         """The labels of the turns that the template left out."""
-        written = set(self.turns.tolist())
-        return tuple(label for number, label in enumerate(self.labels) if number not in written)
+        written_turns = set(self.turns.tolist())
+        return tuple(label for number, label in enumerate(self.labels) if number not in written_turns)
 
     def groups(self, tokens: Tokens) -> Groups:
         """Returns the turn of each token, which is that of its first character in a turn; -1 for no turn."""
@@ -136,8 +138,8 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, ans
 def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
     """Returns remarks on turns that the template left out, and on messages that hold special tokens of the model."""
     remarks = []
-    if rendered.missing:
-        remarks.append(f"The chat template left out: {', '.join(rendered.missing)}.")
+    if rendered.missing_turns:
+        remarks.append(f"The chat template left out: {', '.join(rendered.missing_turns)}.")
     for token in sorted({str(token) for token in tokenizer.all_special_tokens}, key=len, reverse=True):
         matches = re.finditer(re.escape(token), rendered.text)
         turns = {int(rendered.turns[match.start()]) for match in matches} - {-1}
@@ -243,17 +245,21 @@ def _escaped_forms(character: str) -> list[str]:
 
 def _without_gaps(turns: IntArray) -> IntArray:
     """Returns the turns with gaps between two characters of one turn filled: its spaces, and text around arguments."""
-    known = np.flatnonzero(turns >= 0)
-    if not len(known):
+    indices_with_turn = np.flatnonzero(turns >= 0)
+    if not len(indices_with_turn):
         return turns
-    previous = known[np.maximum(np.searchsorted(known, np.arange(len(turns)), side="right") - 1, 0)]
-    following = known[np.minimum(np.searchsorted(known, np.arange(len(turns))), len(known) - 1)]
-    inside = (
-        (previous <= np.arange(len(turns)))
-        & (following >= np.arange(len(turns)))
-        & (turns[previous] == turns[following])
+    previous_turn = indices_with_turn[
+        np.maximum(np.searchsorted(indices_with_turn, np.arange(len(turns)), side="right") - 1, 0)
+    ]
+    next_turn = indices_with_turn[
+        np.minimum(np.searchsorted(indices_with_turn, np.arange(len(turns))), len(indices_with_turn) - 1)
+    ]
+    is_in_gap = (
+        (previous_turn <= np.arange(len(turns)))
+        & (next_turn >= np.arange(len(turns)))
+        & (turns[previous_turn] == turns[next_turn])
     )
-    return np.where(inside, turns[previous], turns)
+    return np.where(is_in_gap, turns[previous_turn], turns)
 
 
 def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
@@ -263,8 +269,8 @@ def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCod
     """
     turns, position = np.full(len(text), -1, dtype=np.int64), 0
     for label, message in conversation.turns().items():
-        escaped = (json.dumps(message.strip(), ensure_ascii=ascii)[1:-1] for ascii in (False, True))
-        for form in dict.fromkeys((message.strip(), *escaped)):
+        is_escaped = (json.dumps(message.strip(), ensure_ascii=ascii)[1:-1] for ascii in (False, True))
+        for form in dict.fromkeys((message.strip(), *is_escaped)):
             match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
             if match is not None:
                 turns[match.start() : match.end()] = coder.labels.index(label)

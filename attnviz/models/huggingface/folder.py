@@ -124,19 +124,21 @@ def _refuse_without_processor(folder: Path, name: str) -> None:
     sizes = settings if isinstance(settings, dict) else {}
     for key in (key for key in sizes if key.endswith("size")):
         sides = sizes[key].values() if isinstance(sizes[key], dict) else [sizes[key]]
-        largest = max((side for side in sides if isinstance(side, int | float)), default=0)
-        if largest > MAX_IMAGE_SIDE:
-            raise AttnvizError(f"{PROCESSOR} of {name!r} has {key} {largest:g}, above the limit of {MAX_IMAGE_SIDE}")
+        largest_size = max((side for side in sides if isinstance(side, int | float)), default=0)
+        if largest_size > MAX_IMAGE_SIDE:
+            raise AttnvizError(
+                f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {MAX_IMAGE_SIDE}"
+            )
 
 
 def refuse_without_weights(files: Sequence[str], name: str) -> None:
     """Raises AttnvizError if no file is a safetensors file; the message names a pickle if there is one."""
     if any(fnmatch(file, "*.safetensors") for file in files):
         return
-    pickled = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
-    if pickled is not None:
+    pickle_file = next((file for kind in PICKLES for file in files if fnmatch(file, kind)), None)
+    if pickle_file is not None:
         raise AttnvizError(
-            f"{name!r} has its weights in {pickled}, which can run code when opened; convert them to safetensors "
+            f"{name!r} has its weights in {pickle_file}, which can run code when opened; convert them to safetensors "
             "(model.save_pretrained)"
         )
     raise AttnvizError(f"{name!r} has no weights; give a folder with model.safetensors")

@@ -98,7 +98,7 @@ def _quiet_client() -> Iterator[None]:
     from huggingface_hub import utils
 
     client: Any = utils
-    level, hidden = client.logging.get_verbosity(), client.are_progress_bars_disabled()
+    level, bars_are_hidden = client.logging.get_verbosity(), client.are_progress_bars_disabled()
     client.logging.set_verbosity_error()
     if not sys.stderr.isatty():
         client.disable_progress_bars()
@@ -106,7 +106,7 @@ def _quiet_client() -> Iterator[None]:
         yield
     finally:
         client.logging.set_verbosity(level)
-        if not hidden:
+        if not bars_are_hidden:
             client.enable_progress_bars()
 
 
@@ -119,15 +119,17 @@ def _is_online() -> bool:
         return False
     proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or os.environ.get("ALL_PROXY")
     address = urlsplit(proxy or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    answers: list[bool] = []
+    connections: list[bool] = []
     # In a thread, because looking up the address has no timeout.
-    probe = threading.Thread(target=lambda: answers.append(_answers(address.hostname, address.port)), daemon=True)
+    probe = threading.Thread(
+        target=lambda: connections.append(_accepts_connection(address.hostname, address.port)), daemon=True
+    )
     probe.start()
     probe.join(NETWORK_TIMEOUT)
-    return any(answers)
+    return any(connections)
 
 
-def _answers(host: str | None, port: int | None) -> bool:
+def _accepts_connection(host: str | None, port: int | None) -> bool:
     """True if a host accepts a connection within ``NETWORK_TIMEOUT``."""
     try:
         socket.create_connection((host or "", port or 443), NETWORK_TIMEOUT).close()

@@ -104,10 +104,10 @@ class ImageReader(Reader):
 
         self.refuse_parts(example)
         assert example.image is not None
-        opened = open_image(example.image)
+        image_file = open_image(example.image)
         with self.running(), refusals(self.settings.model), discard_output():
-            pixels, places = self._pixels_of(opened), self._places(opened)
-        image = image_of(opened, example.image.name)
+            pixels, places = self._pixels_of(image_file), self._places(image_file)
+        image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
         return Prepared(
             {"pixel_values": pixels}, tokens, context=tokens, title=image.title
@@ -120,20 +120,20 @@ class ImageReader(Reader):
             AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image,
                 since places are known only of the tokens of its output.
         """
-        recorded = super().record(example, selection, values)
-        unplaced = [maps for maps in recorded.maps if not isinstance(maps.key_tokens.canvas, Image)]
-        if unplaced:
-            placed_layers = sorted({maps.layer for maps in recorded.maps} - {maps.layer for maps in unplaced})
+        recording = super().record(example, selection, values)
+        unplaced_layers = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]
+        if unplaced_layers:
+            placed_layers = sorted({maps.layer for maps in recording.maps} - {maps.layer for maps in unplaced_layers})
             advice = (
                 f"choose {option('layers', ','.join(map(str, placed_layers)))}"
                 if placed_layers
                 else "record it in Python"
             )
             raise AttnvizError(
-                f"layer {unplaced[0].layer} of {self.name} has {len(unplaced[0].key_tokens)} tokens, and places are "
-                f"known only of the tokens of its output; {advice}"
+                f"layer {unplaced_layers[0].layer} of {self.name} has {len(unplaced_layers[0].key_tokens)} tokens, and places "
+                f"are known only of the tokens of its output; {advice}"
             )
-        return replace(recorded, maps=tuple(map(_with_probe, recorded.maps)))
+        return replace(recording, maps=tuple(map(_with_probe, recording.maps)))
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too, such as on images of another size."""
@@ -183,25 +183,27 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
         image: the image.
         places: ``(tokens, 4)``, the rectangle of each token; all 0 for a token without a place.
     """
-    placed = places[:, 2] > 0
-    tops, lefts = (np.unique(places[placed][:, side]).tolist() for side in (1, 0))
+    are_placed = places[:, 2] > 0
+    tops, lefts = (np.unique(places[are_placed][:, side]).tolist() for side in (1, 0))
     labels = tuple(
         f"r{tops.index(top)}c{lefts.index(left)}" if has_place else label
         for (left, top, _, _), has_place, label in zip(
-            places.tolist(), placed.tolist(), _labels_without_place(placed.tolist()), strict=True
+            places.tolist(), are_placed.tolist(), _labels_without_place(are_placed.tolist()), strict=True
         )
     )
     return replace(
         Tokens.numbered(len(labels)),
         labels=labels,
-        special=~placed,
+        special=~are_placed,
         media=(image,),
-        medium=np.where(placed, 0, -1),
+        medium=np.where(are_placed, 0, -1),
         places=places,
         groups={},
     )
 
 
-def _labels_without_place(placed: Sequence[bool]) -> list[str]:
+def _labels_without_place(are_placed: Sequence[bool]) -> list[str]:
     """Returns the label of each token in case it has no place: ``[CLS]`` for token 0, else ``[extra 1]``, …."""
-    return [CLASS_TOKEN if index == 0 else f"[extra {index - sum(placed[:index])}]" for index in range(len(placed))]
+    return [
+        CLASS_TOKEN if index == 0 else f"[extra {index - sum(are_placed[:index])}]" for index in range(len(are_placed))
+    ]

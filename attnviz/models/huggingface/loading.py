@@ -120,18 +120,18 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
     with torch.device("meta"):
         model = auto_class.from_config(config)
     numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-    needed = numbers * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
+    needed_bytes = numbers * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
     file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if needed > MAX_GROWTH * file_bytes + SPARE_BYTES:
+    if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
         raise AttnvizError(
-            f"config.json of {settings.model!r} describes a model of {needed / 1e9:.1f} GB, but its weights are "
+            f"config.json of {settings.model!r} describes a model of {needed_bytes / 1e9:.1f} GB, but its weights are "
             f"{file_bytes / 1e9:.3f} GB: they do not belong together"
         )
     if settings.device_map is None:
         remedy = (
             f"use {option('dtype', 'bfloat16')} for half, or {option('device_map', 'auto')} to leave the rest on disk"
         )
-        refuse_without_memory(needed, repr(settings.model), remedy)
+        refuse_without_memory(needed_bytes, repr(settings.model), remedy)
 
 
 @contextmanager
@@ -192,10 +192,10 @@ def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dic
         model: the loaded model.
         report: the loading report of transformers.
     """
-    mismatched = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
-    missing = {str(key) for key in report.get("missing_keys", ())} | mismatched
-    random_weights = sorted(key for key in missing if key in mismatched or not _changes_no_map(model, key))
-    missing_head = sorted(key for key in missing if "pooler" not in key.split("."))
+    mismatched_keys = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
+    missing_keys = {str(key) for key in report.get("missing_keys", ())} | mismatched_keys
+    random_weights = sorted(key for key in missing_keys if key in mismatched_keys or not _changes_no_map(model, key))
+    missing_head = sorted(key for key in missing_keys if "pooler" not in key.split("."))
     if settings.generate and missing_head and not random_weights:
         raise AttnvizError(
             f"{settings.model!r} has no language head ({missing_head[0]} is not in its file), so that it cannot "
@@ -309,8 +309,8 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
 def error_line(error: BaseException) -> str:
     """Returns the message of an error on one line, with the error's type if the message is a single word."""
     message = " ".join(str(error).split())
-    shortened = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
-    return shortened if " " in message else f"{type(error).__name__} {shortened}".strip()
+    short_message = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
+    return short_message if " " in message else f"{type(error).__name__} {short_message}".strip()
 
 
 def _is_ours(error: BaseException) -> bool:

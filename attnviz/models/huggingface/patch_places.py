@@ -40,16 +40,18 @@ class OwnValueAttention(TorchFunctionMode):
 
         Any other function is called unchanged.
         """
-        named = dict(kwargs or {})
+        arguments = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
             names = ("query", "key", "value")
-            query, _, value = (args[index] if index < len(args) else named[name] for index, name in enumerate(names))
+            query, _, value = (
+                args[index] if index < len(args) else arguments[name] for index, name in enumerate(names)
+            )
             if query.dim() == 4 and query.shape[-2] == value.shape[-2]:
                 return value.repeat_interleave(query.shape[1] // value.shape[1], 1)
         if name == "softmax" and args and args[0].dim() >= 3 and args[0].shape[-1] == args[0].shape[-2]:
             return torch.eye(args[0].shape[-1], dtype=args[0].dtype, device=args[0].device).expand(args[0].shape)
-        return func(*args, **named)
+        return func(*args, **arguments)
 
 
 def measured_places(module: "nn.Module", pixels: "Tensor", process: Process, size: tuple[int, int]) -> IntArray:
@@ -72,14 +74,14 @@ def measured_places(module: "nn.Module", pixels: "Tensor", process: Process, siz
             "(1, 3, rows, columns); record the model in Python with attnviz.record(model)"
         )
     token_numbers, count = token_of_pixel(module, pixels)
-    column_line, row_line, inside = _pixel_lines(process, size, pixels.shape[2:])
-    token_numbers = np.where(inside, token_numbers, NO_TOKEN)
+    column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
+    token_numbers = np.where(is_inside, token_numbers, NO_TOKEN)
     extents = np.array([_extent(token_numbers == token) for token in range(count)])
-    placed = extents[:, 2] > 0
+    has_place = extents[:, 2] > 0
     places = np.zeros((count, 4), dtype=np.int64)
     for low, high, (first, step), side in ((0, 2, column_line, size[0]), (1, 3, row_line, size[1])):
-        edges = _without_gaps(extents[placed][:, [low, high]])
-        places[placed, low], places[placed, high] = _rounded_edges(first + step * edges, side, abs(step) / 2).T
+        edges = _without_gaps(extents[has_place][:, [low, high]])
+        places[has_place, low], places[has_place, high] = _rounded_edges(first + step * edges, side, abs(step) / 2).T
     return places
 
 
@@ -181,23 +183,23 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
     )
     contrast = white - black
     shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6)
-    inside = shares[2] > MIN_BLUE
-    if not inside.any():
+    is_inside = shares[2] > MIN_BLUE
+    if not is_inside.any():
         raise AttnvizError("the image processor leaves nothing of the image; check its settings")
     rows, columns = np.indices(input_shape)
     lines = []
-    for places, measured, side in ((columns, shares[0], size[0]), (rows, shares[1], size[1])):
+    for places, positions, side in ((columns, shares[0], size[0]), (rows, shares[1], size[1])):
         step, first_centre = (
-            np.polyfit(places[inside], measured[inside] * side, 1) if np.ptp(places[inside]) else (side, 0)
+            np.polyfit(places[is_inside], positions[is_inside] * side, 1) if np.ptp(places[is_inside]) else (side, 0)
         )
-        deviation = np.abs(first_centre + step * places - measured * side)[inside]
+        deviation = np.abs(first_centre + step * places - positions * side)[is_inside]
         if np.quantile(deviation, 0.95) > max(MAX_BEND * side, abs(step)):
             raise AttnvizError(
                 "the image processor does more than resize, crop and pad, as when it cuts tiles; record the model in "
                 "Python with attnviz.record(model)"
             )
         lines.append((first_centre - step / 2, step))
-    return lines[0], lines[1], inside
+    return lines[0], lines[1], is_inside
 
 
 def _ramp(size: tuple[int, int]) -> "PillowImage":

@@ -278,10 +278,10 @@ class HuggingFaceReader(Reader):
         self._refuse_placeholders(reading)
         for tokens in filter(None, (reading.tokens, reading.context)):
             self._refuse_long(tokens)
-            largest = int(tokens.ids.max())
-            if rows is not None and largest >= rows:
+            max_id = int(tokens.ids.max())
+            if rows is not None and max_id >= rows:
                 raise AttnvizError(
-                    f"the tokenizer of {name} gives the token id {largest}, but the model has only {rows} tokens; its "
+                    f"the tokenizer of {name} gives the token id {max_id}, but the model has only {rows} tokens; its "
                     "files do not belong together"
                 )
 
@@ -316,11 +316,11 @@ class HuggingFaceReader(Reader):
             return ModelInput(tokens, types=types, remarks=remarks)
         self._refuse_long(tokens)
         new_ids = generate(model, tokens, settings.generate)
-        answered = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
+        tokens_with_answer = with_answer(with_generated(tokenizer, tokens, new_ids), len(tokens), example)
         remark = (
             f"The last {len(new_ids)} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        return ModelInput(answered, remarks=(remark, *remarks))
+        return ModelInput(tokens_with_answer, remarks=(remark, *remarks))
 
     def _read_answer(self, tokenizer: "PreTrainedTokenizerBase", answer: "ServerAnswer") -> ModelInput:
         """Returns the tokens of a server's answer, whose log-probabilities are compared if there are any.
@@ -405,8 +405,8 @@ def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int
     output = model.generate(
         input_ids=ids, attention_mask=ids.new_ones(ids.shape), max_new_tokens=count, do_sample=False, num_beams=1
     )  # type: ignore[operator]
-    generated: list[int] = output[0].tolist()
-    return generated if model.config.is_encoder_decoder else generated[len(tokens) :]
+    generated_ids: list[int] = output[0].tolist()
+    return generated_ids if model.config.is_encoder_decoder else generated_ids[len(tokens) :]
 
 
 def vocabulary_size(model: "PreTrainedModel") -> int | None:

@@ -36,7 +36,7 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
         allowed_folders.append(resolved_folder.parents[1] / "blobs")
     for file in (file for pattern in OPENED_FILES for file in folder.glob(pattern)):
         target = Path(os.path.realpath(file))
-        if not any(target.is_relative_to(allowed) for allowed in allowed_folders):
+        if not any(target.is_relative_to(is_allowed) for is_allowed in allowed_folders):
             raise AttnvizError(
                 f"{file.name} of {name!r} is a link to {str(target)!r}, out of the folder; replace it with a copy"
             )
@@ -86,9 +86,9 @@ def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
     for key, value in _named_values(config):
         limit = MAX_LAYERS if LAYER_SETTINGS.fullmatch(key) else MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
         counts = value if isinstance(value, list) else [value]
-        largest = max((count for count in counts if type(count) in (int, float)), default=0)
-        if limit is not None and largest > limit:
-            raise AttnvizError(f"config.json of {name!r} has {key} {largest:g}, above the limit of {limit}")
+        largest_count = max((count for count in counts if type(count) in (int, float)), default=0)
+        if limit is not None and largest_count > limit:
+            raise AttnvizError(f"config.json of {name!r} has {key} {largest_count:g}, above the limit of {limit}")
         if key == REPEATED_TYPES and _largest(value) > MAX_LAYERS:
             raise AttnvizError(f"config.json of {name!r} says {key} for more than {MAX_LAYERS} layers")
 

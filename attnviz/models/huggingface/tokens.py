@@ -42,13 +42,13 @@ def tokenize_text(
         raise AttnvizError(
             f"the model has no pairs of texts: its tokenizer puts nothing between them; leave {option('pair')} out"
         )
-    encoded = _encode(tokenizer, text, pair, special=not chat, target=target)
-    if not encoded["input_ids"]:
+    encoding = _encode(tokenizer, text, pair, special=not chat, target=target)
+    if not encoding["input_ids"]:
         raise AttnvizError("no tokens in the text; give one with at least one word")
-    if encoded.encodings:
-        return tokens_of_encoding(text, encoded.encodings[0], pair)
+    if encoding.encodings:
+        return tokens_of_encoding(text, encoding.encodings[0], pair)
     both_texts = text if pair is None else f"{text}\n{pair}"
-    return tokens_of_ids(tokenizer, both_texts, encoded["input_ids"])
+    return tokens_of_ids(tokenizer, both_texts, encoding["input_ids"])
 
 
 def _separates_pairs(tokenizer: "PreTrainedTokenizerBase") -> bool:
@@ -70,10 +70,10 @@ def tokenize_windows(
         limit: the most tokens that the model reads; ``None`` for any number.
     """
     window_options: dict[str, Any] = {} if window is None else {"max_length": window, "return_overflowing_tokens": True}
-    encoded = tokenizer(list(texts), truncation=window is not None, padding=False, **window_options)
+    encodings = tokenizer(list(texts), truncation=window is not None, padding=False, **window_options)
     windows: list[list[Tokens]] = [[] for _ in texts]
-    text_numbers = encoded["overflow_to_sample_mapping"] if window_options else range(len(texts))
-    for number, encoding in zip(text_numbers, encoded.encodings or (), strict=True):
+    text_numbers = encodings["overflow_to_sample_mapping"] if window_options else range(len(texts))
+    for number, encoding in zip(text_numbers, encodings.encodings or (), strict=True):
         if encoding.ids and (limit is None or len(encoding.ids) <= limit):
             windows[number].append(tokens_of_encoding(texts[number], encoding))
     return [list(map(with_covered_text, parts)) if len(parts) > 1 else parts for parts in windows]
@@ -131,14 +131,14 @@ def with_generated(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, ids: li
     last_id = tokens.ids[-1:].tolist()
     start_of_new = len(_decode(tokenizer, last_id))
     places: list[tuple[int, int]] = []
-    unplaced, placed_text = 0, ""
+    unplaced_tokens, placed_text = 0, ""
     for count in range(1, len(ids) + 1):
-        decoded = _decode(tokenizer, last_id + ids[:count])[start_of_new:]
-        unplaced += 1
-        if not decoded.endswith(UNFINISHED) or count == len(ids):
+        decoded_text = _decode(tokenizer, last_id + ids[:count])[start_of_new:]
+        unplaced_tokens += 1
+        if not decoded_text.endswith(UNFINISHED) or count == len(ids):
             start = len(tokens.text) + len(placed_text)
-            places += [(start, len(tokens.text) + len(decoded))] * unplaced
-            unplaced, placed_text = 0, decoded
+            places += [(start, len(tokens.text) + len(decoded_text))] * unplaced_tokens
+            unplaced_tokens, placed_text = 0, decoded_text
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     return tokens.joined(tokens_of_pieces(tokens.text + placed_text, ids, names, places, special))
@@ -166,9 +166,9 @@ def shifted_right(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens, start: i
 
 def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tuple[str, ...]:
     """Returns a remark if more than ``MAX_UNKNOWN_SHARE`` of the tokens are unknown to the tokenizer, else nothing."""
-    unknown = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
-    if unknown <= MAX_UNKNOWN_SHARE * len(tokens):
+    unknown_count = int((tokens.ids == tokenizer.unk_token_id).sum()) if tokenizer.unk_token_id is not None else 0
+    if unknown_count <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
     return (
-        f"{unknown} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the tokenizer of this model?",
+        f"{unknown_count} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the tokenizer of this model?",
     )

@@ -64,12 +64,8 @@ class LayerCalls:
             )
         refuse_missing((self.layer,), sorted({site.layer for site in capture.head_counts}), "layer")
         if len(self.calls) != 1:
-            found_calls = (
-                "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
-            )
-            raise AttnvizError(
-                f"layer {self.layer} makes {found_calls}, but explain needs exactly one; use attnviz show"
-            )
+            calls = "no attention call of queries and keys" if not self.calls else f"{len(self.calls)} attention calls"
+            raise AttnvizError(f"layer {self.layer} makes {calls}, but explain needs exactly one; use attnviz show")
         return self.calls[0]
 
     def _receive_call(self, site: "CallSite", heads: tuple[int, ...], call: "AttentionCall", first: int) -> None:
@@ -113,7 +109,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         factors = _factors(site, call)
         steps = _steps(call, factors)
     _refuse_windows(factors, len(queries), len(keys), layer)
-    values, mixed = _values_and_contexts(call)
+    values, mixed_values = _values_and_contexts(call)
     no_features = np.zeros((len(queries), 0), dtype=np.float32)  # features before the projections are not captured
     return Computation(
         layer=layer,
@@ -126,7 +122,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         query_weight=np.zeros((0, 0), dtype=np.float32),
         query_bias=None,
         values=values,
-        mixed=mixed,
+        mixed_values=mixed_values,
         output=no_features if layer_calls.result is None else layer_calls.result,
         scale=factors.scale,
         temperature=1.0,
@@ -134,7 +130,7 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
         seed=None,
         value_norms=layer_calls.value_norms,
         model_name=name,
-        added=_score_additions(factors),
+        score_additions=_score_additions(factors),
         key_heads=int(factors.keys.shape[1]),
         output_bias=layer_calls.has_bias,
         **steps,
@@ -157,7 +153,12 @@ def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
         name: array_of(expanded_to_heads(getattr(factors, name), count)[0]) for name in ("queries", "keys")
     }
     visible = shared_or_per_head(maps.visible[0].cpu().numpy())
-    return steps | {"scores": array_of(maps.scores[0]), "weights": weights, "dropped": weights, "visible": visible}
+    return steps | {
+        "scores": array_of(maps.scores[0]),
+        "weights": weights,
+        "dropped_weights": weights,
+        "visible": visible,
+    }
 
 
 def _vocabulary_size(model: "nn.Module") -> int:

@@ -34,7 +34,7 @@ class Computation:
         dropout: share of the weights that dropout sets to 0.
         seed: seed of the model's weights; ``None`` if they were learned.
         positions: true if positions are added to the embedding.
-        parts: the share of each part of the features in the keys, ``(heads, keys, width)`` by name; they sum to
+        parts: the keys computed from each part of the features, ``(heads, keys, width)`` by name; they sum to
             ``keys``. Empty if the parts are unknown.
         earlier: the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name.
         value_norms: ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown.
@@ -59,8 +59,8 @@ class Computation:
     values: FloatArray
     scores: FloatArray
     weights: FloatArray
-    dropped: FloatArray
-    mixed: FloatArray
+    dropped_weights: FloatArray
+    mixed_values: FloatArray
     output: FloatArray
     visible: BoolArray
     scale: float
@@ -68,11 +68,11 @@ class Computation:
     dropout: float
     seed: int | None
     positions: bool = False
-    parts: dict[str, FloatArray] = field(default_factory=dict)
-    earlier: dict[str, FloatArray] = field(default_factory=dict)
+    key_parts: dict[str, FloatArray] = field(default_factory=dict)
+    earlier_weights: dict[str, FloatArray] = field(default_factory=dict)
     value_norms: FloatArray | None = None
     model_name: str = ""
-    added: str = ""
+    score_additions: str = ""
     key_heads: int = 0
     output_bias: bool = False
 

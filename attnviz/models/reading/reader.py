@@ -155,10 +155,10 @@ class Reader(ABC):
         import numpy as np
 
         width = max(map(len, texts))
-        ids, real = (np.full((len(texts), width), filling, dtype=np.int64) for filling in (self.padding, 0))
+        ids, is_token = (np.full((len(texts), width), filling, dtype=np.int64) for filling in (self.padding, 0))
         for row, tokens in enumerate(texts):
-            ids[row, : len(tokens)], real[row, : len(tokens)] = tokens.ids, 1
-        return self.inputs_of(self.tensor(ids), self.tensor(real))
+            ids[row, : len(tokens)], is_token[row, : len(tokens)] = tokens.ids, 1
+        return self.inputs_of(self.tensor(ids), self.tensor(is_token))
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
         """Returns the module's keyword arguments for one text in which no later token sees some tokens.
@@ -245,7 +245,7 @@ class Reader(ABC):
             prepared = self.read(example)
             from attnviz.models.reading.captured import record_module
 
-            recorded = record_module(
+            recording = record_module(
                 self.module,
                 prepared,
                 selection,
@@ -256,12 +256,12 @@ class Reader(ABC):
             )
             doubts = self.doubts(prepared.tokens)
         return replace(
-            recorded,
+            recording,
             model=self.name,
             untrained=not self.is_trained,
             settings=self.settings.as_json() | {"architecture": type(self.module).__name__},
             version=__version__,
-            remarks=(*prepared.remarks, *doubts, *recorded.remarks),
+            remarks=(*prepared.remarks, *doubts, *recording.remarks),
         )
 
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":

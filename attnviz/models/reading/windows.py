@@ -24,14 +24,14 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
         return [tokens] if limit is None or len(tokens) <= limit else []
     if len(tokens) <= window:
         return [tokens]
-    before, after = _leading_special(tokens.special), _leading_special(tokens.special[::-1])
-    step, count = window - before - after, len(tokens)
+    leading_count, trailing_count = _leading_special(tokens.special), _leading_special(tokens.special[::-1])
+    step, count = window - leading_count - trailing_count, len(tokens)
     if step < 1:
         return []
-    frame = np.arange(before), np.arange(count - after, count)
-    starts = range(before, count - after, step)
-    places = [np.r_[frame[0], start : min(start + step, count - after), frame[1]] for start in starts]
-    return [with_covered_text(tokens.at(window_places)) for window_places in places]
+    frame = np.arange(leading_count), np.arange(count - trailing_count, count)
+    starts = range(leading_count, count - trailing_count, step)
+    token_indices = [np.r_[frame[0], start : min(start + step, count - trailing_count), frame[1]] for start in starts]
+    return [with_covered_text(tokens.take(window_places)) for window_places in token_indices]
 
 
 def with_covered_text(tokens: Tokens) -> Tokens:

@@ -193,10 +193,10 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     layout = _layout_from(content, (page_width, page_height), (left, top), margin, (head, foot), bars, points, scale)
     if not bars or bar_space:
         return layout
-    flat = Box(
+    bar_box = Box(
         left + 0.15 * scale, top - content.height + flat_bar_space - 0.3 * scale, FLAT_BAR[0] * scale, BAR_WIDTH * scale
     )
-    return replace(layout, bars=(replace(bars[0], box=flat, name=(" ".join(bars[0].name),), name_beside=True),))
+    return replace(layout, bars=(replace(bars[0], box=bar_box, name=(" ".join(bars[0].name),), name_beside=True),))
 
 
 def _layout_from(
@@ -224,7 +224,7 @@ def _layout_from(
         scale=scale,
         words=tuple(_shifted_word(word, left, top) for word in content.words),
         strokes=tuple(replace(strokes, ends=strokes.ends + corner) for strokes in content.strokes),
-        lines=(*head.at(margin, page[1] - margin), *lines, *foot.at(margin, margin + foot.height)),
+        lines=(*head.lines_at(margin, page[1] - margin), *lines, *foot.lines_at(margin, margin + foot.height)),
         bars=tuple(replace(bar, box=bar_box) for bar in bars[:1]),
         images=tuple(
             replace(image, box=replace(image.box, x=image.box.x + left, y=image.box.y + top))

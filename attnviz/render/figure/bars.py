@@ -87,13 +87,13 @@ def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, sca
     gap = letter / 2 + 0.15 * scale  # half a tick of the bar above, and free space
     height_for_bars = space - sum(name_heights) - gap * (len(bars) - 1)
     height = max(min(height_for_bars / len(bars), MAX_BAR_HEIGHT * scale), 0.3 * scale)
-    placed, top_of_bar = [], top
+    placed_bars, top_of_bar = [], top
     for bar, name_height in zip(bars, name_heights, strict=True):
         top_of_bar -= name_height
         ticks = _separate_ticks(bar, letter / height)
-        placed.append(replace(bar, box=Box(x, top_of_bar - height, BAR_WIDTH * scale, height), ticks=ticks))
+        placed_bars.append(replace(bar, box=Box(x, top_of_bar - height, BAR_WIDTH * scale, height), ticks=ticks))
         top_of_bar -= height + gap
-    return tuple(placed)
+    return tuple(placed_bars)
 
 
 def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> float:
@@ -126,7 +126,7 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
         scale: the size of fonts relative to those of a slide.
         ruler: measures the text.
     """
-    placed = []
+    placed_bars = []
     points = LEGEND_POINTS * scale
     for number, bar in enumerate(bars):
         share_of_width = area.width / len(bars)
@@ -137,8 +137,8 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
         x = area.x + number * share_of_width + (share_of_width - width) / 2
         ticks = bar.quantity.ticks(bar.scale, min(max(int(width / tick_width / 1.3), 1), 6))
         box = Box(x, y, width, FLAT_BAR_HEIGHT * scale)
-        placed.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
-    return tuple(placed)
+        placed_bars.append(replace(bar, box=box, name=name, ticks=ticks, points=points))
+    return tuple(placed_bars)
 
 
 def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:

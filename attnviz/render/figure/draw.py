@@ -11,7 +11,7 @@ from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.render.figure.arcs_and_text import TokenLayout, Word, arrange_arcs, arrange_text
 from attnviz.render.figure.bars import Bar, Box
-from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
+from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable_texts
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
 from attnviz.render.figure.layout import Layout, Place, arrange
@@ -158,7 +158,7 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
     """Returns the figure of a report of any type; with ``vector``, cells stay sharp when they are enlarged."""
     matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
-    picture, ruler = readable(picture, fonts), Ruler(fonts.families)
+    picture, ruler = with_readable_texts(picture, fonts), Ruler(fonts.families)
     with matplotlib.rc_context({**MATPLOTLIB_SETTINGS, "font.family": list(fonts.families)}):
         match report:
             case Thumbnails():
@@ -190,21 +190,21 @@ def _draw_maps(layout: Layout, look: Look, vector: bool) -> "Figure":
     from matplotlib.figure import Figure
 
     theme = THEME_COLORS[look.paper]
-    drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
-    FigureCanvasAgg(drawn)
+    matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
+    FigureCanvasAgg(matplotlib_figure)
     as_shapes = vector and sum(place.panel.values.size for place in layout.places) <= MAX_SHAPES
     for place in layout.places:
-        axes = _add_axes(drawn, place.box, layout, theme)
+        axes = _add_axes(matplotlib_figure, place.box, layout, theme)
         _draw_cells(axes, place.panel, vector, as_shapes)
         _draw_outline(axes, place.panel, theme)
         if layout.numbers:
             _draw_numbers(axes, place.panel, layout.numbers)
         _label_panel(axes, place, layout, theme)
     for bar in layout.bars:
-        _draw_bar(drawn, bar, layout, theme)
+        _draw_bar(matplotlib_figure, bar, layout, theme)
     for line in layout.lines:
-        _draw_line(drawn, line, theme)
-    return drawn
+        _draw_line(matplotlib_figure, line, theme)
+    return matplotlib_figure
 
 
 def _draw_sheet(picture: Picture) -> "Figure":
@@ -217,9 +217,9 @@ def _draw_sheet(picture: Picture) -> "Figure":
     look, sheet = picture.look, arrange_sheet(picture)
     theme, dpi = THEME_COLORS[look.paper], look.dpi
     height, width = sheet.pixels.shape
-    drawn = Figure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
-    FigureCanvasAgg(drawn)
-    axes = drawn.add_axes((0, 0, 1, 1))
+    matplotlib_figure = Figure(figsize=(width / dpi, height / dpi), dpi=dpi, facecolor=theme["paper"])
+    FigureCanvasAgg(matplotlib_figure)
+    axes = matplotlib_figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.imshow(palette(picture)[sheet.pixels], interpolation="none", aspect="auto")
     sides = {"l": "left", "r": "right", "s": "baseline", "m": "center"}
@@ -227,8 +227,8 @@ def _draw_sheet(picture: Picture) -> "Figure":
         color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
         horizontal, vertical = (sides[letter] for letter in mark.anchor)
         points, position = mark.size * POINTS_PER_INCH / dpi, (mark.x / dpi, (height - mark.y) / dpi)
-        _text(drawn, *position, mark.text, points, color, weight=weight, ha=horizontal, va=vertical)
-    return drawn
+        _text(matplotlib_figure, *position, mark.text, points, color, weight=weight, ha=horizontal, va=vertical)
+    return matplotlib_figure
 
 
 def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
@@ -238,30 +238,30 @@ def _draw_tokens(layout: TokenLayout, look: Look) -> "Figure":
     from matplotlib.figure import Figure
 
     theme = THEME_COLORS[look.paper]
-    drawn = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
-    FigureCanvasAgg(drawn)
+    matplotlib_figure = Figure(figsize=(layout.width, layout.height), dpi=look.dpi, facecolor=theme["paper"])
+    FigureCanvasAgg(matplotlib_figure)
     for strokes in layout.strokes:
         red, green, blue = (channel / 255 for channel in strokes.hue or rgb(theme["line"]))
         colors = [(red, green, blue, strength) for strength in strokes.strengths.tolist()]
         widths = (0.6 + 1.8 * strokes.strengths) * layout.points / 14
         lines = LineCollection(list(strokes.ends), colors=colors, linewidths=widths.tolist(), capstyle="round")
-        lines.set_transform(drawn.dpi_scale_trans)
-        drawn.add_artist(lines)
+        lines.set_transform(matplotlib_figure.dpi_scale_trans)
+        matplotlib_figure.add_artist(lines)
     if layout.images:
         from attnviz.render.figure.over_image import draw_image
 
         for image in layout.images:
-            draw_image(drawn, image, layout, theme)
+            draw_image(matplotlib_figure, image, layout, theme)
     for word in layout.words:
-        _draw_word(drawn, word, word.points or layout.points, theme)
+        _draw_word(matplotlib_figure, word, word.points or layout.points, theme)
     for bar in layout.bars:
-        _draw_bar(drawn, bar, layout, theme)
+        _draw_bar(matplotlib_figure, bar, layout, theme)
     for line in layout.lines:
-        _draw_line(drawn, line, theme)
-    return drawn
+        _draw_line(matplotlib_figure, line, theme)
+    return matplotlib_figure
 
 
-def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None:
+def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Theme) -> None:
     """Draws a token, on its colour if it has one; a masked token is faint, without a colour."""
     from matplotlib.patches import Rectangle
 
@@ -271,16 +271,16 @@ def _draw_word(drawn: "Figure", word: Word, points: float, theme: Theme) -> None
         facecolor = [channel / 255 for channel in fill] if fill else "none"
         edge, width = (theme["mark"], 2.0 * points / 14) if word.marked else ("none", 0.0)
         patch = Rectangle((box.x, box.y), box.width, box.height, facecolor=facecolor, edgecolor=edge, linewidth=width)
-        patch.set_transform(drawn.dpi_scale_trans)
-        drawn.add_artist(patch)
+        patch.set_transform(matplotlib_figure.dpi_scale_trans)
+        matplotlib_figure.add_artist(patch)
         ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
-    _text(drawn, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
+    _text(matplotlib_figure, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
 
 
-def _add_axes(drawn: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
+def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
     """Adds axes without a frame at a box on the page, and returns them; masked cells show their hatched background."""
-    place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
-    axes = drawn.add_axes(place, facecolor=theme["absent"], frameon=True)
+    share_of_page = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
+    axes = matplotlib_figure.add_axes(share_of_page, facecolor=theme["absent"], frameon=True)
     axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -294,12 +294,14 @@ def _draw_cells(axes: "Axes", panel: Panel, vector: bool, as_shapes: bool) -> No
     if as_shapes:
         _draw_shapes(axes, colors)
     else:
-        times = -(-MIN_PICTURE_PIXELS // min(rows, columns)) if vector else 1
-        enlarged = (
-            colors.repeat(times, axis=0).repeat(times, axis=1) if max(rows, columns) < MIN_PICTURE_PIXELS else colors
+        repetitions = -(-MIN_PICTURE_PIXELS // min(rows, columns)) if vector else 1
+        enlarged_colors = (
+            colors.repeat(repetitions, axis=0).repeat(repetitions, axis=1)
+            if max(rows, columns) < MIN_PICTURE_PIXELS
+            else colors
         )
         extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-        axes.imshow(enlarged, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
+        axes.imshow(enlarged_colors, interpolation="none" if vector else "nearest", aspect="auto", extent=extent)
     axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
 
@@ -361,18 +363,22 @@ def _label_axis(
     if labels is None:
         axis.set_ticks([])
         return
-    style: dict[str, Any] = {"fontsize": layout.labels, "color": theme["ink"], "rotation": 90 if labels.turned else 0}
+    style: dict[str, Any] = {
+        "fontsize": layout.labels,
+        "color": theme["ink"],
+        "rotation": 90 if labels.is_turned else 0,
+    }
     axis.set_ticks(labels.places, labels.texts, **style)
 
 
-def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
+def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
     """Draws a colour bar with its ticks and its name."""
-    axes, flat = _add_axes(drawn, bar.box, layout, theme), bar.box.width > bar.box.height
+    axes, is_flat = _add_axes(matplotlib_figure, bar.box, layout, theme), bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
-    strip = colors[None] if flat else colors[::-1, None]
+    strip = colors[None] if is_flat else colors[::-1, None]
     axes.imshow(strip, interpolation="nearest", aspect="auto", extent=(0, 1, 0, 1))
     points, pad = bar.points, LABEL_PADDING * layout.scale
-    value_axis, other_axis = (axes.xaxis, axes.yaxis) if flat else (axes.yaxis, axes.xaxis)
+    value_axis, other_axis = (axes.xaxis, axes.yaxis) if is_flat else (axes.yaxis, axes.xaxis)
     other_axis.set_ticks([])
     axes.yaxis.tick_right()
     tick_positions = [float(bar.scale.fraction(value)) for value, _ in bar.ticks]
@@ -380,22 +386,41 @@ def _draw_bar(drawn: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: 
     value_axis.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
     if bar.name_beside:
         middle = bar.box.y + bar.box.height / 2
-        _text(drawn, bar.box.x + bar.box.width + 4 * pad, middle, bar.name[0], points, theme["faint"], va="center")
+        _text(
+            matplotlib_figure,
+            bar.box.x + bar.box.width + 4 * pad,
+            middle,
+            bar.name[0],
+            points,
+            theme["faint"],
+            va="center",
+        )
         return
     for number, text in enumerate(reversed(bar.name)):
         y = bar.box.y + bar.box.height + pad * 2 + number * points * LINE_HEIGHT / POINTS_PER_INCH
-        _text(drawn, bar.box.x, y, text, points, theme["faint"], va="bottom")
+        _text(matplotlib_figure, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 
-def _draw_line(drawn: "Figure", line: TextLine, theme: Theme) -> None:
+def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> None:
     """Draws a line of a title or a remark."""
     color = theme["faint" if line.faint else "ink"]
-    _text(drawn, line.x, line.y, line.text, line.points, color, va="top", weight="bold" if line.bold else "normal")
+    _text(
+        matplotlib_figure,
+        line.x,
+        line.y,
+        line.text,
+        line.points,
+        color,
+        va="top",
+        weight="bold" if line.bold else "normal",
+    )
 
 
-def _text(drawn: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any) -> None:
+def _text(matplotlib_figure: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any) -> None:
     """Draws a text at a position in inches."""
-    drawn.text(x, y, text, fontsize=points, color=color, transform=drawn.dpi_scale_trans, parse_math=False, **style)
+    matplotlib_figure.text(
+        x, y, text, fontsize=points, color=color, transform=matplotlib_figure.dpi_scale_trans, parse_math=False, **style
+    )
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:

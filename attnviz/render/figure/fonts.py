@@ -64,16 +64,16 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
     families = [DEFAULT_FAMILY]
     if uncovered:
         for family, file in _font_files().items():
-            covered = uncovered & _characters_of(file)
-            if covered:
+            font_characters = uncovered & _characters_of(file)
+            if font_characters:
                 families += [family] if family != DEFAULT_FAMILY else []
-                uncovered -= covered
+                uncovered -= font_characters
             if not uncovered:
                 break
     return Fonts(tuple(families), frozenset(uncovered))
 
 
-def readable(picture: Picture, fonts: Fonts) -> Picture:
+def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
     """Returns a picture with missing characters replaced by code points, and a remark on fonts to install."""
     if not fonts.missing:
         return picture
@@ -82,7 +82,7 @@ def readable(picture: Picture, fonts: Fonts) -> Picture:
         picture,
         title=picture.title.translate(names),
         source=picture.source.translate(names),
-        panels=tuple(_with_names(panel, names) for panel in picture.panels),
+        panels=tuple(_with_character_names(panel, names) for panel in picture.panels),
         remarks=(*(remark.translate(names) for remark in picture.remarks), _missing_remark(fonts.missing)),
     )
 
@@ -110,23 +110,28 @@ def font_runs(text: str) -> list[tuple[str, str | None]]:
     return runs
 
 
-def _with_names(panel: Panel, names: dict[int, str]) -> Panel:
-    """Returns a panel whose texts have names in place of some characters."""
+def _with_character_names(panel: Panel, names: dict[int, str]) -> Panel:
+    """Returns a panel whose labels have a code point's name in place of each character of ``names``."""
 
-    def renamed(axis: Axis) -> Axis:
+    def axis_with_names(axis: Axis) -> Axis:
         return replace(axis, labels=tuple(label.translate(names) for label in axis.labels))
 
-    return replace(panel, title=panel.title.translate(names), rows=renamed(panel.rows), columns=renamed(panel.columns))
+    return replace(
+        panel,
+        title=panel.title.translate(names),
+        rows=axis_with_names(panel.rows),
+        columns=axis_with_names(panel.columns),
+    )
 
 
 def _missing_remark(missing: frozenset[str]) -> str:
     """Returns a remark that names missing characters and the packages to install."""
     ordered = sorted(missing)
     names = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
-    more = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
+    hidden_count = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
     packages = dict.fromkeys(_font_package(character) for character in ordered)
-    listed = ", ".join(names[:MAX_NAMED_CHARACTERS])
-    return f"No installed font has outlines of {listed}{more}; install {' or '.join(packages)}."
+    package_names = ", ".join(names[:MAX_NAMED_CHARACTERS])
+    return f"No installed font has outlines of {package_names}{hidden_count}; install {' or '.join(packages)}."
 
 
 def _font_package(character: str) -> str:
@@ -144,7 +149,9 @@ def _font_files() -> dict[str, str]:
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face
     files: dict[str, str] = {}
     for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR_WEIGHT)):
-        if entry.style == "normal" and not any(unfit in entry.name for unfit in UNUSABLE_FAMILIES):
+        if entry.style == "normal" and not any(
+            unusable_families in entry.name for unusable_families in UNUSABLE_FAMILIES
+        ):
             files.setdefault(entry.name, entry.fname)
     order = sorted(files, key=lambda name: (_rank(name), name))
     return {name: files[name] for name in order}
@@ -164,7 +171,7 @@ def _weight(weight: str | int) -> int:
 
 @cache
 def _characters_of(file: str) -> frozenset[str]:
-    """Returns the characters that a font file has; none if it cannot be opened."""
+    """Returns the code points that a font file has; an empty set if it cannot be opened."""
     from matplotlib.font_manager import get_font
 
     try:

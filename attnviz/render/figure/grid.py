@@ -151,14 +151,14 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     font_size = picture.look.font_size
     no_larger_than_titles = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
-    smallest = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
+    smallest_points = MIN_LABEL_POINTS if picture.look.frame is None else MIN_FRAME_POINTS
     if font_size is not None:
-        yield from (Labelling(font_size, turned, limit) for turned in (False, True))
+        yield from (Labelling(font_size, is_turned, limit) for is_turned in (False, True))
         return
-    for turned in (False, True):
+    for is_turned in (False, True):
         for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if no_larger_than_titles else 0 :]:
-            if (turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= smallest:
-                yield Labelling(points * area.scale, turned, limit)
+            if (is_turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= smallest_points:
+                yield Labelling(points * area.scale, is_turned, limit)
 
 
 def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
@@ -169,13 +169,18 @@ def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
 
 def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
     """Returns the grid's labelling with positions on axes where only few tokens would have a label."""
-    dense = [
+    dense_axes = [
         axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
     ]
-    position_axes, least = {axis.name for axis in dense}, min((len(axis.labels) for axis in dense), default=0)
+    position_axes, min_tokens = (
+        {axis.name for axis in dense_axes},
+        min((len(axis.labels) for axis in dense_axes), default=0),
+    )
     may_grow = len(position_axes) == 2 and picture.look.font_size is None and not page_size(picture.look).column
     points = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if may_grow else grid.labelling.points
-    return replace(grid.labelling, counted=frozenset(position_axes), least=least, points=points)
+    return replace(
+        grid.labelling, position_axes=frozenset(position_axes), min_position_tokens=min_tokens, points=points
+    )
 
 
 def _axes_with_cells(picture: Picture, grid: PanelGrid) -> Iterator[tuple[Axis, float]]:
@@ -203,14 +208,14 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
     It leaves the depth of all labels beside the panels, or of those that are shown if not all are.
     """
     grid = _grid_of_depth(picture, area, across, labelling, ruler, {})
-    shown = first = _strides(picture, grid, ruler)
-    if max(first.values()) == 1:
+    strides = first_strides = _strides(picture, grid, ruler)
+    if max(first_strides.values()) == 1:
         return grid
     for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
-        tighter = _grid_of_depth(picture, area, across, labelling, ruler, shown)
-        if shown == (shown := _strides(picture, tighter, ruler)):
-            return tighter
-    return replace(_grid_of_depth(picture, area, across, labelling, ruler, first), cell=grid.cell)
+        tighter_grid = _grid_of_depth(picture, area, across, labelling, ruler, strides)
+        if strides == (strides := _strides(picture, tighter_grid, ruler)):
+            return tighter_grid
+    return replace(_grid_of_depth(picture, area, across, labelling, ruler, first_strides), cell=grid.cell)
 
 
 def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
@@ -225,14 +230,14 @@ def _grid_of_depth(
     """Returns the grid that leaves the depth of every label, or of every nth label of an axis with a stride of n."""
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     across = min(across, len(panels))
-    places = [divmod(number, across) for number in range(len(panels))]
+    positions = [divmod(number, across) for number in range(len(panels))]
     lefts, columns = [0.0] * across, [1.0] * across
-    bottoms, rows = [0.0] * (places[-1][0] + 1), [1.0] * (places[-1][0] + 1)
+    bottoms, rows = [0.0] * (positions[-1][0] + 1), [1.0] * (positions[-1][0] + 1)
 
     def depth(axis: Axis) -> float:
         return axis_depth(label_depth(axis, labelling, ruler, strides.get(id(axis), 1)), scale)
 
-    for number, (panel, (row, column)) in enumerate(zip(panels, places, strict=True)):
+    for number, (panel, (row, column)) in enumerate(zip(panels, positions, strict=True)):
         columns[column] = max(columns[column], len(panel.columns.labels) * factors[number])
         rows[row] = max(rows[row], len(panel.rows.labels) * factors[number])
         if shows_rows(panels, number, across, labelling):
@@ -286,10 +291,10 @@ def cell_ratio(picture: Picture, ruler: Ruler) -> float:
 def longest_number(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of the longest number in a cell, in inches per point of its font size."""
     texts = {
-        panel.cell(extreme)
+        panel.cell(value)
         for panel in picture.panels
         if panel.visible.any()
-        for extreme in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))
+        for value in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))
     }
     return max((ruler.width(text, 1.0) for text in texts), default=1.0 / POINTS_PER_INCH)
 

@@ -21,17 +21,17 @@ class Labelling:
 
     Attributes:
         points: the font size.
-        turned: True if key labels are turned by 90 degrees.
+        is_turned: True if key labels are turned by 90 degrees.
         limit: the greatest width of a label in inches; longer labels are cut.
         counted: the names of the axes that show positions instead of tokens.
         least: the fewest tokens of such an axis; a shorter one shows its tokens.
     """
 
     points: float
-    turned: bool
+    is_turned: bool
     limit: float
-    counted: frozenset[str] = field(default_factory=frozenset)
-    least: int = 0
+    position_axes: frozenset[str] = field(default_factory=frozenset)
+    min_position_tokens: int = 0
 
     @property
     def line(self) -> float:
@@ -40,7 +40,7 @@ class Labelling:
 
     def counts(self, axis: Axis) -> bool:
         """True if the axis shows positions instead of tokens."""
-        return axis.pooled or (axis.name in self.counted and len(axis.labels) >= self.least)
+        return axis.pooled or (axis.name in self.position_axes and len(axis.labels) >= self.min_position_tokens)
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Labels:
     Attributes:
         places: their places along the axis, in cells; 0 is the middle of the first.
         texts: their texts.
-        turned: True if they are turned by 90 degrees.
+        is_turned: True if they are turned by 90 degrees.
         name: the name of the axis.
     """
 
     places: tuple[float, ...]
     texts: tuple[str, ...]
-    turned: bool
+    is_turned: bool
     name: str
 
 
@@ -113,14 +113,14 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     """
     if axis.marks:
         return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
-    turned = axis.name == "keys" and labelling.turned and not labelling.counts(axis)
+    is_turned = axis.name == "keys" and labelling.is_turned and not labelling.counts(axis)
     stride = label_stride(axis, labelling, cell, ruler)
     if labelling.counts(axis):
         return _position_labels(axis, label_distance(axis, labelling, ruler) / cell)
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
     name = axis.name if stride == 1 else f"{axis.name}, every {ORDINALS.get(stride, f'{stride}th')}"
-    return Labels(tuple(map(float, cells)), texts, turned, name)
+    return Labels(tuple(map(float, cells)), texts, is_turned, name)
 
 
 def label_stride(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> int:
@@ -174,7 +174,7 @@ def _position_labels(axis: Axis, min_distance: float) -> Labels:
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
     """True if labels are side by side along the axis; the head numbers of an atlas always are."""
-    return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.turned))
+    return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.is_turned))
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:

@@ -186,7 +186,7 @@ def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         else bars_beside(
             bars, [place.box for place in places], left + grid.width + BAR_GAP * scale, margin + foot.height, scale
         ),
-        lines=(*head.at(margin, page_height - margin), *foot.at(margin, margin + foot.height)),
+        lines=(*head.lines_at(margin, page_height - margin), *foot.lines_at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
         numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
@@ -256,22 +256,22 @@ def _panel_places(
 def _panel_title(title: str, points: float, lines: int, width: float, ruler: Ruler) -> str:
     """Returns a title that fits: whole, without "head", in several lines, or cut after a word, whichever is first."""
     texts = (title, title.removeprefix("head "))
-    if (fitting_whole := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
-        return fitting_whole
-    if lines > 1 and (wrapped := _wrapped_title(texts, points, lines, width, ruler)):
-        return wrapped
+    if (uncut_title := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
+        return uncut_title
+    if lines > 1 and (wrapped_title := _wrapped_title(texts, points, lines, width, ruler)):
+        return wrapped_title
     words = texts[1].split(" ")
     cut_titles = (" ".join(words[:count]).rstrip(" ·") + ELLIPSIS for count in range(len(words) - 1, 1, -1))
-    fitting = (text for text in cut_titles if ruler.width(text, points) <= width)
-    return next(fitting, ruler.cut(texts[1], points, width))
+    fitting_titles = (text for text in cut_titles if ruler.width(text, points) <= width)
+    return next(fitting_titles, ruler.cut(texts[1], points, width))
 
 
 def _wrapped_title(texts: tuple[str, ...], points: float, lines: int, width: float, ruler: Ruler) -> str:
     """Returns the first of some texts that fits in ``lines`` lines, broken before its note if possible; else ""."""
     for text in texts:
-        for wrapped in (text.split(NOTE), ruler.wrap(text, points, width)):
-            if len(wrapped) <= lines and ruler.longest(tuple(wrapped), points) <= width + 1e-6:
-                return "\n".join(wrapped)
+        for lines_of_text in (text.split(NOTE), ruler.wrap(text, points, width)):
+            if len(lines_of_text) <= lines and ruler.longest(tuple(lines_of_text), points) <= width + 1e-6:
+                return "\n".join(lines_of_text)
     return ""
 
 

@@ -47,8 +47,8 @@ def write_mark(pixels: ByteArray, mark: Mark) -> None:
 def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
     """Writes letters into the pixels, in shades from paper to ink; parts outside the edges are left out."""
     target = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
-    inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
-    steps = inside.astype(np.uint16) * (INK_STEPS - 1) // 255
+    is_inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
+    steps = is_inside.astype(np.uint16) * (INK_STEPS - 1) // 255
     np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
 
 
@@ -86,9 +86,9 @@ def wrap_text(text: str, limit: float, size: int) -> tuple[str, ...]:
     """
     lines: list[str] = []
     for word in text.split():
-        joined = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(joined, size) <= limit:
-            lines[-1] = joined
+        longer_line = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer_line, size) <= limit:
+            lines[-1] = longer_line
         else:
             lines.append(word)
     return tuple(lines)

@@ -31,7 +31,7 @@ def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
     return token_layout(picture, _images_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
 
 
-def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
+def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
     """Draws an image under its weights, with the outline of the patches inside and a frame around the query."""
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Rectangle
@@ -39,9 +39,9 @@ def draw_image(drawn: "Figure", image: PlacedImage, layout: TokenLayout, theme: 
     box, panel = image.box, image.panel
     medium, query = image_of(panel), query_box(panel)
     place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
-    axes = drawn.add_axes(place)
+    axes = matplotlib_figure.add_axes(place)
     axes.set_axis_off()
-    columns = max(int(box.width * max(PIXELS_AN_INCH, drawn.dpi)), 1)
+    columns = max(int(box.width * max(PIXELS_AN_INCH, matplotlib_figure.dpi)), 1)
     pixels = overlay_pixels(panel, max(round(columns * medium.height / medium.width), 1), columns)
     extent = (0, medium.width, medium.height, 0)
     axes.imshow(pixels, interpolation="nearest", aspect="auto", extent=extent)
@@ -63,8 +63,12 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
     shape = image_of(panels[0])
     image_height = image_width * shape.height / shape.width
-    longest = max(1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels))  # a slide has titles elsewhere
-    title = min(max(TITLE_POINTS * scale * min(image_width / longest, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale)
+    longest_title = max(
+        1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels)
+    )  # a slide has titles elsewhere
+    title = min(
+        max(TITLE_POINTS * scale * min(image_width / longest_title, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
+    )
     line = title * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
     for number, panel in enumerate(panels):
@@ -84,7 +88,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 def _images_across(groups: list[str]) -> int:
     """Returns the number of images side by side: the heads of a layer if layers are equal, else near a square."""
-    layer_sizes = {len(list(members)) for _, members in groupby(groups)}
+    layer_sizes = {len(list(group_members)) for _, group_members in groupby(groups)}
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= LAYERS_ACROSS:
         return max(layer_sizes)
     return min(len(groups), MAX_ACROSS, max(4, math.ceil(math.sqrt(len(groups)))))

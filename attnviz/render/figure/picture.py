@@ -46,16 +46,16 @@ def picture_of(report: DrawnReport) -> Picture:
             numbers = report.look.annotate
         case _:
             numbers = False
-    bare = report.look.bare
+    is_bare = report.look.bare
     return Picture(
-        title="" if bare else report.title,
-        source="" if bare else source_line(report),
-        caption=" ".join((report.title, report.caption, *report.remarks)) if bare else report.caption,
-        remarks=() if bare else tuple(HATCHED if remark == MASKED else remark for remark in report.remarks),
+        title="" if is_bare else report.title,
+        source="" if is_bare else source_line(report),
+        caption=" ".join((report.title, report.caption, *report.remarks)) if is_bare else report.caption,
+        remarks=() if is_bare else tuple(HATCHED if remark == MASKED else remark for remark in report.remarks),
         panels=report.panels,
         look=report.look,
         across=report.across,
-        summary=None if bare else report.summary,
+        summary=None if is_bare else report.summary,
         numbers=numbers,
         filled=isinstance(report, Thumbnails) and report.filled,
     )

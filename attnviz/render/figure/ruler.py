@@ -66,9 +66,9 @@ class Ruler:
         """
         lines = [""]
         for word in text.split():
-            joined = f"{lines[-1]} {word}" if lines[-1] else word
-            if self.width(joined, points, bold) <= limit:
-                lines[-1] = joined
+            longer_line = f"{lines[-1]} {word}" if lines[-1] else word
+            if self.width(longer_line, points, bold) <= limit:
+                lines[-1] = longer_line
                 continue
             lines += [""] if lines[-1] else []
             for character in word:

@@ -214,8 +214,8 @@ def _fits_heading(note: str, width: float) -> bool:
 
 def _heading(part: DrawnReport) -> str:
     """Returns the heading of a slide: its heads, or the title of its only panel."""
-    [title, *others] = (panel.title for panel in part.panels)
-    return part_title(part) if others else title[:1].upper() + title[1:]
+    [title, *other_heads] = (panel.title for panel in part.panels)
+    return part_title(part) if other_heads else title[:1].upper() + title[1:]
 
 
 def _fitting_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
@@ -224,8 +224,8 @@ def _fitting_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
     max_lines = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
     while len(foot) > 1 and len(wrap(" ".join(foot), columns)) > max_lines:
-        longest = max(foot, key=len)
-        foot = tuple(remark for remark in foot if remark is not longest)
+        longest_remark = max(foot, key=len)
+        foot = tuple(remark for remark in foot if remark is not longest_remark)
     return foot
 
 
@@ -328,11 +328,11 @@ def _write_lines(
     frame = shape.text_frame
     frame.word_wrap, frame.vertical_anchor = True, MSO_ANCHOR.TOP
     frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
-    fitted = _fitted_text("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
-    frame.text = "\n".join(fitted.paragraphs)
+    fitted_text = _fitted_text("\n".join(map(printable_line, lines)), box.width, box.height, sizes)
+    frame.text = "\n".join(fitted_text.paragraphs)
     for paragraph in frame.paragraphs:
-        paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(fitted.points / 4)
-        paragraph.font.size = Pt(fitted.points)
+        paragraph.alignment, paragraph.space_after = PP_ALIGN.LEFT, Pt(fitted_text.points / 4)
+        paragraph.font.size = Pt(fitted_text.points)
         paragraph.font.color.rgb = _color(report, ink)
 
 
@@ -382,7 +382,7 @@ def _color(report: DrawnReport, name: str) -> "RGBColor":
 
 def _write_undated(dated_file: IO[bytes], file: IO[bytes]) -> None:
     """Copies a deck to a file without the times at which its parts were written."""
-    with zipfile.ZipFile(dated_file) as dated, zipfile.ZipFile(file, "w") as undated:
-        for name in dated.namelist():
+    with zipfile.ZipFile(dated_file) as dated_archive, zipfile.ZipFile(file, "w") as undated_archive:
+        for name in dated_archive.namelist():
             compression = zipfile.ZIP_STORED if name.endswith(".png") else zipfile.ZIP_DEFLATED
-            undated.writestr(undated_member(name, compression), dated.read(name))
+            undated_archive.writestr(undated_member(name, compression), dated_archive.read(name))

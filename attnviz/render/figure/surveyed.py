@@ -243,8 +243,8 @@ class _Sheet:
         axes.scatter(np.zeros(len(shares)), shares, s=areas, color=self.theme["faint"], **edge)
         axes.set(xlim=(-1, 1), ylim=(-0.2, 1.2))
         for share in shares.tolist():
-            down = top + 0.55 + 0.9 * (1.2 - share) / 1.4 - 0.07
-            self.write_text(left + 0.38, down, f"{low + share * (high - low):.2g}", TINY, "ink")
+            y = top + 0.55 + 0.9 * (1.2 - share) / 1.4 - 0.07
+            self.write_text(left + 0.38, y, f"{low + share * (high - low):.2g}", TINY, "ink")
 
     def numbers(self, name: str) -> Float64Array:
         """Returns a metric, or the layer, of every head, ``(heads,)``."""

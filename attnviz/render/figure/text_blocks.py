@@ -32,7 +32,7 @@ class TextBlock:
     lines: tuple[TextLine, ...]
     height: float
 
-    def at(self, x: float, y: float) -> tuple[TextLine, ...]:
+    def lines_at(self, x: float, y: float) -> tuple[TextLine, ...]:
         """Returns the lines with the block's upper left corner at a position."""
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
@@ -72,11 +72,11 @@ def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_h
     points = REMARK_POINTS * scale
     line = points * LINE_HEIGHT / POINTS_PER_INCH
     table, remarks = _summary_cells(picture, width, points * 1.15, ruler)
-    start = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
+    table_rows = (max(-cell.y for cell in table) + 1.6 * line) if table else 0.6 * line
     text = " ".join((*remarks, *picture.remarks))
-    texts = ruler.clamp(text, points, width, max(int((max_height - start) / line), 1))
-    lines = (TextLine(0, -start - number * line, text, points) for number, text in enumerate(texts))
-    return TextBlock((*table, *lines), start + len(texts) * line if table or texts else 0.0)
+    texts = ruler.clamp(text, points, width, max(int((max_height - table_rows) / line), 1))
+    lines = (TextLine(0, -table_rows - number * line, text, points) for number, text in enumerate(texts))
+    return TextBlock((*table, *lines), table_rows + len(texts) * line if table or texts else 0.0)
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:

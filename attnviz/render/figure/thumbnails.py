@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from attnviz.base.arrays import ByteArray
 from attnviz.base.errors import AttnvizError, option
-from attnviz.render.figure.fonts import choose_fonts, readable, shown_texts
+from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable_texts
 from attnviz.render.figure.letters import (
     COLOR_LEVELS,
     FAINT,
@@ -121,7 +121,7 @@ class SheetPlan:
 
 def draw_thumbnails(picture: Picture) -> bytes:
     """Returns the picture of thumbnails as the bytes of a PNG with a palette."""
-    sheet = arrange_sheet(readable(picture, choose_fonts(shown_texts(picture, labels=False))))
+    sheet = arrange_sheet(with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False))))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
         write_mark(pixels, mark)
@@ -160,7 +160,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
     if picture.filled and not plan.frame.number and any(panel.title != panel.name for panel in picture.panels):
         picture = _without_values(picture)
         plan = _sheet_plan(picture)
-    plan = _centred(plan, page_size(picture.look))
+    plan = _centred_plan(plan, page_size(picture.look))
     pixels = np.full((plan.page[1], plan.page[0]), PAPER, dtype=np.uint8)
     return Sheet(pixels, tuple(_draw_sheet(picture, plan, pixels)))
 
@@ -201,12 +201,12 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     advice = picture.look.worded(UNNUMBERED)
     if picture.filled:
         plan = plan_from(margin)
-        return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows, columns=False)
+        return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows, columns=False)
     if all(map(_titles_begin_with_layer, groups)) and (plan := plan_from(margin)).frame.number:
         return plan
     name_width = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
     plan = plan_from(margin + round(name_width + 20 * unit))
-    return plan if plan.frame.number else _unnumbered(plan, advice, fixed=not page.grows)
+    return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows)
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
@@ -214,7 +214,7 @@ def _titles_begin_with_layer(panels: list[Panel]) -> bool:
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
-def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
+def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True) -> SheetPlan:
     """Returns a plan with head numbers over the columns, or with a remark that heads have no numbers.
 
     Args:
@@ -234,7 +234,7 @@ def _unnumbered(plan: SheetPlan, advice: str, fixed: bool, columns: bool = True)
     return replace(plan, frame=frame, foot_text=foot_text, corner=(plan.corner[0], plan.corner[1] + header), area=area)
 
 
-def _centred(plan: SheetPlan, page: PageSize) -> SheetPlan:
+def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
     """Returns a plan in the middle of a page of the user's size, or on a page that it fills."""
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
@@ -253,11 +253,14 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
     yield from _draw_all(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.number and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
-    below, beside = top + frame.step[0] * frame.rows, left + frame.step[1] * frame.columns + round(20 * frame.unit)
+    bar_below, bar_beside = (
+        top + frame.step[0] * frame.rows,
+        left + frame.step[1] * frame.columns + round(20 * frame.unit),
+    )
     if plan.legend:
-        yield from _flat_bar(pixels, picture.panels[0], left, below, beside - left, frame.unit)
+        yield from _flat_bar(pixels, picture.panels[0], left, bar_below, bar_beside - left, frame.unit)
     else:
-        yield from _draw_bar(pixels, picture.panels[0], beside, top, below - top, frame.unit)
+        yield from _draw_bar(pixels, picture.panels[0], bar_beside, top, bar_below - top, frame.unit)
     yield from _title_marks(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
     if picture.source:
@@ -310,8 +313,8 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
     gap = max(3, round(GAP_PIXELS * unit))
     space = min(area[0] / rows, area[1] / columns) - gap
     if fixed and space < MIN_THUMBNAIL_PIXELS:
-        fewer = f"{option('layers')} and {option('heads')}"
-        raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer}")
+        fewer_cells = f"{option('layers')} and {option('heads')}"
+        raise AttnvizError(f"{len(cells)} heads do not fit that {option('size')}; use a larger one, or {fewer_cells}")
     title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     number = int(min(space * NUMBER_SHARE, space / title_width, NUMBER_PIXELS[1] * max(unit, 0.7)))
     number = number if number >= NUMBER_PIXELS[0] else 0
@@ -339,8 +342,8 @@ def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: F
     """Returns a geometry in which titles do not touch: wider spaces, smaller titles, or none."""
     title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     free_width = area[1] // frame.columns - frame.gap
-    smallest = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
-    number = max(min(frame.number, int(free_width / title_width)), smallest)
+    smallest_number = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
+    number = max(min(frame.number, int(free_width / title_width)), smallest_number)
     if number * title_width > free_width or number < NUMBER_PIXELS[0]:
         return replace(frame, number=0)
     height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(number * 1.35))
@@ -370,7 +373,7 @@ def _column_numbers(groups: list[list[Panel]]) -> list[str]:
     """Returns the head number of each column; empty if heads in a column have different numbers."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
     numbers = [set(filter(None, column)) for column in columns]
-    return [number for [number] in numbers] if all(len(distinct) == 1 for distinct in numbers) else []
+    return [number for [number] in numbers] if all(len(distinct_numbers) == 1 for distinct_numbers in numbers) else []
 
 
 def _draw_all(
@@ -434,14 +437,14 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
 
 def _flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, unit: float) -> Iterator[Mark]:
     """Draws a colour bar under the thumbnails, and yields its name and its ticks."""
-    size, wide = round(SMALL_TEXT_PIXELS * unit), min(width, round(MAX_FLAT_BAR_PIXELS * unit))
-    upper = top + round(1.3 * size)
+    size, width_of_bar = round(SMALL_TEXT_PIXELS * unit), min(width, round(MAX_FLAT_BAR_PIXELS * unit))
+    bar_top = top + round(1.3 * size)
     yield Mark(left, top + size, panel.level.name, size, faint=True)
-    levels = np.linspace(0, COLOR_LEVELS - 1, wide).round().astype(np.uint8)
-    pixels[upper : upper + round(FLAT_BAR_PIXELS * unit), left : left + wide] = levels
-    y = upper + round((FLAT_BAR_PIXELS + 0.2 * SMALL_TEXT_PIXELS) * unit) + size
+    levels = np.linspace(0, COLOR_LEVELS - 1, width_of_bar).round().astype(np.uint8)
+    pixels[bar_top : bar_top + round(FLAT_BAR_PIXELS * unit), left : left + width_of_bar] = levels
+    y = bar_top + round((FLAT_BAR_PIXELS + 0.2 * SMALL_TEXT_PIXELS) * unit) + size
     for tick, text in panel.level.ticks(panel.scale):
-        x = left + float(panel.scale.fraction(tick)) * wide
+        x = left + float(panel.scale.fraction(tick)) * width_of_bar
         yield Mark(x, y, text, size, anchor="ls" if x == left else "ms")
 
 

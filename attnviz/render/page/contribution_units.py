@@ -8,8 +8,8 @@ from attnviz.report.picture.numbers import HeadCells
 from attnviz.report.picture.report import ExactNumbers
 
 
-def in_units(report: ExactNumbers) -> ExactNumbers:
-    """Returns a report with contributions scaled to 0..1 and a remark on their unit; a report of weights unchanged.
+def report_in_percent(report: ExactNumbers) -> ExactNumbers:
+    """Returns a report with contributions scaled to 0..1 and a remark on their unit; unchanged if it shows weights.
 
     Raises:
         AttnvizError: if the user gave colour limits, which would be those of contributions before they are scaled.
@@ -23,11 +23,11 @@ def in_units(report: ExactNumbers) -> ExactNumbers:
             f"does not apply; use {option('limits', 'shared')}"
         )
     unit = max(contribution_bound(side) for head in heads for side in head.sides.values()) or 1.0
-    scaled = tuple(_scaled(head, unit) for head in heads)
+    scaled_heads = tuple(_scaled_head(head, unit) for head in heads)
     unit_remark = f"On this page contributions are in percent of {unit:.4g}, which none of them exceeds."
-    return replace(report, numbers=replace(report.numbers, heads=scaled), remarks=(unit_remark, *report.remarks))
+    return replace(report, numbers=replace(report.numbers, heads=scaled_heads), remarks=(unit_remark, *report.remarks))
 
 
-def _scaled(head: HeadCells, unit: float) -> HeadCells:
+def _scaled_head(head: HeadCells, unit: float) -> HeadCells:
     """Returns a head with the contributions of each recording divided by ``unit``."""
     return replace(head, sides={name: divided_contributions(maps, unit) for name, maps in head.sides.items()})

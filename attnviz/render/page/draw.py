@@ -11,7 +11,7 @@ from attnviz.maps.heads import head_name
 from attnviz.media.image import Image
 from attnviz.media.text import Text
 from attnviz.metrics.head_changes import HeadChanges
-from attnviz.render.page.contribution_units import in_units
+from attnviz.render.page.contribution_units import report_in_percent
 from attnviz.render.page.encoding import PRECISIONS
 from attnviz.render.page.head_numbers import VisibleCounts, about_metrics, measured_remarks
 from attnviz.render.page.lift_scale import lift_highs
@@ -74,7 +74,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
     """Writes the page of a report of heads: its start, the worker's script, then the packed numbers."""
-    report = in_units(report)
+    report = report_in_percent(report)
     plan = plan_page(report.numbers.heads, report.look.max_bytes)
     heads, keys = pack_heads(report.numbers.heads, plan)
     contributions = pack_contributions(report.numbers.heads, heads, plan)

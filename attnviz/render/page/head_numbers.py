@@ -61,7 +61,7 @@ class VisibleCounts:
         self.ratio = 1.0
 
     def number(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
-        """Returns the index of the entry for some queries of a head; adds the entry if it is new.
+        """Returns the index of the entry for these queries of a head; adds it if no head had these counts before.
 
         Args:
             maps: the maps of the head.
@@ -69,21 +69,23 @@ class VisibleCounts:
             queries: the range of queries.
             edges: the first query of each block, and the end; a block's count is its mean.
         """
-        name = id(maps), head, queries.start, queries.stop
-        if name not in self.index_of_queries:
+        key = id(maps), head, queries.start, queries.stop
+        if key not in self.index_of_queries:
             counts = mean_visible_keys(maps, head, edges)
             content = counts.tobytes()
             if content not in self.index_of_counts:
                 self.index_of_counts[content] = len(self.descriptions)
                 self.descriptions.append(_about_counts(counts))
                 self.counts.append(counts)
-                several = counts[counts > 1]
-                self.ratio = max(self.ratio, float(several.max() / several.min()) if several.size else 1.0)
+                counts_above_one = counts[counts > 1]
+                self.ratio = max(
+                    self.ratio, float(counts_above_one.max() / counts_above_one.min()) if counts_above_one.size else 1.0
+                )
             [head_group] = [group for group in maps.head_groups(maps.heads) if head in group]
             self.index_of_queries |= {
                 (id(maps), member, queries.start, queries.stop): self.index_of_counts[content] for member in head_group
             }
-        return self.index_of_queries[name]
+        return self.index_of_queries[key]
 
 
 def _about_counts(counts: Float64Array) -> dict[str, Any]:

@@ -27,13 +27,13 @@ class PackedContributions:
 
 
 def pack_contributions(
-    heads: tuple[HeadCells, ...], packed: list[PackedHead], plan: PagePlan
+    heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
     """Returns the norms that keys move, in units of the largest; ``None`` if some are unknown or cells are pooled.
 
     Args:
         heads: the heads of the page.
-        packed: the same heads, packed.
+        packed_heads: the weights of these heads, packed.
         plan: the plan of the page.
     """
     if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
@@ -41,9 +41,11 @@ def pack_contributions(
     maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {name: contribution_maps(maps) for name, maps in maps_by_id.items()}
     unit = max(map(contribution_bound, contributions.values())) or 1.0
-    scaled = {name: divided_contributions(maps, unit) for name, maps in contributions.items()}
-    pairs = zip(heads, packed, strict=True)
-    looks = [_first_look(replace(head, sides={"": scaled[id(head.maps)]}), packed_head) for head, packed_head in pairs]
+    scaled_maps = {name: divided_contributions(maps, unit) for name, maps in contributions.items()}
+    pairs = zip(heads, packed_heads, strict=True)
+    looks = [
+        _first_look(replace(head, sides={"": scaled_maps[id(head.maps)]}), packed_head) for head, packed_head in pairs
+    ]
     about = {
         "unit": unit,
         "high": max(look.top for look in looks) or 1.0,
@@ -62,9 +64,9 @@ def _lacks_norms(maps: LayerMaps) -> bool:
 
 def _norms(head: HeadCells) -> FloatArray:
     """Returns the norm that each key of a head moves, ``(keys,)``."""
-    moved = head.maps.moved
-    assert moved is not None
-    return np.asarray(moved[head.maps.positions((head.head,))[0], head.keys])
+    value_norms = head.maps.moved
+    assert value_norms is not None
+    return np.asarray(value_norms[head.maps.positions((head.head,))[0], head.keys])
 
 
 def _first_look(head: HeadCells, packed: PackedHead) -> FirstLook:
@@ -75,8 +77,8 @@ def _first_look(head: HeadCells, packed: PackedHead) -> FirstLook:
         return look_at_overview(maps, head, maps.overview((head.head,), height, width, head.queries, head.keys))
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     cells = window.weights[0]
-    shown = np.where(window.visible, cells, np.float32(-1))
-    high = max(float(without_nan(shown).max(initial=0)), 1e-9)
+    visible_cells = np.where(window.visible, cells, np.float32(-1))
+    high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)
     return look_at(
-        PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.head, head.queries)), shown, high
+        PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.head, head.queries)), visible_cells, high
     )

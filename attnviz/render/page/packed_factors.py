@@ -129,12 +129,12 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
 
 
 def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns numbers as float16, divided by a power of two; the exponent of that power; True if no number changed."""
+    """Returns numbers divided by a power of two as float16; the power's exponent; True if no number was rounded."""
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
     exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
-    half = scaled.astype(np.float16)
-    return half, exponent, bool(np.array_equal(half.astype(np.float32), scaled, equal_nan=True))
+    half_numbers = scaled.astype(np.float16)
+    return half_numbers, exponent, bool(np.array_equal(half_numbers.astype(np.float32), scaled, equal_nan=True))
 
 
 def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
@@ -152,13 +152,13 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
         head: the head, with its ranges of queries and keys.
         overview: the head's cells, pooled; only the pixel with the largest maximum is searched.
     """
-    largest = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
-    if largest.max() < 0:
+    maxima = np.where(overview.visible & ~np.isnan(overview.maximum[0]), overview.maximum[0], np.float32(-1))
+    if maxima.max() < 0:
         return None
-    pixel = np.unravel_index(int(largest.argmax()), largest.shape)
+    pixel = np.unravel_index(int(maxima.argmax()), maxima.shape)
     rows, columns = (
         _span_of_pixel(span, int(index), count)
-        for span, index, count in zip((head.queries, head.keys), pixel, largest.shape, strict=True)
+        for span, index, count in zip((head.queries, head.keys), pixel, maxima.shape, strict=True)
     )
     window = cell_maps(maps).window((head.head,), rows, columns)
     cells = np.where(window.visible & ~np.isnan(window.weights[0]), window.weights[0], np.float32(-1))

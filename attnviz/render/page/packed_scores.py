@@ -46,9 +46,9 @@ def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | 
     sizes = [_count(maps, head) for head in heads for maps in head.sides.values()]
     if None in sizes or BYTES_PER_NUMBER * sum(size or 0 for size in sizes) > MAX_BYTES:
         return None
-    packed = [[_shortened_head(maps, head) for maps in head.sides.values()] for head in heads]
-    numbers = np.concatenate([numbers for of_head in packed for numbers, _ in of_head])
-    about = [[described for _, described in of_head] for of_head in packed]
+    packed = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
+    numbers = np.concatenate([numbers for sides in packed for numbers, _ in sides])
+    about = [[description for _, description in sides] for sides in packed]
     return PackedScores(base85(deflated(planes(numbers))), about)
 
 
@@ -62,26 +62,28 @@ def _count(maps: LayerMaps, head: HeadCells) -> int | None:
     return int(features * tokens)
 
 
-def _shortened_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
-    """Returns queries, then keys of a head in one row of numbers, and how they are read."""
+def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
+    """Returns the queries, then the keys of a head as one array, and the JSON values with which a page reads it."""
     factors = maps.score_factors()
     assert factors is not None
-    [place] = maps.positions((head.head,))
-    arrays = factors.queries[place, head.queries], factors.keys[factors.key_heads[place], head.keys]
-    (queries, first, exact), (keys, second, also_exact) = (_shortened(np.asarray(each)) for each in arrays)
+    [position] = maps.positions((head.head,))
+    arrays = factors.queries[position, head.queries], factors.keys[factors.key_heads[position], head.keys]
+    (queries, query_exponent, queries_exact), (keys, key_exponent, keys_exact) = (
+        _shortened(np.asarray(array)) for array in arrays
+    )
     about = {
         "features": queries.shape[-1],
-        "unit": factors.scale * 2.0 ** (first + second),
-        "rounding": 0.0 if exact and also_exact else ROUNDING,
+        "unit": factors.scale * 2.0 ** (query_exponent + key_exponent),
+        "rounding": 0.0 if queries_exact and keys_exact else ROUNDING,
     }
     return np.concatenate([queries.ravel(), keys.ravel()]), about
 
 
 def _shortened(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns the numbers over a power of two, rounded to ``KEPT_BITS``, its exponent, and True if all are exact."""
-    half, exponent, exact = halved(numbers)
+    """Returns numbers divided by a power of two and rounded to ``KEPT_BITS``; its exponent; True if all are exact."""
+    half, exponent, is_exact = halved(numbers)
     step = np.uint16(1 << (10 - KEPT_BITS))
     bits = half.view(np.uint16)
     rounded = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)
-    kept = np.where(np.isfinite(half), rounded, half).astype(np.float16)
-    return kept, exponent, exact and bool(np.array_equal(kept, half, equal_nan=True))
+    short_numbers = np.where(np.isfinite(half), rounded, half).astype(np.float16)
+    return short_numbers, exponent, is_exact and bool(np.array_equal(short_numbers, half, equal_nan=True))

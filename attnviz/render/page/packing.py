@@ -266,19 +266,19 @@ def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
     )
 
 
-def look_at(cells: PageCells, shown: FloatArray, high: float) -> FirstLook:
+def look_at(cells: PageCells, weights: FloatArray, high: float) -> FirstLook:
     """Returns the first look at a head whose cells the page stores.
 
     Args:
         cells: the cells of the head.
-        shown: ``(queries, keys)``, the weights, with -1 for masked cells.
+        weights: ``(queries, keys)``, the weights, with -1 for masked cells.
         high: the weight that the largest code stands for.
     """
     thumbnail = _thumbnail(cells)
     return FirstLook(
         thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
         thumbnail_highs=highs,
-        peak=_peak(shown),
+        peak=_peak(weights),
         top=_largest_telling_weight(cells.largest, cells.visible, cells.visible_keys),
     )
 
@@ -291,10 +291,10 @@ def _visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64A
 
 def _largest_telling_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
     """Returns the largest weight of queries that see several keys; of all queries if none does."""
-    several = visible_keys > 1
-    rows = slice(None) if not several.any() else slice(int(several.argmax()), None)
+    sees_several_keys = visible_keys > 1
+    rows = slice(None) if not sees_several_keys.any() else slice(int(sees_several_keys.argmax()), None)
     visible_weights = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
-    weights = visible_weights if several[rows].all() else visible_weights[several[rows]]
+    weights = visible_weights if sees_several_keys[rows].all() else visible_weights[sees_several_keys[rows]]
     return float(weights.max(initial=0)) if weights.size else 0.0
 
 
@@ -351,9 +351,9 @@ def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
     )
 
 
-def _peak(shown: FloatArray) -> tuple[int, int, float] | None:
+def _peak(weights: FloatArray) -> tuple[int, int, float] | None:
     """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN."""
-    numbers = without_nan(shown)
+    numbers = without_nan(weights)
     row, column = divmod(int(numbers.argmax()), numbers.shape[1])
     largest = float(numbers[row, column])
     return (row, column, largest) if largest >= 0 else None
@@ -361,8 +361,8 @@ def _peak(shown: FloatArray) -> tuple[int, int, float] | None:
 
 def _largest_change(sides: list[PageCells]) -> float:
     """Returns the largest absolute change of a weight between two recordings, 0 if none is finite."""
-    before, after = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
-    change = np.abs(after - before)
+    old_weights, new_weights = (np.where(side.visible, side.weights, np.float32(0)) for side in sides)
+    change = np.abs(new_weights - old_weights)
     return float(change[np.isfinite(change)].max(initial=0))
 
 
@@ -374,8 +374,8 @@ def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
 def _resolves_blocks(head: HeadCells, block: int) -> bool:
     """True if all maps of a head have a resolution of at least ``block`` tokens."""
     rows, columns = _blocks_shape(head, block)
-    finest = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
-    return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in finest)
+    min_tokens = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
+    return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in min_tokens)
 
 
 def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:

@@ -70,8 +70,8 @@ def _with_imports(name: str, read: Callable[[str], str], modules: dict[str, Scri
     """Adds a module and all that it imports, directly or not, to ``modules``, and returns ``modules``."""
     if name not in modules:
         modules[name] = ScriptModule(name, read(name))
-        for imported in modules[name].imports:
-            _with_imports(imported, read, modules)
+        for imported_name in modules[name].imports:
+            _with_imports(imported_name, read, modules)
     return modules
 
 
@@ -83,10 +83,12 @@ def _check_names(modules: dict[str, ScriptModule]) -> None:
             raise ValueError(
                 f"{name}: {statement_left[0]}; only names in braces are imported, and only statements exported"
             )
-        used = {*re.findall(r"\w+", module.code)}
+        used_names = {*re.findall(r"\w+", module.code)}
         for file, names in module.imports.items():
             if bad_names := {
-                imported for imported in names if not modules[file].statements.get(imported) or imported not in used
+                imported_name
+                for imported_name in names
+                if not modules[file].statements.get(imported_name) or imported_name not in used_names
             }:
                 raise ValueError(f"{name} imports {', '.join(sorted(bad_names))}, not exported by {file} or not used")
         for statement in module.statements:

@@ -80,7 +80,7 @@ def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
     """Returns the examples of each head: those of its own metric, then those of other metrics."""
     other_examples = report.more_examples or ((),) * len(report.examples)
-    return [(*examples, *others) for examples, others in zip(report.examples, other_examples, strict=True)]
+    return [(*examples, *more) for examples, more in zip(report.examples, other_examples, strict=True)]
 
 
 def _about_example(example: HeadExample, metric: int) -> list[Any]:

@@ -5,22 +5,22 @@ import math
 EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
-def bar(value: float, most: float, width: int) -> str:
-    """Returns a bar of blocks padded to ``width`` columns, as long as ``value`` is as a share of ``most``.
+def bar(value: float, full_value: float, width: int) -> str:
+    """Returns a bar of blocks padded to ``width`` columns, as long as ``value`` is as a share of ``full_value``.
 
-    Returns blanks if the value is not finite or ``most`` is not above 0.
+    Returns blanks if the value is not finite or ``full_value`` is not above 0.
 
     Args:
         value: the number to show; its sign is ignored.
-        most: the number whose bar fills the whole width.
+        full_value: the number whose bar fills the whole width.
         width: columns of the terminal.
     """
-    if not math.isfinite(value) or not most > 0:
+    if not math.isfinite(value) or not full_value > 0:
         return " " * width
-    return blocks(min(8 * width, round(8 * width * abs(value) / most))).ljust(width)
+    return blocks(min(8 * width, round(8 * width * abs(value) / full_value))).ljust(width)
 
 
 def blocks(eighths: int) -> str:
     """Returns a bar that is ``eighths`` eighths of a column long."""
-    whole, part = divmod(eighths, 8)
-    return "█" * whole + EIGHTHS[part]
+    full_blocks, remainder = divmod(eighths, 8)
+    return "█" * full_blocks + EIGHTHS[remainder]

@@ -47,8 +47,8 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
     if look.ascii:
         texts = (_plain_text(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
-        placed = (_with_cursor_moves(line) for line in lines) if look.moves_cursor and look.colors else lines
-        texts = (_escaped_text(line, look.colors).encode() for line in placed)
+        line_with_moves = (_with_cursor_moves(line) for line in lines) if look.moves_cursor and look.colors else lines
+        texts = (_escaped_text(line, look.colors).encode() for line in line_with_moves)
     file.write(b"".join(text + b"\n" for text in texts))
 
 
@@ -133,21 +133,21 @@ def _with_cursor_moves(line: Line) -> Line:
 
     A move comes only after a gap that is wider than the columns that the terminal may have added.
     """
-    moved: Line = []
-    column, extra, disputed = 1, 0, False
+    spans: Line = []
+    column, extra_columns, has_disputed_width = 1, 0, False
     for span in line:
         text = ""
         for word, gap in [(span.text, "")] if span.text.isascii() else WORDS.findall(span.text):
-            column, extra, disputed = (
+            column, extra_columns, has_disputed_width = (
                 column + cell_len(word + gap),
-                extra + _extra_columns(word),
-                disputed or _has_disputed_width(word),
+                extra_columns + _extra_columns(word),
+                has_disputed_width or _has_disputed_width(word),
             )
             text += word + gap
-            if disputed and extra < len(gap):
-                text, extra, disputed = f"{text}\x1b[{column}G", 0, False
-        moved.append(replace(span, text=text))
-    return moved
+            if has_disputed_width and extra_columns < len(gap):
+                text, extra_columns, has_disputed_width = f"{text}\x1b[{column}G", 0, False
+        spans.append(replace(span, text=text))
+    return spans
 
 
 def _has_disputed_width(word: str) -> bool:

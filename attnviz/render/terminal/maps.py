@@ -52,16 +52,16 @@ def choose_grid(
     columns = max(len(panel.columns.labels) for panel in panels)
     grids = _possible_grids(panels, look, tables) if numbers else _possible_block_grids(panels, look)
     for count in (side_by_side or 1, 1):
-        fitting = [
+        fitting_grids = [
             replace(grid, across=_panels_across(grid, panels, side_by_side, look.width))
             for grid in grids
             if grid.labels + 1 + count * (columns * grid.cell + PANEL_GAP_COLUMNS) - PANEL_GAP_COLUMNS <= look.width
         ]
-        numbered = [grid for grid in fitting if grid.numbers]
-        if numbered:
-            return min(numbered, key=lambda grid: _preference(grid, panels, look))
-        if fitting:
-            return fitting[0] if numbers else min(fitting, key=lambda grid: _too_tall(grid, panels, look))
+        grids_with_numbers = [grid for grid in fitting_grids if grid.numbers]
+        if grids_with_numbers:
+            return min(grids_with_numbers, key=lambda grid: _preference(grid, panels, look))
+        if fitting_grids:
+            return fitting_grids[0] if numbers else min(fitting_grids, key=lambda grid: _too_tall(grid, panels, look))
     return grids[-1]
 
 
@@ -70,23 +70,23 @@ def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellG
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
     key_width = max(widest(panel.columns.labels) for panel in panels)
-    pooled = any(panel.pooled for panel in panels)
-    ticks = "ticks" if pooled and not any(panel.columns.marks for panel in panels) else "down"
+    is_pooled = any(panel.pooled for panel in panels)
+    ticks = "ticks" if is_pooled and not any(panel.columns.marks for panel in panels) else "down"
     widest_cell = max(min(max(number_width, key_width) + 1, MAX_CELL_WIDTH), number_width + 1)
-    numbered = [
+    numbered_grid = [
         CellGrid(cell, True, 1, "across" if cell > key_width else "cut" if cell >= MIN_CUT_WIDTH else "down", labels)
         for cell in range(number_width + 1, widest_cell + 1)
     ]
     if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
-        numbered.append(CellGrid(number_width + 1, True, 1, "down", labels))
+        numbered_grid.append(CellGrid(number_width + 1, True, 1, "down", labels))
     if tables:
-        return numbered
+        return numbered_grid
     if look.colors and not any(panel.scale.is_signed for panel in panels):
-        numbered.append(CellGrid(number_width, True, 1, "down", labels))
+        numbered_grid.append(CellGrid(number_width, True, 1, "down", labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
     finest_header = ticks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
-        *([] if pooled else numbered),
+        *([] if is_pooled else numbered_grid),
         CellGrid(2, False, 1, ticks, labels),
         CellGrid(1, False, half_blocks, finest_header, labels),
     ]
@@ -96,8 +96,8 @@ def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
     """Returns possible geometries without numbers: larger cells first, and for each key labels before positions."""
     labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     half_blocks = 2 if look.colors and not look.ascii else 1
-    pooled = any(panel.pooled for panel in panels)
-    headers = ["ticks"] if pooled else ["down", "ticks"]
+    is_pooled = any(panel.pooled for panel in panels)
+    headers = ["ticks"] if is_pooled else ["down", "ticks"]
     sizes = ((2, 1), (1, half_blocks))
     return [CellGrid(cell, False, rows, header, labels) for cell, rows in sizes for header in headers]
 
@@ -118,17 +118,17 @@ def _too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
 def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
     """Returns the number of lines of all panels."""
     rows = -(-max(len(panel.rows.labels) for panel in panels) // grid.rows_a_line)
-    tallest = max(len(_letters_down(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
-    return -(-len(panels) // grid.across) * (rows + 2 + (tallest if grid.header == "down" else 1))
+    tallest_panel = max(len(_letters_down(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
+    return -(-len(panels) // grid.across) * (rows + 2 + (tallest_panel if grid.header == "down" else 1))
 
 
 def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
     """Returns the number of panels side by side: as many as fit, distributed evenly over the bands."""
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
-    fitting = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
+    fitting_count = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
     if side_by_side is not None:
-        return side_by_side if fitting >= side_by_side else 1
-    bands = -(-count // fitting)
+        return side_by_side if fitting_count >= side_by_side else 1
+    bands = -(-count // fitting_count)
     return -(-count // bands)
 
 

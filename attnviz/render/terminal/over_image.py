@@ -19,8 +19,8 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of the panels' images under their titles, as many side by side as the width allows."""
     across = max(1, min(len(panels), (look.width + GAP) // (LEAST_COLUMNS + GAP)))
     columns = min(MOST_COLUMNS, (look.width - GAP * (across - 1)) // across)
-    for first in range(0, len(panels), across):
-        band = panels[first : first + across]
+    for first_panel in range(0, len(panels), across):
+        band = panels[first_panel : first_panel + across]
         yield _side_by_side([[Span(fit(panel.title, columns), style="bold")] for panel in band])
         images = [_image_lines(panel, columns, look) for panel in band]
         yield from (_side_by_side(list(lines)) for lines in zip(*images, strict=True))
@@ -29,10 +29,10 @@ def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 
 def _side_by_side(lines: list[Line]) -> Line:
     """Returns lines joined to one, with a gap between each two."""
-    joined = list(lines[0])
+    joined_line = list(lines[0])
     for line in lines[1:]:
-        joined += [Span(" " * GAP), *line]
-    return joined
+        joined_line += [Span(" " * GAP), *line]
+    return joined_line
 
 
 def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:

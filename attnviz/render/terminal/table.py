@@ -23,19 +23,19 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
     return [cut(_joined_cells(list(cells), gap), look.width) for cells in zip(*columns, strict=True)]
 
 
-def _table_column(column: int, summary: Summary, left: bool, look: Look) -> list[Line]:
+def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
     """Returns the cells of one column of a table, the header first, all of the same width."""
     header, texts = summary.header[column], [row[column] for row in summary.rows]
     bars = [row[column] for row in summary.bars] or [None] * len(texts)
-    signed = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
-    bar_width = BAR_COLUMNS * (1 + signed) + 1 if any(length is not None for length in bars) else 0
+    has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
+    bar_width = BAR_COLUMNS * (1 + has_signs) + 1 if any(length is not None for length in bars) else 0
     width = max(widest(texts), cell_len(header) - bar_width)
-    title = set_cell_size(header, width + bar_width) if left or bar_width else right(header, width)
-    numbers = [Span(set_cell_size(text, width) if left else right(text, width)) for text in texts]
+    title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right(header, width)
+    numbers = [Span(set_cell_size(text, width) if is_left_aligned else right(text, width)) for text in texts]
     return [
         [Span(title, style="bold")],
         *(
-            [number, Span(" "), *_bar_spans(length, signed, look)] if bar_width else [number]
+            [number, Span(" "), *_bar_spans(length, has_signs, look)] if bar_width else [number]
             for number, length in zip(numbers, bars, strict=True)
         ),
     ]
@@ -50,13 +50,15 @@ def _bar_spans(length: float | None, signed: bool, look: Look) -> list[Span]:
     columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
     to_right, to_left = max(columns, 0.0), max(-columns, 0.0)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
-    positive = Span(
+    positive_bar = Span(
         ("#" * round(to_right) if look.ascii else blocks(round(8 * to_right))).ljust(BAR_COLUMNS), ink=color
     )
     if not signed:
-        return [positive]
-    negative = "#" * round(to_left) if look.ascii else "▐" * (round(2 * to_left) % 2) + "█" * (round(2 * to_left) // 2)
-    return [Span(negative.rjust(BAR_COLUMNS), ink=color), positive]
+        return [positive_bar]
+    negative_bar = (
+        "#" * round(to_left) if look.ascii else "▐" * (round(2 * to_left) % 2) + "█" * (round(2 * to_left) // 2)
+    )
+    return [Span(negative_bar.rjust(BAR_COLUMNS), ink=color), positive_bar]
 
 
 def _joined_cells(cells: list[Line], gap: str) -> Line:

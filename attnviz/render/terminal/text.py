@@ -95,8 +95,8 @@ def _overlaid_spans(panels: list[Panel], look: Look, colored: bool) -> Iterator[
 
 def _is_query(panel: Panel, index: int) -> bool:
     """True if the token at an index is the query of the panel."""
-    first, query = panel.columns.edges[0], panel.rows.edges[0]
-    return first + index == query and panel.columns.labels[index] == panel.rows.labels[0]
+    first_token, query = panel.columns.edges[0], panel.rows.edges[0]
+    return first_token + index == query and panel.columns.labels[index] == panel.rows.labels[0]
 
 
 def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:

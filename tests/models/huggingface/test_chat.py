@@ -43,7 +43,7 @@ def turns(found: RenderedChat) -> dict[str, str]:
 def test_every_message_is_found_and_equal_ones_are_told_apart(style: str) -> None:
     found = rendered(style, CHAT)
     result = turns(found)["4 tool result"]
-    assert not found.missing
+    assert not found.missing_turns
     assert result.replace('\\"', '"').replace("\\n", "\n") == RESULT["content"]
     expected = {f"{number} {one['role']}": one["content"].strip() for number, one in enumerate(CHAT, 1)}
     found_turns = {label: words for label, words in turns(found).items() if label and "tool" not in label}
@@ -90,7 +90,7 @@ def test_what_a_template_leaves_out_is_said() -> None:
     tokenizer = chat_tokenizer("chatml")
     tokenizer.chat_template = "{% for m in messages if m.role == 'user' %}{{ m.content }} . {% endfor %}"
     found = render(tokenizer, Conversation((SYSTEM, QUESTION)), answers=True)
-    assert found.missing == ("1 system",)
+    assert found.missing_turns == ("1 system",)
     assert chat_remarks(found, tokenizer) == ("The chat template left out: 1 system.",)
 
 

@@ -86,8 +86,8 @@ def test_every_number_follows_from_those_before_and_is_the_models_own(name: str,
         np.testing.assert_allclose(found.scores, products, atol=1e-5)
     powers = np.exp(found.scores.astype(np.float64)) * found.visible
     np.testing.assert_allclose(found.weights, powers / powers.sum(-1, keepdims=True), atol=1e-6)
-    np.testing.assert_allclose(found.mixed, found.weights @ found.values, atol=1e-6)
-    joined = found.mixed.transpose(1, 0, 2).reshape(TOKENS, WIDTH)
+    np.testing.assert_allclose(found.mixed_values, found.weights @ found.values, atol=1e-6)
+    joined = found.mixed_values.transpose(1, 0, 2).reshape(TOKENS, WIDTH)
     np.testing.assert_allclose(joined, given[-1].detach()[0].reshape(TOKENS, WIDTH), atol=1e-5)
     np.testing.assert_allclose(found.output, gave[-1].detach().reshape(TOKENS, -1), atol=1e-6)
     whole = cell_maps(recording.maps[0]).window(tuple(range(HEADS)), slice(None), slice(None))

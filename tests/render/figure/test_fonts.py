@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.render.figure.fonts import DEFAULT_FAMILY, Fonts, choose_fonts, font_runs, readable, shown_texts
+from attnviz.render.figure.fonts import DEFAULT_FAMILY, Fonts, choose_fonts, font_runs, shown_texts, with_readable_texts
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.formats import draw
 from attnviz.report.maps.heatmaps import build_report
@@ -33,7 +33,7 @@ def test_cjk_is_drawn_with_another_font_where_one_is_installed() -> None:
 
 def test_missing_characters_are_written_as_their_numbers_and_said() -> None:
     report = report_of(recorded(1, ["a", "x👋"], ["b"]), look=Look(title="👋 hello"))
-    shown = readable(replace(picture_of(report), source="a 👋"), Fonts((DEFAULT_FAMILY,), frozenset("👋")))
+    shown = with_readable_texts(replace(picture_of(report), source="a 👋"), Fonts((DEFAULT_FAMILY,), frozenset("👋")))
     assert shown.title == "⟨U+1F44B⟩ hello"
     assert shown.source == "a ⟨U+1F44B⟩"
     assert shown.panels[0].rows.labels == ("a", "x⟨U+1F44B⟩")
