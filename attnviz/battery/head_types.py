@@ -178,32 +178,34 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
-    tested, skipped = dict[str, tuple[Scores, Scores]](), dict[str, str]()
+    tested_scores, skip_reasons = dict[str, tuple[Scores, Scores]](), dict[str, str]()
     tests = random_probes(model, seed)
     texts = [probe.ids for probe in tests["induction"][0][:DETECT_HEAD_TEXTS]]
     if model.read is None:
-        skipped |= dict.fromkeys(TEMPLATES, "the model knows no language")
+        skip_reasons |= dict.fromkeys(TEMPLATES, "the model knows no language")
     else:
         templates = template_probes(model, seed)
-        skipped |= {name: SKIP_REASONS[name] for name in TEMPLATES if name not in templates and name in SKIP_REASONS}
+        skip_reasons |= {
+            name: SKIP_REASONS[name] for name in TEMPLATES if name not in templates and name in SKIP_REASONS
+        }
         tests |= templates
     for name, (probes, controls) in track(list(tests.items()), "testing heads"):
-        tested[name] = scores_by_text(model, probes, controls)
+        tested_scores[name] = scores_by_text(model, probes, controls)
     if model.read is not None:
         for name, probes in delimiter_probes(model).items():
-            tested[name] = model.scores(probes)  # the control is what uniform attention gives
+            tested_scores[name] = model.scores(probes)  # the control is what uniform attention gives
     needles, remarks = retrieval_scores(model, seed), list[str]()
     if needles is None or not needles.haystacks:
-        skipped["retrieval"] = (
+        skip_reasons["retrieval"] = (
             "the model predicts no next token" if needles is None else "the model reads no text long enough"
         )
     else:
-        tested["retrieval"] = needles.scores, needles.controls
+        tested_scores["retrieval"] = needles.scores, needles.controls
         remarks.append(_needle_remark(needles))
     return HeadTypes(
         model=model.name,
-        tested=tested,
-        skipped=skipped,
+        tested=tested_scores,
+        skipped=skip_reasons,
         detected={name: detect_head_scores(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
         remarks=(f"Random texts repeat {segment_length(model)} different tokens once.", *remarks),

@@ -91,8 +91,11 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
         for head, keys in top_keys.items():
             in_needle = (keys >= haystack.needle[0]) & (keys < haystack.needle[1])
             is_target = haystack.ids[keys] == target
-            for table, counted in ((scores, in_needle & is_target & is_predicted), (controls, in_needle & ~is_target)):
-                table.setdefault(head, np.zeros(len(texts)))[number] = counted.mean()
+            for table, is_counted in (
+                (scores, in_needle & is_target & is_predicted),
+                (controls, in_needle & ~is_target),
+            ):
+                table.setdefault(head, np.zeros(len(texts)))[number] = is_counted.mean()
     return RetrievalScores(dict(sorted(scores.items())), controls, predicted_share, texts)
 
 
@@ -101,7 +104,7 @@ def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
 
     They are of words if the model knows a language, else of random tokens.
     """
-    readable = []
+    readable_haystacks = []
     for length in LENGTHS:
         for depth in np.linspace(0, 1, DEPTHS).tolist():
             haystack = (
@@ -110,8 +113,8 @@ def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
                 else _haystack_of_random_tokens(model, length, depth, seed)
             )
             if haystack is not None and (model.limit is None or len(haystack.ids) <= model.limit):
-                readable.append(haystack)
-    return readable
+                readable_haystacks.append(haystack)
+    return readable_haystacks
 
 
 def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
@@ -121,10 +124,10 @@ def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, se
     """
     random = np.random.default_rng([seed, length, round(100 * depth)])
     words = random.permutation(model.words)
-    needle, others = words[:RANDOM_NEEDLE], words[RANDOM_NEEDLE:]
-    if not len(others):
+    needle, other_words = words[:RANDOM_NEEDLE], words[RANDOM_NEEDLE:]
+    if not len(other_words):
         return None
-    hay = random.choice(others, length - RANDOM_NEEDLE)
+    hay = random.choice(other_words, length - RANDOM_NEEDLE)
     place = round(depth * len(hay))
     ids = model.framed(np.concatenate([hay[:place], needle, hay[place:], needle]))
     start = len(model.before) + place
@@ -139,10 +142,10 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
     """
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
-    free = length - len(model.read(NEEDLE))
+    free_tokens = length - len(model.read(NEEDLE))
     hay = list[str]()
     for sentence in sentences * 8:
-        if len(model.read(" ".join([*hay, sentence]))) > free:
+        if len(model.read(" ".join([*hay, sentence]))) > free_tokens:
             break
         hay.append(sentence)
     place = round(depth * len(hay))

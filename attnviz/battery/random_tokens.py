@@ -23,24 +23,24 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
         probes[name] = [], []
     for _ in range(SEQUENCES):
         words = random.choice(model.words, segment, replace=False)
-        repeated = model.framed(np.concatenate([words, words]))
-        shuffled = model.framed(np.concatenate([words, random.permutation(words)]))
+        repeated_ids = model.framed(np.concatenate([words, words]))
+        shuffled_ids = model.framed(np.concatenate([words, random.permutation(words)]))
         cells = {
-            "previous": (_cells_before(model, segment, 1), repeated, _cells_before(model, segment, 2)),
+            "previous": (_cells_before(model, segment, 1), repeated_ids, _cells_before(model, segment, 2)),
             "duplicate": (
                 _cells_at_earlier_copy(model, segment, 0),
-                shuffled,
+                shuffled_ids,
                 _cells_at_earlier_copy(model, segment, 0),
             ),
             "induction": (
                 _cells_at_earlier_copy(model, segment, 1),
-                shuffled,
+                shuffled_ids,
                 _cells_at_earlier_copy(model, segment, 1),
             ),
         }
-        for name, (counted, control_ids, control) in cells.items():
-            probes[name][0].append(Probe(repeated, counted))
-            probes[name][1].append(Probe(control_ids, control))
+        for name, (counted_cells, control_ids, control_cells) in cells.items():
+            probes[name][0].append(Probe(repeated_ids, counted_cells))
+            probes[name][1].append(Probe(control_ids, control_cells))
     return probes
 
 

@@ -144,8 +144,12 @@ class Capture:
         site = self.numbering.number(observed.caller, observed.single, observed.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.started)
-        chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
-        call = observed.build() if chosen or observed.may_be_step or any(piece.is_first for piece in pieces) else None
+        chosen_heads, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
+        call = (
+            observed.build()
+            if chosen_heads or observed.may_be_step or any(piece.is_first for piece in pieces)
+            else None
+        )
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
         may_wait = (
@@ -153,7 +157,7 @@ class Capture:
         )  # the projection of a chunk runs before the last chunk is known, and would be missed
         self.chunks = Chunks.begin(site, call, observed) if call is not None and may_wait else None
         if self.chunks is None:
-            if chosen:
+            if chosen_heads:
                 self._keep(site, call, observed.shape)
             self._stop_after(site)
 
@@ -246,20 +250,20 @@ class Capture:
             reason = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), reason))
             return
-        first = self._first_head(site)
-        end = self.head_counts[site] = first + call.shape[1]
-        heads = self.options.chosen_heads(site.layer, range(first, end))
+        first_head = self._first_head(site)
+        end = self.head_counts[site] = first_head + call.shape[1]
+        heads = self.options.chosen_heads(site.layer, range(first_head, end))
         if heads and self.options.receive is not None:
-            self.options.receive(site, heads, call, first)
+            self.options.receive(site, heads, call, first_head)
         elif heads:
-            captured = capture_call(
-                site, heads, call, self.options.dense, first, self.options.labels_now, self.options.factors
+            captured_call = capture_call(
+                site, heads, call, self.options.dense, first_head, self.options.labels_now, self.options.factors
             )
             windows = self.observer.windows
-            joined_call = windows and joined_windows(captured, windows)
-            self.calls.append(joined_call or captured)
+            joined_call = windows and joined_windows(captured_call, windows)
+            self.calls.append(joined_call or captured_call)
             if self.moved is not None and not (joined_call and windows and windows.overlap):
-                self.moved.expect(call, joined_call or captured, first, windows if joined_call else None)
+                self.moved.expect(call, joined_call or captured_call, first_head, windows if joined_call else None)
 
     def _first_head(self, site: CallSite) -> int:
         """Returns the number of a call's first head: further calls of a module continue where the last one ended."""
@@ -275,11 +279,11 @@ class Capture:
 
     def _stop_after(self, site: CallSite) -> None:
         """Ends the forward pass once all chosen layers are recorded."""
-        chosen = self.options.selection.chosen_layers
-        if not self.options.stop or not self.may_stop or not chosen or self.loops.has_further_texts(site.module):
+        chosen_layers = self.options.selection.chosen_layers
+        if not self.options.stop or not self.may_stop or not chosen_layers or self.loops.has_further_texts(site.module):
             return
-        is_past_last = site.layer > max(chosen) or (site.layer == max(chosen) and site.head is None)
-        if is_past_last and set(chosen) <= {recorded.layer for recorded in self.head_counts}:
+        is_past_last = site.layer > max(chosen_layers) or (site.layer == max(chosen_layers) and site.head is None)
+        if is_past_last and set(chosen_layers) <= {recorded_layers.layer for recorded_layers in self.head_counts}:
             if self.moved is not None and self.moved.search.pending and not self.observer.stops_after_search:
                 self.observer.stops_after_search = True
                 return

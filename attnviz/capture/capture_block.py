@@ -135,9 +135,9 @@ class CaptureBlock:
             is_only_block: True if no block of another thread contains the module.
         """
         if thread in self.foreign_threads:
-            foreign = self.foreign_threads[thread]
-            foreign.depth += module is foreign.module
-            foreign.enter(module)
+            foreign_thread = self.foreign_threads[thread]
+            foreign_thread.depth += module is foreign_thread.module
+            foreign_thread.enter(module)
         elif is_only_block:
             self._admit(module, thread)
         else:
@@ -145,16 +145,16 @@ class CaptureBlock:
 
     def after(self, module: nn.Module, thread: int) -> None:
         """Notes that a module has returned or raised in another thread."""
-        foreign = self.foreign_threads.get(thread)
-        if foreign is None:
+        foreign_thread = self.foreign_threads.get(thread)
+        if foreign_thread is None:
             return
-        foreign.leave(module)
-        if foreign.module is not module:
+        foreign_thread.leave(module)
+        if foreign_thread.module is not module:
             return
-        foreign.depth -= 1
-        if not foreign.depth:
-            with foreign.observer.guarded():
-                foreign.observer.flush()
+        foreign_thread.depth -= 1
+        if not foreign_thread.depth:
+            with foreign_thread.observer.guarded():
+                foreign_thread.observer.flush()
             remove_observer(self.foreign_threads.pop(thread).observer)
             self._forget()
             PATCHES.leave()
@@ -166,10 +166,12 @@ class CaptureBlock:
         if capture is None:
             capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)
         observer = Observer(self.modules, capture) if is_inside else capture.observer
-        foreign = self.foreign_threads[thread] = ForeignThread(capture, observer, module, is_separate_run=not is_inside)
-        foreign.enter(module)
+        foreign_thread = self.foreign_threads[thread] = ForeignThread(
+            capture, observer, module, is_separate_run=not is_inside
+        )
+        foreign_thread.enter(module)
         PATCHES.enter()
-        add_observer(foreign.observer)
+        add_observer(foreign_thread.observer)
 
     def _flush(self) -> None:
         """Reports the softmaxes that no product used."""
@@ -252,9 +254,9 @@ def refuse_opaque(model: object) -> None:
     if hasattr(model, "_orig_mod"):
         raise AttnvizError("the model is compiled; record (and call) model._orig_mod, the module that was compiled")
     parts = modules_of(model).items()
-    scripted = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
-    if scripted is not None:
-        place = f"{scripted!r} of the model" if scripted else "the model"
+    scripted_parts = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
+    if scripted_parts is not None:
+        place = f"{scripted_parts!r} of the model" if scripted_parts else "the model"
         raise AttnvizError(
             f"{place} is scripted, so that its calls cannot be observed; record the module it was made from"
         )

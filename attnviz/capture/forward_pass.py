@@ -47,8 +47,8 @@ class OtherCall:
     def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
         """True if it may be the weights of a call of the same module, computed a second time and used for nothing."""
         queries, keys = self.shape[-2:]
-        fits = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
-        return self.module == call.site.module and self.reason == UNUSED and fits
+        has_fitting_shape = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
+        return self.module == call.site.module and self.reason == UNUSED and has_fitting_shape
 
     @property
     def place(self) -> str:
@@ -153,11 +153,13 @@ class ForwardPass:
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if only attention of other kinds was found, or a chosen layer has only such."""
-        chosen = self.options.selection.chosen_layers
-        others = [other for other in self._other_attention if chosen is None or other.layer in (None, *chosen)]
-        if not others or (calls and (chosen is None or set(chosen) <= {call.site.layer for call in calls})):
+        is_chosen = self.options.selection.chosen_layers
+        other_calls = [
+            other for other in self._other_attention if is_chosen is None or other.layer in (None, *is_chosen)
+        ]
+        if not other_calls or (calls and (is_chosen is None or set(is_chosen) <= {call.site.layer for call in calls})):
             return
-        first = others[0]
+        first = other_calls[0]
         raise AttnvizError(
             f"{first.place} is no softmax over queries x keys: it computes {first.computes}; "
             "choose layers with full attention"
@@ -232,12 +234,12 @@ class ForwardPass:
 
     def _compiled_remarks(self) -> tuple[str, ...]:
         """Returns a remark on modules that ran as compiled code; none if there are none."""
-        observed = {
+        observed_modules = {
             *(site.module for site in self.head_counts),
             *(other.module for other in self.others),
             *self.unreadable,
         }
-        modules = unobserved_modules(self.modules, observed)
+        modules = unobserved_modules(self.modules, observed_modules)
         if not modules:
             return ()
         others = f" and of {len(modules) - 1} other modules" if len(modules) > 1 else ""
@@ -247,11 +249,11 @@ class ForwardPass:
 
     def _other_softmax_remarks(self) -> tuple[str, ...]:
         """Returns a remark on modules with attention of other kinds; none if there are none."""
-        recorded = {site.module for site in self.head_counts}
+        recorded_modules = {site.module for site in self.head_counts}
         others = [
             other
             for other in self.others
-            if other in self._other_attention or (other.is_called_attention and other.module not in recorded)
+            if other in self._other_attention or (other.is_called_attention and other.module not in recorded_modules)
         ]
         if not others:
             return ()
@@ -340,12 +342,12 @@ def _pooled_map_remarks(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
     reasons: dict[str, list[LayerMaps]] = {}
     for maps in recorded:
         if maps.block != (1, 1):
-            several = len(maps.head_groups(maps.heads)) > 1
-            reason = "its heads see different cells" if several else "queries and keys are not known"
+            has_several_layers = len(maps.head_groups(maps.heads)) > 1
+            reason = "its heads see different cells" if has_several_layers else "queries and keys are not known"
             reasons.setdefault(reason, []).append(maps)
     return tuple(
-        f"In layer {number_ranges(sorted({maps.layer for maps in pooled}))} blocks of "
-        f"{' x '.join(str(tokens) for tokens in pooled[0].block)} tokens were captured instead of single cells, "
+        f"In layer {number_ranges(sorted({maps.layer for maps in pooled_maps}))} blocks of "
+        f"{' x '.join(str(tokens) for tokens in pooled_maps[0].block)} tokens were captured instead of single cells, "
         f"because {reason}: edges are exact to one block; use a dense recording for every cell."
-        for reason, pooled in reasons.items()
+        for reason, pooled_maps in reasons.items()
     )

@@ -65,8 +65,8 @@ class TextLoops:
             number = _number_of_turn(text_pieces[0], site)
             turn = _Turn(text_pieces, replace(turn.site, run=number), before=turn.before)
         elif any(piece.is_first for piece in text_pieces) and (not site.call or (turn is not None and turn.is_last)):
-            before = turn.before + turn.calls if turn is not None and site.call else 0
-            turn = _Turn(text_pieces, site, before=before)
+            calls_before = turn.before + turn.calls if turn is not None and site.call else 0
+            turn = _Turn(text_pieces, site, before=calls_before)
         else:
             return site
         self.turns[site.module] = turn

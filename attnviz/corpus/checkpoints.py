@@ -110,11 +110,11 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tupl
     """
     file = _open_checkpoint(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
-    changed = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
-    if changed is not None:
+    setting = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
+    if setting is not None:
         raise AttnvizError(
-            f"{str(path)!r} was written with {option(changed)} {survey.settings.get(changed)}, but this run has "
-            f"{settings[changed]}; give the same, or delete the file to start anew"
+            f"{str(path)!r} was written with {option(setting)} {survey.settings.get(setting)}, but this run has "
+            f"{settings[setting]}; give the same, or delete the file to start anew"
         )
     if entry.required_value("model", str) != model:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")

@@ -121,13 +121,13 @@ def _weights_of_batch(
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
         if site.kind == "cross":
             return
-        for row, number in enumerate(numbers):
+        for text_index, number in enumerate(numbers):
             requests = [request for request in by_text[number] if survey.heads[request.head].layer == site.layer]
-            text_call = call.of_texts(slice(row, row + 1)) if requests else call
+            text_call = call.of_texts(slice(text_index, text_index + 1)) if requests else call
             for request in requests:
                 head = survey.heads[request.head].head
                 if head in heads:
-                    weights[request] = _weights(text_call, head - first, request, len(tokens[row]))
+                    weights[request] = _weights(text_call, head - first, request, len(tokens[text_index]))
 
     block = CaptureBlock(model.module, CaptureOptions(selection=Selection(), stop=True, receive=receive))
     with block, torch.inference_mode():

@@ -72,17 +72,17 @@ def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
     """Yields a row for each metric that some text has, of the head at an index."""
     kinds = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}
     for measure in frame.measures:
-        found = {kind: numbers[measure.name] for kind, numbers in kinds.items()}
-        if found["counts"]:
+        number_kinds = {kind: numbers[measure.name] for kind, numbers in kinds.items()}
+        if number_kinds["counts"]:
             yield {
                 "kind": "metric",
                 "name": measure.name,
                 "unit": measure.unit,
-                "count": found["counts"],
-                "mean": found["values"],
-                "spread": finite_number(found["spreads"]),
-                "margin_95": finite_number(found["margins"]),
-                **dict(zip(DECILE_COLUMNS, found["deciles"], strict=True)),
+                "count": number_kinds["counts"],
+                "mean": number_kinds["values"],
+                "spread": finite_number(number_kinds["spreads"]),
+                "margin_95": finite_number(number_kinds["margins"]),
+                **dict(zip(DECILE_COLUMNS, number_kinds["deciles"], strict=True)),
             }
 
 

@@ -74,8 +74,10 @@ def ablate(
         raise AttnvizError("no inputs; give at least one text")
     if pairs and top is not None:
         raise AttnvizError(f"{option('top')} removes one head after another, and no pairs; leave one of the two out")
-    selected = heads if heads is None or isinstance(heads, Selection) else list(heads)
-    ablation = Ablation(model, metric, selected, None if sets is None else list(sets), pairs, by, attention, positions)
+    ablation_heads = heads if heads is None or isinstance(heads, Selection) else list(heads)
+    ablation = Ablation(
+        model, metric, ablation_heads, None if sets is None else list(sets), pairs, by, attention, positions
+    )
     with restore_afterwards(model):
         results = [ablation.result(text) for text in texts] if top is None else _greedy_results(ablation, texts, top)
     return Effects(
@@ -164,8 +166,8 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
         raise AttnvizError(f"{option('top', top)} is out of range; give 1 to {len(candidates)}")
     removed_sets, values = list[HeadSet](), list[list[float]]()
     for _ in range(top):
-        removed = removed_sets[-1] if removed_sets else ()
-        trials = [tuple(sorted({*removed, *heads})) for heads in candidates if not set(heads) <= set(removed)]
+        removed_set = removed_sets[-1] if removed_sets else ()
+        trials = [tuple(sorted({*removed_set, *heads})) for heads in candidates if not set(heads) <= set(removed_set)]
         if not trials:  # sets may share heads, so that fewer steps remove every head
             raise AttnvizError(
                 f"{option('top', top)} is out of range: {len(removed_sets)} of these sets hold every head; "
@@ -173,9 +175,9 @@ def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[Text
             )
         runs = [first_run] if len(texts) == 1 else map(ablation.run, texts)
         results = [_result(run, metric, trials) for run, metric in runs]
-        best = max(range(len(trials)), key=lambda index: abs(_mean_change(results, index)))
-        removed_sets.append(trials[best])
-        values.append([result.values[best] for result in results])
+        best_index = max(range(len(trials)), key=lambda index: abs(_mean_change(results, index)))
+        removed_sets.append(trials[best_index])
+        values.append([result.values[best_index] for result in results])
     return [
         replace(result, sets=removed_sets, values=[step_values[text] for step_values in values])
         for text, result in enumerate(results)

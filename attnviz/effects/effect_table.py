@@ -112,8 +112,8 @@ class Effects:
 
     def interaction(self, row: Effect) -> float:
         """Returns the interaction of a set: its effect less the sum of its heads' effects; NaN if one is unknown."""
-        alone = {each.heads: each.mean for each in self.rows if len(each.heads) == 1}
-        single_effects = [alone.get((head,), math.nan) for head in row.heads]
+        single_mean = {effect.heads: effect.mean for effect in self.rows if len(effect.heads) == 1}
+        single_effects = [single_mean.get((head,), math.nan) for head in row.heads]
         return row.mean - sum(single_effects) if len(row.heads) > 1 else math.nan
 
     def sorted(self) -> tuple[Effect, ...]:

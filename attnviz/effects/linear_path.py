@@ -139,13 +139,13 @@ class LinearPath:
             gradient: ``(features,)``, the gradient of the number with respect to ``end``.
         """
         leaves: list[PathLeaf] = []
-        frozen: dict[str, None] = {}
+        frozen_modules: dict[str, None] = {}
         gradients, queue = {end.serial: (end, gradient)}, [-end.serial]
         # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
         while queue:
             value, gradient = gradients.pop(-heapq.heappop(queue))
             if value.frozen:
-                frozen[value.place] = None
+                frozen_modules[value.place] = None
             if value.sources is None:
                 leaves.append(PathLeaf(value, gradient))
                 continue
@@ -156,7 +156,7 @@ class LinearPath:
                 else:
                     gradients[source.serial] = source, source_gradient
                     heapq.heappush(queue, -source.serial)
-        return leaves, [*frozen]
+        return leaves, [*frozen_modules]
 
     def _is_known(self, tensor: Tensor) -> bool:
         """True if this tensor, and not an earlier one with its ``id``, has been recorded."""
@@ -205,25 +205,27 @@ class LinearPath:
         """Sets the sources of a value if the function that computed it is linear in its inputs."""
         name, args, kwargs = call.name, call.args, call.kwargs
         tensors = [argument for argument in args if isinstance(argument, Tensor)]
-        first = self.value(tensors[0]) if tensors else None
+        first_input = self.value(tensors[0]) if tensors else None
         if name in PRODUCTS:
             value.sources = self._product_sources(name, args, kwargs, value)
-        elif first is None or not first.rows:
+        elif first_input is None or not first_input.rows:
             return
         elif name in COPYING or name in INDEXING:
-            if len(first.row) == len(value.row) and torch.equal(_at_least_float32(first.row), value.row.to(first.row)):
-                value.sources = [(first, _unchanged_gradient)]
+            if len(first_input.row) == len(value.row) and torch.equal(
+                _at_least_float32(first_input.row), value.row.to(first_input.row)
+            ):
+                value.sources = [(first_input, _unchanged_gradient)]
         elif name in ADDITION_SIGNS:
             value.sources = self._sum_sources(args, kwargs, ADDITION_SIGNS[name])
         elif name in MULTIPLICATIONS or name in DIVISIONS:
             self._link_scaling(value, args, name in DIVISIONS)
-        elif name in MEANS and len(value.row) == 1 and len(first.row) > 1 and value.rows == first.rows:
-            width = len(first.row)
-            value.sources = [(first, lambda gradient: gradient.expand(width) / width)]
+        elif name in MEANS and len(value.row) == 1 and len(first_input.row) > 1 and value.rows == first_input.rows:
+            width = len(first_input.row)
+            value.sources = [(first_input, lambda gradient: gradient.expand(width) / width)]
         elif name in ("layer_norm", "rms_norm", "native_layer_norm"):
-            self._link_norm(value, name, args, kwargs, first)
+            self._link_norm(value, name, args, kwargs, first_input)
         elif name == "tanh":
-            value.capped = first
+            value.capped = first_input
 
     def _product_sources(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
@@ -286,19 +288,19 @@ class LinearPath:
             return
 
     def _link_norm(
-        self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first: PathValue
+        self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first_input: PathValue
     ) -> None:
         """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear."""
         arguments = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
         if name == "rms_norm":
             arguments = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
-        if prod(arguments["normalized_shape"]) != len(first.row):
+        if prod(arguments["normalized_shape"]) != len(first_input.row):
             return
-        row = first.row.double()
-        centred = row - row.mean() if name != "rms_norm" else row
+        row = first_input.row.double()
+        centred_row = row - row.mean() if name != "rms_norm" else row
         eps = arguments.get("eps")
         eps = eps if eps is not None else torch.finfo(arguments["input"].dtype).eps if name == "rms_norm" else 1e-5
-        scale = float((centred.square().mean() + eps).rsqrt())
+        scale = float((centred_row.square().mean() + eps).rsqrt())
         weight = arguments.get("weight")
         factor = None if weight is None else _at_least_float32(weight.detach())
 
@@ -308,7 +310,7 @@ class LinearPath:
 
         value.frozen = True
         bias = arguments.get("bias")
-        value.sources = [(first, pullback), *([] if bias is None else [(self.value(bias), _unchanged_gradient)])]
+        value.sources = [(first_input, pullback), *([] if bias is None else [(self.value(bias), _unchanged_gradient)])]
 
     def _number(self, number: Any) -> PathValue | None:
         """Returns the value of a Python number; ``None`` for anything else."""
@@ -334,16 +336,16 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
 
 def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
     """Returns weights ``(columns, features)`` times a gradient ``(features,)``; faster if most of it is zero."""
-    nonzero = gradient.nonzero().flatten()
-    if len(nonzero) * 2 < len(gradient):
-        weight, gradient = weight[:, nonzero], gradient[nonzero]
+    nonzero_indices = gradient.nonzero().flatten()
+    if len(nonzero_indices) * 2 < len(gradient):
+        weight, gradient = weight[:, nonzero_indices], gradient[nonzero_indices]
     return _at_least_float32(weight) @ gradient.to(_at_least_float32(weight[:1, :1]))
 
 
 def _in_shape_of(gradient: Tensor, row: Tensor) -> Tensor:
     """Returns the gradient in the shape and on the device of ``row``, summed if one number was broadcast."""
-    reduced = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
-    return reduced.to(row.device)
+    summed_gradient = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
+    return summed_gradient.to(row.device)
 
 
 def _flat(values: Any) -> Iterator[Any]:

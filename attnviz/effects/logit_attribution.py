@@ -176,11 +176,11 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
     Raises:
         AttnvizError: if the logit is not a sum of what heads and other parts add.
     """
-    leaves, frozen = _leaves_of_logit(finder.path, end, token)
-    uncapped = leaves[0].value.capped if len(leaves) == 1 and len(leaves[0].value.row) == len(end.row) else None
-    if uncapped is not None:
-        end = _before_division(uncapped)
-        leaves, frozen = _leaves_of_logit(finder.path, end, token)
+    leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
+    uncapped_value = leaves[0].value.capped if len(leaves) == 1 and len(leaves[0].value.row) == len(end.row) else None
+    if uncapped_value is not None:
+        end = _before_division(uncapped_value)
+        leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
     if not any(leaf.value in finder.heads for leaf in leaves):
         largest = max(leaves, key=lambda leaf: abs(leaf.amount), default=None)
         place = largest.value.place if largest is not None and largest.value.rows else ""
@@ -203,8 +203,8 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
         difference=difference,
         token=token,
         position=finder.path.position,
-        frozen=tuple(frozen),
-        capped=uncapped is not None,
+        frozen=tuple(frozen_modules),
+        capped=uncapped_value is not None,
         model=name,
     )
 
@@ -227,25 +227,25 @@ def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]
     """Returns the parts of the logit in the order of the model, summing those with the same name and kind."""
     has_several_kinds = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
     parts: dict[tuple[str, PartKind], LogitPart] = {}
-    unmerged: list[LogitPart] = []
+    unmerged_parts: list[LogitPart] = []
     for leaf in sorted(leaves, key=lambda leaf: leaf.value.serial):
         heads = finder.heads.get(leaf.value)
         if heads is None:
-            unmerged.append(_named_part(leaf, finder))
+            unmerged_parts.append(_named_part(leaf, finder))
             continue
         for call_heads in heads:
-            unmerged += [
+            unmerged_parts += [
                 replace(part, name=f"{call_heads.site.part} {part.name}") if has_several_kinds else part
                 for part in call_heads.parts(leaf)
             ]
-    for part in unmerged:
-        earlier = parts.get((part.name, part.kind))
-        if earlier is None:
+    for part in unmerged_parts:
+        earlier_part = parts.get((part.name, part.kind))
+        if earlier_part is None:
             parts[part.name, part.kind] = part
         else:
-            keys = earlier.keys + part.keys if earlier.keys is not None and part.keys is not None else None
+            keys = earlier_part.keys + part.keys if earlier_part.keys is not None and part.keys is not None else None
             parts[part.name, part.kind] = LogitPart(
-                part.name, part.kind, earlier.adds + part.adds, part.layer, part.head, keys
+                part.name, part.kind, earlier_part.adds + part.adds, part.layer, part.head, keys
             )
     return tuple(sorted(parts.values(), key=_order))
 

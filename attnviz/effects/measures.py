@@ -48,26 +48,32 @@ def accuracy(run: MeasuredRun) -> float:
 
 def divergence(run: MeasuredRun) -> float:
     """Returns KL(clean ‖ changed) of the predictions, in nats, as a mean over positions; clean has all heads."""
-    changed, clean = (logits_of(output)[:, run.positions].flatten(0, 1) for output in (run.output, run.clean))
-    return sum(_divergence(*block) for block in _row_blocks(changed, clean)) / len(changed)
+    changed_logits, clean_logits = (
+        logits_of(output)[:, run.positions].flatten(0, 1) for output in (run.output, run.clean)
+    )
+    return sum(_divergence(*block) for block in _row_blocks(changed_logits, clean_logits)) / len(changed_logits)
 
 
-def _divergence(changed: Tensor, clean: Tensor) -> float:
+def _divergence(changed_logits: Tensor, clean_logits: Tensor) -> float:
     """Returns KL(clean ‖ changed), in nats, summed over rows of logits ``(rows, vocabulary)``."""
-    changed, clean = (logits.float().log_softmax(-1) for logits in (changed, clean))
-    return float((clean.exp() * (clean - changed)).sum())
+    changed_logits, clean_logits = (logits.float().log_softmax(-1) for logits in (changed_logits, clean_logits))
+    return float((clean_logits.exp() * (clean_logits - changed_logits)).sum())
 
 
 def cosine(run: MeasuredRun) -> float:
     """Returns one minus the cosine between a token's features and those with all heads, as a mean over positions."""
-    changed, clean = (features_of(output)[:, run.positions].float() for output in (run.output, run.clean))
-    return float(1 - functional.cosine_similarity(changed, clean, dim=-1).mean())
+    changed_features, clean_features = (
+        features_of(output)[:, run.positions].float() for output in (run.output, run.clean)
+    )
+    return float(1 - functional.cosine_similarity(changed_features, clean_features, dim=-1).mean())
 
 
 def distance(run: MeasuredRun) -> float:
     """Returns the Euclidean distance of a token's features from those with all heads, as a mean over positions."""
-    changed, clean = (features_of(output)[:, run.positions].float() for output in (run.output, run.clean))
-    return float((changed - clean).norm(dim=-1).mean())
+    changed_features, clean_features = (
+        features_of(output)[:, run.positions].float() for output in (run.output, run.clean)
+    )
+    return float((changed_features - clean_features).norm(dim=-1).mean())
 
 
 def logit_of(token: int) -> Callable[[MeasuredRun], float]:
@@ -122,8 +128,8 @@ def _is_ids(tensor: Tensor) -> bool:
 
 def logits_in(output: Any) -> Tensor | None:
     """Returns the logits of an output: its ``logits``, itself, or the first of a tuple; ``None`` if it has none."""
-    first = output[0] if isinstance(output, tuple) and output and not hasattr(output, "logits") else output
-    logits = getattr(first, "logits", first)
+    first_output = output[0] if isinstance(output, tuple) and output and not hasattr(output, "logits") else output
+    logits = getattr(first_output, "logits", first_output)
     return logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
 
 
@@ -149,7 +155,7 @@ def features_of(output: Any) -> Tensor:
         AttnvizError: if the output has none.
     """
     hidden_state = getattr(output, "last_hidden_state", None)
-    tensors = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.is_floating_point()]
+    tensors = [tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()]
     if isinstance(hidden_state, Tensor):
         return hidden_state
     if not tensors or tensors[0].dim() < 2:

@@ -54,11 +54,11 @@ class ModuleCalls:
     def __init__(
         self,
         keeps: bool = False,
-        returned: Mapping[Key, Any] | None = None,
+        cached_results: Mapping[Key, Any] | None = None,
         on_call: Callable[[nn.Module, tuple[Any, ...]], None] | None = None,
         on_return: Callable[[nn.Module], None] | None = None,
     ) -> None:
-        self.keeps, self.returned = keeps, returned or {}
+        self.keeps, self.returned = keeps, cached_results or {}
         self.on_call, self.on_return = on_call, on_return
         self.frames = [RunningModule(())]
 
@@ -73,9 +73,9 @@ class ModuleCalls:
             args: its positional arguments.
             kwargs: its keyword arguments.
         """
-        around = self.frames[-1]
-        key = (around.key, id(module), around.calls[id(module)])
-        around.calls[id(module)] += 1
+        outer_module = self.frames[-1]
+        key = (outer_module.key, id(module), outer_module.calls[id(module)])
+        outer_module.calls[id(module)] += 1
         if key in self.returned:
             return self.returned[key]
         if self.on_call is not None:
@@ -88,7 +88,7 @@ class ModuleCalls:
             if self.on_return is not None:
                 self.on_return(module)
         if self.keeps:
-            around.finished[key] = tree_map(_copy, result)
+            outer_module.finished[key] = tree_map(_copy, result)
         return result
 
     def next_product(self) -> Key:
@@ -130,19 +130,19 @@ class EditingMode(TorchFunctionMode):
             args: its positional arguments.
             kwargs: its keyword arguments.
         """
-        name, named = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
+        name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
             _thread.inside += 1
             try:
                 with self:
-                    return func(*args, **named)
+                    return func(*args, **keywords)
             finally:
                 _thread.inside -= 1
         if name in PRODUCTS:
             edit = self.edits.get(self.calls.next_product())
             if edit is not None:
-                args, named = edit(name, args, named)
-        return func(*args, **named)
+                args, keywords = edit(name, args, keywords)
+        return func(*args, **keywords)
 
 
 class _EffectsThread(local):
@@ -214,7 +214,7 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
 
     The block runs without gradients and without fused kernels.
     """
-    training = [(module, module.training) for module in model.modules()]
+    training_flags = [(module, module.training) for module in model.modules()]
     buffers = [
         (module, name, buffer, buffer.detach().clone())
         for module in model.modules()
@@ -226,7 +226,7 @@ def restore_afterwards(model: nn.Module) -> Iterator[None]:
             model.eval()
             yield
     finally:
-        for module, was_training in training:
+        for module, was_training in training_flags:
             module.training = was_training
         with torch.no_grad():
             for module, name, buffer, copy in buffers:

@@ -89,9 +89,11 @@ class TextRun:
             first: the first site in the run that any of the sets has a head in; the run resumes there.
             sets: the sets of heads, which run together.
         """
-        returned = {} if self.resumes is False else first.returned
+        cached_results = {} if self.resumes is False else first.returned
         count = len(sets)
-        calls = ModuleCalls(returned={key: self._repeated(result, count) for key, result in returned.items()})
+        calls = ModuleCalls(
+            cached_results={key: self._repeated(result, count) for key, result in cached_results.items()}
+        )
         args, kwargs = self._repeated((self.args, self.kwargs), count)
         output = self._run(calls, self._edits(sets), args, kwargs)
         return (self._output_of_run(output, number, count) for number in range(count))
@@ -168,8 +170,8 @@ class TextRun:
                 set_rows = rows[number * site.batch : (number + 1) * site.batch]
                 for column in head_columns:
                     set_rows[..., column] = self._replacement(set_rows[..., column], site, column)
-            changed = place.restored(matrix)
-            return _replaced(args, operand, changed), _replaced(kwargs, operand, changed)
+            changed_matrix = place.restored(matrix)
+            return _replaced(args, operand, changed_matrix), _replaced(kwargs, operand, changed_matrix)
 
         return edit
 
@@ -196,15 +198,15 @@ class TextRun:
 
         A tensor that occurs more than once is copied once, so that the model still sees one tensor.
         """
-        texts, copies = self.texts, dict[int, Tensor]()
+        texts, repeated_tensors = self.texts, dict[int, Tensor]()
 
         def copy_of(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            if id(leaf) not in copies:
+            if id(leaf) not in repeated_tensors:
                 is_batch = count > 1 and _has_axes(leaf) and len(leaf) == texts
-                copies[id(leaf)] = _repeat(leaf, count) if is_batch else leaf.clone()
-            return copies[id(leaf)]
+                repeated_tensors[id(leaf)] = _repeat(leaf, count) if is_batch else leaf.clone()
+            return repeated_tensors[id(leaf)]
 
         return tree_map(copy_of, value)
 
@@ -244,10 +246,12 @@ def _is_close(first: Any, second: Any) -> bool:
         [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         for output in (first, second)
     ]
-    if len(pairs[0]) != len(pairs[1]) or any(a.shape != b.shape for a, b in zip(*pairs, strict=True)):
+    if len(pairs[0]) != len(pairs[1]) or any(
+        tensor.shape != other_tensor.shape for tensor, other_tensor in zip(*pairs, strict=True)
+    ):
         return False
     return all(
-        float((a - b).abs().max()) <= AGREEMENT * max(float(a.abs().max()), 1e-6)
-        for a, b in zip(*pairs, strict=True)
-        if a.numel()
+        float((tensor - other_tensor).abs().max()) <= AGREEMENT * max(float(tensor.abs().max()), 1e-6)
+        for tensor, other_tensor in zip(*pairs, strict=True)
+        if tensor.numel()
     )

@@ -109,7 +109,7 @@ def capture_call(
     source = call if rules is None or factors is None else factors
     map_type = _map_type(rules, dense, queries, keys)
     _refuse_size(source, len(call_heads), map_type, site)
-    captured = CapturedCall(
+    captured_call = CapturedCall(
         site=site,
         heads=heads,
         shape=(batch, len(heads), queries, keys),
@@ -123,12 +123,12 @@ def capture_call(
     if rules is not None:
         fields = _factored_fields(cast("FactoredCall", factors), call_heads, site, rules)
     elif map_type is PooledMaps:
-        fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, captured))
+        fields = _pooled_fields(call, call_heads, site, partial(tokens_of or _numbered_tokens, captured_call))
     else:
         fields = _dense_fields(call, call_heads, site)
         if with_factors and site.head is None:  # else each head of the layer is a separate call
             fields = _with_factors(fields, call, call_heads)
-    return replace(captured, fields=fields, fidelity=call.fidelity(call_heads))
+    return replace(captured_call, fields=fields, fidelity=call.fidelity(call_heads))
 
 
 def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
@@ -152,23 +152,23 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         queries: the tokens of the queries.
         keys: the tokens of the keys.
     """
-    first = calls[0]
+    first_call = calls[0]
     fidelities = [call.fidelity[item] for call in calls]
     known_fidelities = [fidelity for fidelity in fidelities if fidelity is not None]
     common_fields: dict[str, Any] = {
-        "layer": first.site.layer,
-        "module": first.site.module,
-        "kind": first.site.kind,
+        "layer": first_call.site.layer,
+        "module": first_call.site.module,
+        "kind": first_call.site.kind,
         "heads": tuple(head for call in calls for head in call.heads),
         "query_tokens": queries,
         "key_tokens": keys,
-        "item": first.first_item + first.site.run * first.shape[0] + item,
+        "item": first_call.first_item + first_call.site.run * first_call.shape[0] + item,
         "fidelity": max(known_fidelities, default=None),
     }
-    if first.map_type is FactoredMaps:
-        return FactoredMaps(**common_fields, **first.fields[item])
-    common_fields["scale"] = first.scale
-    fields = first.fields[item]
+    if first_call.map_type is FactoredMaps:
+        return FactoredMaps(**common_fields, **first_call.fields[item])
+    common_fields["scale"] = first_call.scale
+    fields = first_call.fields[item]
     joined_fields: dict[str, Any] = {
         name: _concatenated(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
     }
@@ -176,7 +176,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         joined_fields |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
     if fields.get("metrics") is not None:
         joined_fields["metrics"] = concatenated_metrics(call.fields[item]["metrics"] for call in calls)
-    return first.map_type(**common_fields, **fields | joined_fields)
+    return first_call.map_type(**common_fields, **fields | joined_fields)
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
@@ -222,9 +222,9 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
             head_metrics.append([_head_metrics(*cells, site, tokens(item)) for item, cells in enumerate(texts)])
             yield weights, visible
 
-    pooled = pool_heads(weights_and_visible())
+    pooled_fields = pool_heads(weights_and_visible())
     text_metrics = map(concatenated_metrics, zip(*head_metrics, strict=True))
-    return [text | {"metrics": metrics} for text, metrics in zip(pooled, text_metrics, strict=True)]
+    return [text | {"metrics": metrics} for text, metrics in zip(pooled_fields, text_metrics, strict=True)]
 
 
 def _head_metrics(
@@ -266,7 +266,7 @@ def _factored_fields(
     logsumexp = _kernel_logsumexp(call, heads)
     if logsumexp is None:
         logsumexp = torch.stack([_head_logsumexp(chosen_heads, head, key) for head, key in enumerate(key_heads)], dim=1)
-    logsumexp = _refined_logsumexp(chosen_heads, logsumexp, key_heads)
+    logsumexp = _exact_logsumexp(chosen_heads, logsumexp, key_heads)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
     queries, keys, references = _to_numpy(chosen_heads.queries), _to_numpy(chosen_heads.keys), _to_numpy(logsumexp)
     return [
@@ -310,23 +310,23 @@ def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
     return logsumexp if call.sinks is None else torch.logaddexp(logsumexp, call.sinks[head].to(logsumexp.dtype))
 
 
-def _refined_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
+def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
     """Returns the log-sum-exp, ``(batch, heads, queries)``, in float64 if float32 is coarser than 1e-5."""
     is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
-    refined = logsumexp.clone() if is_coarse.any() else logsumexp
+    refined_logsumexp = logsumexp.clone() if is_coarse.any() else logsumexp
     for head in torch.nonzero(is_coarse.any(-1).any(0))[:, 0].tolist():
-        exact_call = _in_float64(_single_head(call, head, key_heads[head]))
+        exact_call = _call_in_float64(_single_head(call, head, key_heads[head]))
         for rows in torch.split(
             torch.nonzero(is_coarse[:, head].any(0))[:, 0].to(exact_call.queries.device), MAX_BAND_QUERIES
         ):
             exact_logsumexp = exact_call.masked_scores([0], rows).logsumexp(-1)[:, 0]
             if call.sinks is not None:
                 exact_logsumexp = torch.logaddexp(exact_logsumexp, call.sinks[head].to(exact_logsumexp))
-            refined[:, head, rows.to(refined.device)] = exact_logsumexp.to(refined)
-    return refined
+            refined_logsumexp[:, head, rows.to(refined_logsumexp.device)] = exact_logsumexp.to(refined_logsumexp)
+    return refined_logsumexp
 
 
-def _in_float64(call: FactoredCall) -> FactoredCall:
+def _call_in_float64(call: FactoredCall) -> FactoredCall:
     """Returns the call in float64, on the CPU if its device lacks that dtype."""
     device = torch.device("cpu") if call.queries.device.type in DEVICES_WITHOUT_FLOAT64 else call.queries.device
     return replace(
@@ -353,10 +353,10 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
     if map_type is FactoredMaps and isinstance(call, FactoredCall):
         cells = (queries + keys) * call.queries.shape[-1]
     heads = 1 if map_type is PooledMaps else heads
-    needed = ARRAYS_AT_ONCE * batch * heads * cells * 4
-    if needed > MIN_CHECKED_BYTES:
-        what = f"{heads} heads of layer {site.layer} over {queries} tokens"
-        refuse_without_memory(needed, what, "use fewer layers, heads or tokens")
+    needed_bytes = ARRAYS_AT_ONCE * batch * heads * cells * 4
+    if needed_bytes > MIN_CHECKED_BYTES:
+        subject = f"{heads} heads of layer {site.layer} over {queries} tokens"
+        refuse_without_memory(needed_bytes, subject, "use fewer layers, heads or tokens")
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:

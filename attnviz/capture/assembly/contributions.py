@@ -108,8 +108,8 @@ def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]
     """
     products = weights @ weights.mT
     squares = (values @ products).mul_(values).sum(-1)
-    largest = values.square().sum(-1) * torch.linalg.matrix_norm(products)[:, None]
-    are_exact = (squares >= MIN_SQUARE * largest).all(-1).all(0)
+    largest_squares = values.square().sum(-1) * torch.linalg.matrix_norm(products)[:, None]
+    are_exact = (squares >= MIN_SQUARE * largest_squares).all(-1).all(0)
     return squares.clamp_(min=0).sqrt_(), are_exact
 
 
@@ -125,20 +125,21 @@ def fidelities(call: AttentionCall, projection: OutputProjection, heads: Sequenc
         heads: the chosen heads, by their numbers in the call.
     """
     batch, _, queries, _ = call.shape
-    mixed, sees_any = call.checked(heads)
-    step = slice(None, None, -(-mixed.shape[2] // MAX_PROJECTED_QUERIES))
+    mixed_values, sees_any = call.checked(heads)
+    step = slice(None, None, -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES))
     rows = checked_rows(queries)
     rows = slice(None, None, (rows.step or 1) * step.step)
     operand, result = (
-        _rows_of_texts(each, batch, rows, projection.queries_first) for each in (projection.matrix, projection.result)
+        _rows_of_texts(operand_rows, batch, rows, projection.queries_first)
+        for operand_rows in (projection.matrix, projection.result)
     )
     columns = projection.columns[list(heads)].flatten()
-    operand[..., columns] = mixed[:, :, step].transpose(1, 2).flatten(2).to(operand)
+    operand[..., columns] = mixed_values[:, :, step].transpose(1, 2).flatten(2).to(operand)
     total = operand @ projection.weight.to(operand)
     if projection.bias is not None:
         total = total + projection.bias.to(operand)
     errors = (total - result).abs().masked_fill(~sees_any[:, :, step].all(1), 0)
-    return [float(worst) for worst in errors.flatten(1).amax(1)]
+    return [float(largest_errors) for largest_errors in errors.flatten(1).amax(1)]
 
 
 def _rows_of_texts(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:

@@ -29,9 +29,9 @@ class Sample(NamedTuple):
     visible: Tensor
     queries: int
 
-    def last_of_first(self, rows: int) -> "Sample":
+    def last_rows_of_first_head(self, rows: int) -> "Sample":
         """Returns the last rows of the first head of the first text."""
-        scores, products = (each[:1, :1, -rows:] for each in (self.scores, self.products))
+        scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
         return self._replace(
             rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
         )
@@ -115,23 +115,24 @@ class _Terms(NamedTuple):
 
     def solve(self, cells: Tensor) -> list[Tensor]:
         """Returns the biases that fit the cells, by preconditioned conjugate gradients; of one axis these are means."""
-        counts = [each.clamp_min(1) for each in self.sums(torch.ones_like(cells))]
-        numbers = [torch.zeros_like(each) for each in counts]
+        counts = [axis.clamp_min(1) for axis in self.sums(torch.ones_like(cells))]
+        numbers = [torch.zeros_like(axis) for axis in counts]
         residuals = self.sums(cells)
         target = RELATIVE_RESIDUAL * _dot(residuals, residuals).clamp_min(1e-300)
-        step = [each / count for each, count in zip(residuals, counts, strict=True)]
+        step = [axis / count for axis, count in zip(residuals, counts, strict=True)]
         size = _dot(residuals, step)
         for _ in range(MAX_STEPS if numbers else 0):
             image = self.sums(self.cells(step))
             length = size / _dot(step, image).clamp_min(1e-300)
-            numbers = [each + length * other for each, other in zip(numbers, step, strict=True)]
-            residuals = [each - length * other for each, other in zip(residuals, image, strict=True)]
+            numbers = [axis + length * next_numbers for axis, next_numbers in zip(numbers, step, strict=True)]
+            residuals = [axis - length * next_numbers for axis, next_numbers in zip(residuals, image, strict=True)]
             if bool((_dot(residuals, residuals) <= target).all()):
                 break
-            scaled = [each / count for each, count in zip(residuals, counts, strict=True)]
-            size, previous_size = _dot(residuals, scaled), size
+            scaled_residuals = [axis / count for axis, count in zip(residuals, counts, strict=True)]
+            size, previous_size = _dot(residuals, scaled_residuals), size
             step = [
-                each + size / previous_size.clamp_min(1e-300) * other for each, other in zip(scaled, step, strict=True)
+                axis + size / previous_size.clamp_min(1e-300) * next_numbers
+                for axis, next_numbers in zip(scaled_residuals, step, strict=True)
             ]
         return numbers
 

@@ -45,17 +45,17 @@ class KeyMarks:
             other: the marks of the other call.
             count: the number of compared keys.
         """
-        ours, theirs = _with_equal_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
-        if ours.shape != theirs.shape:
+        own_marks, other_marks = _with_equal_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
+        if own_marks.shape != other_marks.shape:
             return False
-        allowed = max(self.tolerance, other.tolerance) * np.abs(theirs).max(initial=0)
-        return bool((np.abs(ours - theirs) <= allowed).all())
+        tolerance = max(self.tolerance, other.tolerance) * np.abs(other_marks).max(initial=0)
+        return bool((np.abs(own_marks - other_marks) <= tolerance).all())
 
 
-def _with_equal_heads(ours: FloatArray, theirs: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _with_equal_heads(own_marks: FloatArray, other_marks: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Returns both marks with equally many heads: one pass may repeat a key head for its group, another may not."""
-    heads = min(ours.shape[1], theirs.shape[1])
-    return ours[:, :: ours.shape[1] // heads], theirs[:, :: theirs.shape[1] // heads]
+    heads = min(own_marks.shape[1], other_marks.shape[1])
+    return own_marks[:, :: own_marks.shape[1] // heads], other_marks[:, :: other_marks.shape[1] // heads]
 
 
 def key_marks(call: AttentionCall) -> KeyMarks | None:

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
 from attnviz.base.arrays import BoolArray, FloatArray, IntArray
-from attnviz.capture.calls.attention_call import FactoredCall, shared_or_each
+from attnviz.capture.calls.attention_call import FactoredCall, shared_or_per_head_cells
 
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
 SAMPLED_QUERIES = 64  # queries from which the bias of each distance is read, the first and the last among them
@@ -49,14 +49,14 @@ def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray
     """Returns the visible cells of these heads, ``(batch, queries, keys)``; ``None`` if heads see different cells."""
     batch, _, queries, keys = call.shape
     visible = call.visible_cells()
-    visible = shared_or_each(visible if visible.shape[1] == 1 else visible[:, list(heads)])
+    visible = shared_or_per_head_cells(visible if visible.shape[1] == 1 else visible[:, list(heads)])
     if visible.shape[1] > 1:
         return None
-    common: BoolArray = visible[:, 0].expand(batch, queries, keys).cpu().numpy()
+    common_cells: BoolArray = visible[:, 0].expand(batch, queries, keys).cpu().numpy()
     if call.causal or call.window is not None:
         by_position = Mask(causal=call.causal, window=call.window)
-        common = common & by_position.visible(slice(0, queries), slice(0, keys))
-    return common
+        common_cells = common_cells & by_position.visible(slice(0, queries), slice(0, keys))
+    return common_cells
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:

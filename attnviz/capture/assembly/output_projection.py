@@ -55,8 +55,8 @@ class OperandPlace:
     def order(self) -> tuple[list[int], list[int]]:
         """The axes of the operand that become rows, and the summed axes, which become columns."""
         letters = self.product.left_letters
-        row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed]
-        return row_axes, [letters.index(letter) for letter in self.product.summed]
+        row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed_letters]
+        return row_axes, [letters.index(letter) for letter in self.product.summed_letters]
 
     def matrix(self) -> Tensor:
         """Returns the operand as ``(rows, columns)``."""
@@ -74,15 +74,15 @@ class OperandPlace:
     def weight(self) -> Tensor:
         """Returns the other operand as ``(columns, features)``."""
         letters = self.product.right_letters
-        summed = [letters.index(letter) for letter in self.product.summed]
-        other_axes = [axis for axis in range(len(letters)) if axis not in summed]
-        width = prod(self.product.right.shape[axis] for axis in summed)
-        return self.product.right.permute(*summed, *other_axes).reshape(width, -1)
+        summed_letters = [letters.index(letter) for letter in self.product.summed_letters]
+        other_axes = [axis for axis in range(len(letters)) if axis not in summed_letters]
+        width = prod(self.product.right.shape[axis] for axis in summed_letters)
+        return self.product.right.permute(*summed_letters, *other_axes).reshape(width, -1)
 
     def result(self, result: Tensor) -> Tensor:
         """Returns the result of the product as ``(rows, features)``."""
-        column_letters = [letter for letter in self.product.right_letters if letter not in self.product.summed]
-        row_letters = [letter for letter in self.product.left_letters if letter not in self.product.summed]
+        column_letters = [letter for letter in self.product.right_letters if letter not in self.product.summed_letters]
+        row_letters = [letter for letter in self.product.left_letters if letter not in self.product.summed_letters]
         order = [self.product.letters.index(letter) for letter in (*row_letters, *column_letters)]
         return result.permute(order).reshape(-1, prod(result.shape[axis] for axis in order[len(row_letters) :]))
 
@@ -96,15 +96,17 @@ def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> li
         kwargs: its keyword arguments.
     """
     product = contraction(name, args, kwargs)
-    if product is None or not product.summed:
+    if product is None or not product.summed_letters:
         return []
-    sides = [OperandPlace(side_product, side_product.left) for side_product in (product, product.swapped())]
+    sides = [
+        OperandPlace(side_product, side_product.left) for side_product in (product, product.with_operands_swapped())
+    ]
     return [side for side in sides if not _has_batched_weights(side.product)]
 
 
 def _has_batched_weights(product: Contraction) -> bool:
     """True if the operands share an axis that is not summed, so that weights differ along it."""
-    return bool(set(product.left_letters) & set(product.right_letters) - set(product.summed))
+    return bool(set(product.left_letters) & set(product.right_letters) - set(product.summed_letters))
 
 
 def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
@@ -138,29 +140,29 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
         return None
     for queries_first in (False, True) if batch > 1 and queries > 1 else (False,):
         order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)
-        searched = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
-        columns = _matching_columns(searched, matrix)
+        output_columns = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
+        columns = _matching_columns(output_columns, matrix)
         if columns is not None:
             return columns.view(heads, features), queries_first
     return None
 
 
-def _matching_columns(searched: Tensor, matrix: Tensor) -> Tensor | None:
-    """Returns the index in ``matrix`` of each column of ``searched``; ``None`` if one is missing."""
-    count = searched.shape[1]
-    if searched.shape == matrix.shape and torch.equal(searched, matrix):
+def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
+    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing."""
+    count = output_columns.shape[1]
+    if output_columns.shape == matrix.shape and torch.equal(output_columns, matrix):
         return torch.arange(count, device=matrix.device)
     rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))
-    places: dict[bytes, list[int]] = {}
+    rows_of_bytes: dict[bytes, list[int]] = {}
     for index, column in enumerate(_as_bytes(matrix[rows])):
-        places.setdefault(column, []).append(index)
+        rows_of_bytes.setdefault(column, []).append(index)
     column_indices = []
-    for column in _as_bytes(searched[rows]):
-        if not places.get(column):
+    for column in _as_bytes(output_columns[rows]):
+        if not rows_of_bytes.get(column):
             return None
-        column_indices.append(places[column].pop(0))
+        column_indices.append(rows_of_bytes[column].pop(0))
     columns = torch.tensor(column_indices, device=matrix.device)
-    return columns if torch.equal(matrix[:, columns], searched) else None
+    return columns if torch.equal(matrix[:, columns], output_columns) else None
 
 
 def _as_bytes(matrix: Tensor) -> list[bytes]:
@@ -235,9 +237,9 @@ class ProjectionSearch:
 
     def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
         """Reports a further projection of the last operand; always True."""
-        matrix, projected = place.matrix(), place.result(result)
+        matrix, projected_matrix = place.matrix(), place.result(result)
         for receive, columns, queries_first in self.last_receivers:
-            receive(OutputProjection(place.weight(), bias, columns, matrix, projected, queries_first), place)
+            receive(OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place)
         return True
 
     def _may_hold_output(self, place: OperandPlace) -> bool:

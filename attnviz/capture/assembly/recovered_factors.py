@@ -56,8 +56,8 @@ def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
     """Returns the largest error of a weight by rounding; it grows with the scores, which ALiBi drives to thousands."""
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
-    largest = float(scores.nan_to_num(neginf=0.0).abs().amax())
-    return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest)
+    largest_score = float(scores.nan_to_num(neginf=0.0).abs().amax())
+    return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest_score)
 
 
 def _recovered_factors(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
@@ -71,7 +71,7 @@ def _recovered_factors(call: SoftmaxCall, product: Product, heads: Sequence[int]
     if call.before.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
         product = Product(*(tensor.to(call.before.dtype) for tensor in product))
     sample = _sample(call, product, visible, heads)
-    small_sample = sample.last_of_first(LAST_QUERIES)
+    small_sample = sample.last_rows_of_first_head(LAST_QUERIES)
     for by_distance in ((), (False,), (True,), (False, True)):
         if not _bias_explains_scores(small_sample, by_distance, call):  # a small sample rejects most models at low cost
             continue
@@ -88,12 +88,12 @@ def _bias_explains_scores(sample: Sample, by_distance: Sequence[bool], call: Sof
 
 
 def _candidate_factors(
-    call: SoftmaxCall, product: Product, visible: Tensor, fitted: Fit, heads: Sequence[int]
+    call: SoftmaxCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
     """Yields factors with the biases of a fit: with the mean scale, then, if scales differ, with scaled queries."""
     head_count, features = call.shape[1], product.queries.shape[-1]
     rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
-    mean_scale = float(fitted.scales.mean())
+    mean_scale = float(fit_of_scores.scales.mean())
     with_shared_scale = FactoredCall(
         queries=product.queries,
         keys=product.keys,
@@ -102,17 +102,17 @@ def _candidate_factors(
         scale=_rounded_scale(mean_scale, features, rounding),
         mask=visible,
         position_biases=tuple(
-            _bias_of_all_heads(bias, heads, head_count, call.before.device) for bias in fitted.biases
+            _bias_of_all_heads(bias, heads, head_count, call.before.device) for bias in fit_of_scores.biases
         ),
     )
     yield with_shared_scale
     if (
-        float((fitted.scales - mean_scale).abs().max()) > rounding * abs(mean_scale)
+        float((fit_of_scores.scales - mean_scale).abs().max()) > rounding * abs(mean_scale)
         and product.queries.shape[1] == head_count
     ):
         head_scales = torch.ones(head_count)
         head_scales[list(heads)] = torch.tensor(
-            [_rounded_scale(float(scale), features, rounding) for scale in fitted.scales]
+            [_rounded_scale(float(scale), features, rounding) for scale in fit_of_scores.scales]
         )
         queries = product.queries * head_scales.to(product.queries)[:, None, None]
         yield replace(with_shared_scale, queries=queries, scale=1.0, note=SCALE_PER_HEAD)

@@ -26,15 +26,15 @@ class MapPlace:
         row: the row of its first query.
         column: the column of its first key.
         keys: the number of its keys that belong to the text; unused places of a cache follow them.
-        whole: True if the call computed the whole map, without a cache.
-        proven: True if marks show that its keys equal the earlier ones; False if marks are unknown.
+        is_whole_map: True if the call computed the whole map, without a cache.
+        has_equal_keys: True if marks show that its keys equal the earlier ones; False if marks are unknown.
     """
 
     row: int
     column: int
     keys: int
-    whole: bool = False
-    proven: bool = True
+    is_whole_map: bool = False
+    has_equal_keys: bool = True
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class StepRows:
     def of(cls, call: CapturedCall) -> "StepRows":
         """Returns the rows of the first pass."""
         keys = used_keys(call)
-        return cls([(call, MapPlace(0, 0, keys, whole=True))], call.marks and call.marks.first(keys))
+        return cls([(call, MapPlace(0, 0, keys, is_whole_map=True))], call.marks and call.marks.first(keys))
 
     @property
     def last(self) -> CapturedCall:
@@ -92,28 +92,30 @@ class StepRows:
         if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
             return []
         if call.site.kind == "cross":
-            end = MapPlace(self.rows, 0, call.shape[3])
-            return self._place_if_keys_match(call, end, end.keys) if end.keys == self.keys else []
+            stop = MapPlace(self.rows, 0, call.shape[3])
+            return self._place_if_keys_match(call, stop, stop.keys) if stop.keys == self.keys else []
         past_count, used_count = past_keys(call), used_keys(call)
         if past_count <= self.first_past_keys:
-            replacing = MapPlace(0, 0, used_count, whole=True)
+            replaces_rows = MapPlace(0, 0, used_count, is_whole_map=True)
             return (
-                self._place_if_keys_match(call, replacing, self.keys) if self._is_extended_by(call, used_count) else []
+                self._place_if_keys_match(call, replaces_rows, self.keys)
+                if self._is_extended_by(call, used_count)
+                else []
             )
         if past_count > self.keys:
             return []
-        appended, overwriting = (
+        appends_rows, overwrites_keys = (
             MapPlace(self.rows, self.keys - past_count, used_count),
             MapPlace(past_count - self.first_past_keys, 0, used_count),
         )
-        choices = self._place_if_keys_match(call, appended, past_count)
-        if past_count == self.keys or (self._has_no_new_key(call) and not self._has_rows_at(call, overwriting.row)):
+        choices = self._place_if_keys_match(call, appends_rows, past_count)
+        if past_count == self.keys or (self._has_no_new_key(call) and not self._has_rows_at(call, overwrites_keys.row)):
             return choices
-        return choices + self._place_if_keys_match(call, overwriting, past_count)
+        return choices + self._place_if_keys_match(call, overwrites_keys, past_count)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
         """Adds a call at a place; drops earlier rows from its first one on, which it replaces."""
-        if place.whole:
+        if place.is_whole_map:
             self.calls.clear()
         earlier_calls = [pair for pair in self.calls if pair[1].row < place.row]
         self.calls = [*earlier_calls, (call, place)]
@@ -144,15 +146,15 @@ class StepRows:
 
     def _prompt(self) -> int | None:
         """Returns the rows of the first pass if each later pass added one row; ``None`` otherwise."""
-        first, *later = [call.shape[2] for call, _ in self.calls]
-        return first if later and set(later) == {1} else None
+        first_call, *later_calls = [call.shape[2] for call, _ in self.calls]
+        return first_call if later_calls and set(later_calls) == {1} else None
 
-    def _is_extended_by(self, call: CapturedCall, used: int) -> bool:
+    def _is_extended_by(self, call: CapturedCall, used_count: int) -> bool:
         """True if the call's map is this one, or extends it by keys that the earlier rows do not see."""
-        if used == self.keys:
+        if used_count == self.keys:
             return True
         visible = cells_of(call, 0).visible
-        return used > self.keys and not visible[..., : self.rows, self.keys :].any()
+        return used_count > self.keys and not visible[..., : self.rows, self.keys :].any()
 
     def _has_no_new_key(self, call: CapturedCall) -> bool:
         """True if marks show that the keys of a call are exactly the keys so far."""
@@ -183,7 +185,7 @@ class StepRows:
         If marks are unknown, returns the place as not proven.
         """
         if self.marks is None or call.marks is None:
-            return [replace(place, proven=False)]
+            return [replace(place, has_equal_keys=False)]
         return [place] if self.marks.equal(place.column, call.marks, count) else []
 
     def _refuse_long(self) -> None:
@@ -245,8 +247,8 @@ def used_keys(call: CapturedCall) -> int:
     if call.map_type is not DenseMaps:
         return keys
     visible = np.any([text["visible"].reshape(-1, keys).any(axis=0) for text in call.fields], axis=0)
-    last = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
-    return max(last, min(queries, keys))
+    last_key = int(np.flatnonzero(visible)[-1]) + 1 if visible.any() else keys
+    return max(last_key, min(queries, keys))
 
 
 def past_keys(call: CapturedCall) -> int:

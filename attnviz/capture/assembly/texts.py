@@ -122,25 +122,27 @@ def _consistent_places(
 
     Also ``None`` if no place is proven by marks, or if a pass over the whole text brings no new key.
     """
-    if not all(choices.values()) or not any(place.proven for places in choices.values() for place in places):
+    if not all(choices.values()) or not any(place.has_equal_keys for places in choices.values() for place in places):
         return None
     self_attention = {key: places for key, places in choices.items() if key[0].kind == "self"}
-    step_places = [places for places in self_attention.values() if not places[0].whole]
+    step_places = [places for places in self_attention.values() if not places[0].is_whole_map]
     possible_rows = [place.row for place in step_places[0]] if step_places else []
     rows_of_calls = [{place.row for place in places} for places in step_places]
     common_rows = [row for row in possible_rows if all(row in call_rows for call_rows in rows_of_calls)]
     if step_places and not common_rows:
         return None
-    has_new_keys = any(places[0].keys > rows[key].keys for key, places in self_attention.items() if places[0].whole)
+    has_new_keys = any(
+        places[0].keys > rows[key].keys for key, places in self_attention.items() if places[0].is_whole_map
+    )
     if self_attention and not step_places and not has_new_keys:
         return None
     chosen_places = {}
     for key, places in choices.items():
         if key[0].kind == "cross":
             row = common_rows[0] if common_rows else _first_cross_row(rows[key], calls[key], bool(self_attention))
-            chosen_places[key] = replace(places[0], row=row, whole=row == 0)
+            chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
         else:
-            chosen_places[key] = next(place for place in places if place.whole or place.row == common_rows[0])
+            chosen_places[key] = next(place for place in places if place.is_whole_map or place.row == common_rows[0])
     return chosen_places
 
 

@@ -111,23 +111,23 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
         calls: all recorded calls.
         texts_of: returns the number of texts that the model read at once, given a module's path; ``None`` if unknown.
     """
-    joined = [call for call in calls if call.windows > 1]
+    joined_calls = [call for call in calls if call.windows > 1]
     windows_per_text = {call: call.shape[0] / (texts_of(call.site.module) or call.shape[0]) for call in calls}
-    separate = [
+    separate_calls = [
         call for call, count in windows_per_text.items() if call.passes == 1 and count > 1 and count.is_integer()
     ]
     remarks = []
-    if joined:
-        counts = _count_list(call.windows for call in joined)
+    if joined_calls:
+        counts = _count_list(call.windows for call in joined_calls)
         remarks.append(
-            f"Layer {_layer_list(joined)} attends within windows, {counts} a text, "
+            f"Layer {_layer_list(joined_calls)} attends within windows, {counts} a text, "
             "which stand at their places in the whole map; cells between windows are absent."
         )
-    if separate:
-        counts = _count_list(int(windows_per_text[call]) for call in separate)
+    if separate_calls:
+        counts = _count_list(int(windows_per_text[call]) for call in separate_calls)
         remarks.append(
-            f"Layer {_layer_list(separate)} attends within windows or groups of tokens, "
-            f"{counts} a text, {_reason_not_joined(separate, windows_per_text)}: each is shown "
+            f"Layer {_layer_list(separate_calls)} attends within windows or groups of tokens, "
+            f"{counts} a text, {_reason_not_joined(separate_calls, windows_per_text)}: each is shown "
             "as a text of its own, those of the first text first."
         )
     return tuple(remarks)
@@ -135,10 +135,10 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
 
 def _reason_not_joined(calls: Sequence[CapturedCall], windows_per_text: Mapping[CapturedCall, float]) -> str:
     """Returns the reason why windows were not joined, as a clause for a remark."""
-    too_large = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
-    if len(too_large) == len(calls):
+    is_too_large = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
+    if len(is_too_large) == len(calls):
         return "whose whole map would be too large"
-    return "whose places are not known" + (", or whose whole map would be too large" if too_large else "")
+    return "whose places are not known" + (", or whose whole map would be too large" if is_too_large else "")
 
 
 def _layer_list(calls: Sequence[CapturedCall]) -> str:

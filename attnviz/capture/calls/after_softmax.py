@@ -19,8 +19,8 @@ def dropout_factor(after: Tensor, operand: Tensor) -> float | None:
     if operand.shape != after.shape or after.dtype != operand.dtype:
         return None
     index = int(operand.argmax())
-    largest = float(after.flatten()[index])
-    factor = float(operand.flatten()[index]) / largest if largest > 0 else 0.0
+    largest_weight = float(after.flatten()[index])
+    factor = float(operand.flatten()[index]) / largest_weight if largest_weight > 0 else 0.0
     if not factor > 1:
         return None
     tolerance = RATIO_TOLERANCE if after.dtype in EXACT_DTYPES else HALF_RATIO_TOLERANCE

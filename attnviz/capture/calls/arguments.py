@@ -25,12 +25,12 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     source = arguments["src"]
     norm = (arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]) if arguments["norm_first"] else None
     call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
-    tokens = _padded_and_real(source)[0]
+    tokens = _padded_tokens_and_mask(source)[0]
 
     def postprocess(mixed: Tensor, rows: slice) -> Tensor:
         return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed))
 
-    return replace(call, output=_padded_and_real(result)[0], postprocess=postprocess)
+    return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
 
 
 def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
@@ -40,14 +40,14 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
     )
     return replace(
         call,
-        output=_padded_and_real(result[0])[0],
-        postprocess=lambda mixed, rows: _output_projection(arguments, mixed),
+        output=_padded_tokens_and_mask(result[0])[0],
+        postprocess=lambda mixed_values, rows: _output_projection(arguments, mixed_values),
     )
 
 
-def _output_projection(arguments: dict[str, Any], mixed: Tensor) -> Tensor:
+def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tensor:
     """Returns the mixed values of all heads after the output projection, ``(batch, queries, width)``."""
-    return functional.linear(mixed.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
+    return functional.linear(mixed_values.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
 
 
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
@@ -83,8 +83,8 @@ def _fused_call(
         arguments: the arguments of the kernel by name.
         norm: the epsilon, weight and bias of a layer norm before the projections.
     """
-    padded_tokens, is_real = _padded_and_real(tokens[0])
-    sources = [padded_tokens if source is tokens[0] else _padded_and_real(source)[0] for source in tokens]
+    padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
+    sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]
     if norm is not None:
         sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
     weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
@@ -118,7 +118,7 @@ def _fused_mask(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
     return visible[None, None] if visible.dim() == 2 else visible
 
 
-def _padded_and_real(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+def _padded_tokens_and_mask(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
     """Returns a nested batch padded with 0, and True for its real tokens, ``(batch, tokens)``.
 
     Any other tensor is returned unchanged, with ``None``.
@@ -126,8 +126,8 @@ def _padded_and_real(tokens: Tensor) -> tuple[Tensor, Tensor | None]:
     if not tokens.is_nested:
         return tokens, None
     lengths = torch.tensor([len(text) for text in tokens.unbind()], device=tokens.device)
-    padded = torch.nested.to_padded_tensor(tokens, 0.0)
-    return padded, torch.arange(padded.shape[1], device=tokens.device) < lengths[:, None]
+    padded_tokens = torch.nested.to_padded_tensor(tokens, 0.0)
+    return padded_tokens, torch.arange(padded_tokens.shape[1], device=tokens.device) < lengths[:, None]
 
 
 def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -245,7 +245,7 @@ class FactoredCall(AttentionCall):
         weights = self._softmax(scores, visible, heads)
         if queries == slice(None):
             self._weights_cache[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
-        cells = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else shared_or_each(visible)
+        cells = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else shared_or_per_head_cells(visible)
         return AttentionMaps(scores, weights, cells.expand(len(scores), -1, *scores.shape[2:]))
 
     def of_texts(self, texts: slice) -> "FactoredCall":
@@ -311,8 +311,8 @@ class FactoredCall(AttentionCall):
         """
         if visible is None:
             return self._normalized(scores, heads)
-        hidden = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
-        weights = self._normalized(scores + hidden, heads)
+        hidden_keys = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
+        weights = self._normalized(scores + hidden_keys, heads)
         if weights[..., :1].isnan().any():  # a row without visible keys, or a masked NaN
             weights = self._normalized(scores.masked_fill(~visible, float("-inf")), heads).masked_fill_(~visible, 0)
         return weights
@@ -353,12 +353,14 @@ class SoftmaxCall(AttentionCall):
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """Returns the maps of these heads as the model computed them; the scores of masked cells are lost."""
         scores = self.before[:, list(heads), queries]
-        hidden = hidden_cells(scores)
+        hidden_keys = hidden_cells(scores)
         weights = self.after[:, list(heads), queries]  # a copy: the model keeps its tensor
-        if not hidden.any():
-            return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])
-        scores = scores.float().masked_fill_(hidden, float("nan"))
-        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), shared_or_each(~hidden))
+        if not hidden_keys.any():
+            return AttentionMaps(scores.float(), weights.float(), ~hidden_keys[:, :1])
+        scores = scores.float().masked_fill_(hidden_keys, float("nan"))
+        return AttentionMaps(
+            scores, weights.float().masked_fill_(hidden_keys, 0), shared_or_per_head_cells(~hidden_keys)
+        )
 
     def of_texts(self, texts: slice) -> "SoftmaxCall":
         """Returns this call restricted to some texts of the batch."""
@@ -366,8 +368,8 @@ class SoftmaxCall(AttentionCall):
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
-        hidden = hidden_cells(self.before[:, list(heads), queries])
-        return self.after[:, list(heads), queries].masked_fill(hidden, 0)
+        hidden_keys = hidden_cells(self.before[:, list(heads), queries])
+        return self.after[:, list(heads), queries].masked_fill(hidden_keys, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights that multiply the values, after dropout, ``(batch, heads, queries, keys)``."""
@@ -398,10 +400,10 @@ def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tenso
     return columns - rows[:, None] + queries - 1 if by_distance else columns
 
 
-def shared_or_each(visible: Tensor) -> Tensor:
+def shared_or_per_head_cells(visible: Tensor) -> Tensor:
     """Returns the visible cells, ``(batch, 1 or heads, queries, keys)``: of one head if all heads see the same."""
-    first = visible[:, :1]
-    return first if visible.shape[1] == 1 or bool((visible == first).all()) else visible
+    first_head = visible[:, :1]
+    return first_head if visible.shape[1] == 1 or bool((visible == first_head).all()) else visible
 
 
 def hidden_cells(scores: Tensor) -> Tensor:
@@ -410,10 +412,10 @@ def hidden_cells(scores: Tensor) -> Tensor:
     They are -inf, the lowest number of the type, or a round number such as -1e4 far below all others. A bias that falls
     steadily with distance (ALiBi) also has numbers between; then only the lowest of the type count as masked.
     """
-    hidden = scores <= MASK_THRESHOLD
-    if ((scores < STEEP_BIAS) & ~hidden).any():
+    is_hidden = scores <= MASK_THRESHOLD
+    if ((scores < STEEP_BIAS) & ~is_hidden).any():
         return scores <= torch.finfo(scores.dtype).min / 2
-    return hidden
+    return is_hidden
 
 
 def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:

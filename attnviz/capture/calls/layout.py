@@ -61,8 +61,8 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
         last: the roles of the last two axes of the result.
     """
     sizes, order, groups = _folding_plan(layout, last)
-    folded = tensor.reshape(sizes).permute(order)
-    return folded if groups is None else folded.reshape(groups)
+    folded_tensor = tensor.reshape(sizes).permute(order)
+    return folded_tensor if groups is None else folded_tensor.reshape(groups)
 
 
 @lru_cache(MAX_CACHED)
@@ -75,8 +75,8 @@ def _folding_plan(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, .
     ]
     order = [index for group in groups for index in group]
     is_folded = all(len(group) == 1 for group in groups)
-    folded = None if is_folded else [prod(roles[index][0] for index in group) for group in groups]
-    return tuple(size for size, _ in roles), order, folded
+    folded_shape = None if is_folded else [prod(roles[index][0] for index in group) for group in groups]
+    return tuple(size for size, _ in roles), order, folded_shape
 
 
 def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[int, Roles] | None:
@@ -178,8 +178,8 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
     weights = _layout(candidate.axes, roles, candidate.axis)
     if weights is None:
         return None
-    summed = product.left_letters.index(product.summed)
-    operand = _layout(use.weights.axes, roles, summed, product.left.shape[summed])
+    summed_axis = product.left_letters.index(product.summed_letters)
+    operand = _layout(use.weights.axes, roles, summed_axis, product.left.shape[summed_axis])
     by_letter = None if operand is None else dict(zip(product.left_letters, operand, strict=True))
     values, output = (
         _layout_by_letters(letters, tensor.shape, by_letter)
@@ -187,9 +187,9 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
     )
     scores: dict[int, Roles] = {}
     for axis_index, axis in enumerate(candidate.axes):
-        for before, part in zip(candidate.before_axes[axis_index], axis, strict=True):
+        for scores_before, part in zip(candidate.before_axes[axis_index], axis, strict=True):
             key_or_part_roles: Roles = ((part.size, "keys"),) if axis_index == candidate.axis else roles[part.label]
-            scores[before.label] = (*scores.get(before.label, ()), *key_or_part_roles)
+            scores[scores_before.label] = (*scores.get(scores_before.label, ()), *key_or_part_roles)
     return UseLayout(weights, operand, values, output, scores)
 
 
@@ -241,10 +241,10 @@ def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tenso
         batch: the number of texts.
         heads: the number of heads.
     """
-    folded = fold(values, layout, ("keys", "features"))
-    if len(folded) not in (1, batch) or heads % folded.shape[1]:
+    folded_values = fold(values, layout, ("keys", "features"))
+    if len(folded_values) not in (1, batch) or heads % folded_values.shape[1]:
         return None
-    return folded.expand(batch, *folded.shape[1:])
+    return folded_values.expand(batch, *folded_values.shape[1:])
 
 
 def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Layout, Layout]:
@@ -278,12 +278,12 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
     roles = roles_of(places, len(queries), heads)
     if roles is None:
         roles = roles_of(places, len(queries), None) or {}
-    leading = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
+    leading_roles = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
     features: Roles = ((size_of(queries[-1]), "features"),)
-    query_layout = (*leading, features)
+    query_layout = (*leading_roles, features)
     key_layout = [
         roles if size_of(axis) == prod(size for size, _ in roles) else _roles_of_key_axis(size_of(axis), roles)
-        for axis, roles in zip(keys[:-2], leading[:-1], strict=True)
+        for axis, roles in zip(keys[:-2], leading_roles[:-1], strict=True)
     ]
     return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
 

@@ -90,9 +90,11 @@ def _with_gathered_rows_placed(
         return call
     _, _, rows, columns = call.shape
     queries = gather.queries and places_of_gather(
-        gather.queries, fold_queries(gather.queries.numbers), gather.attends, rows
+        gather.queries, fold_queries(gather.queries.numbers), gather.attention_module, rows
     )
-    keys = gather.keys and places_of_gather(gather.keys, fold_keys(gather.keys.numbers), gather.attends, columns)
+    keys = gather.keys and places_of_gather(
+        gather.keys, fold_keys(gather.keys.numbers), gather.attention_module, columns
+    )
     return scatter_rows(call, queries, keys)
 
 
@@ -140,7 +142,9 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
     candidate, product = use.candidate, use.product
     if candidate.before is None or candidate.after is None:
         return None
-    before, after = (fold(each, layout.weights, ("queries", "keys")) for each in (candidate.before, candidate.after))
+    before, after = (
+        fold(tensor, layout.weights, ("queries", "keys")) for tensor in (candidate.before, candidate.after)
+    )
     note = SIGMOIDS if candidate.normaliser == "sigmoid" else ""
     if candidate.literal and not note:
         before, after, note = restored_softmax(before, after)
@@ -151,7 +155,7 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         note = PARTIAL if _has_partial_rows(after) else ""
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
     before, after = _part_with_values(
-        before, after, product.left.shape[product.left_letters.index(product.summed)], operand
+        before, after, product.left.shape[product.left_letters.index(product.summed_letters)], operand
     )
     is_same = _is_same(operand, after) if operand is not None else _has_same_numbers(product.left, candidate.after)
     dropout = None if is_same or operand is None else dropout_factor(after, operand)
@@ -262,7 +266,7 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
     product = scores.product
     if product is None:
         return None
-    by_letter: dict[str, Roles] = dict.fromkeys(product.summed, ((0, "features"),))
+    by_letter: dict[str, Roles] = dict.fromkeys(product.summed_letters, ((0, "features"),))
     for letter, axis in zip(product.letters, scores.axes, strict=True):
         by_letter[letter] = tuple(role for part in axis for role in _roles_of(part, roles))
     return _Operands(product, by_letter)
@@ -291,8 +295,8 @@ def _folded_operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], t
 def _shapes_fit(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
     """True if folded queries and keys give scores of this shape."""
     batch, heads, rows, columns = shape
-    fits = len(keys) in (1, batch) and heads % keys.shape[1] == 0 and queries.shape[3] == keys.shape[3]
-    return fits and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
+    has_fitting_axes = len(keys) in (1, batch) and heads % keys.shape[1] == 0 and queries.shape[3] == keys.shape[3]
+    return has_fitting_axes and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
 
 
 def kernel_layouts(flow: DataFlow, arguments: dict[str, Any], heads: int | None) -> tuple[Layout, Layout]:
@@ -309,9 +313,9 @@ def kernel_layouts(flow: DataFlow, arguments: dict[str, Any], heads: int | None)
 
 def have_separate_inputs(queries: Node, keys: Node) -> bool:
     """True if queries and keys are both projections, and were computed from different inputs."""
-    projected = all(_last_axis_is_features(node.axes) for node in (queries, keys))
+    projections = all(_last_axis_is_features(node.axes) for node in (queries, keys))
     left, right = queries.lineage.roots, keys.lineage.roots
-    return projected and bool(left and right) and not left & right
+    return projections and bool(left and right) and not left & right
 
 
 def _last_axis_is_features(axes: Axes) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import MAX_CHECKED_QUERIES
-from attnviz.capture.calls.readable import hidden_from_run, why_unreadable
+from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 
 SOFTMAX_TOLERANCE, HALF_SOFTMAX_TOLERANCE = 1e-5, 1e-2  # for one weight, in float32 and in half precision
 EXACT_DTYPES = (torch.float32, torch.float64)
@@ -46,7 +46,7 @@ def _is_in_place(name: str, has_operand: bool) -> bool:
 
 def share_memory(first: object, second: object) -> bool:
     """True if two tensors share storage; False if one of them cannot be read."""
-    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or why_unreadable(first, second) is not None:
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or unreadable_kind(first, second) is not None:
         return False
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr() != 0
 
@@ -92,8 +92,8 @@ def restored_softmax(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str
         return before, after, ""
     rows, tolerance = _some_rows(after).nan_to_num(nan=1 / after.shape[-1]), _tolerance(before, after)
     if (rows >= 0).all() and ((rows.sum(-1) - 1).abs() <= tolerance * 10).all():
-        unknown = torch.where(after > 0, float("nan"), float("-inf")).to(before.dtype)
-        return unknown, after, SCORES_LOST
+        unknown_rows = torch.where(after > 0, float("nan"), float("-inf")).to(before.dtype)
+        return unknown_rows, after, SCORES_LOST
     return before, before.softmax(-1, dtype=after.dtype), WEIGHTS_LOST
 
 
@@ -107,8 +107,8 @@ def _rows_are_softmax(before: Tensor, after: Tensor) -> bool:
 
 def _tolerance(before: Tensor, after: Tensor) -> float:
     """Returns the largest error of a weight, by the dtypes of the softmax's input and output."""
-    exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
-    return SOFTMAX_TOLERANCE if exact else HALF_SOFTMAX_TOLERANCE
+    is_exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
+    return SOFTMAX_TOLERANCE if is_exact else HALF_SOFTMAX_TOLERANCE
 
 
 def _some_rows(tensor: Tensor) -> Tensor:

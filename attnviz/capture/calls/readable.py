@@ -39,14 +39,14 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
 )
 
 
-def why_unreadable(*values: object) -> str | None:
+def unreadable_kind(*values: object) -> str | None:
     """Returns the kind of the first tensor among the values that cannot be read; ``None`` if all can be."""
     with torch._C.DisableTorchFunction():
         for value in values:
             if isinstance(value, Tensor):
-                for is_kind, what in UNREADABLE:
+                for is_kind, kind in UNREADABLE:
                     if is_kind(value):
-                        return what
+                        return kind
     return None
 
 

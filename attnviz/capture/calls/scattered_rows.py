@@ -27,24 +27,24 @@ class PlacedRows(NamedTuple):
     total: int
 
 
-def places_of_gather(gather: RowGather, folded: Tensor | None, attends: nn.Module, rows: int) -> PlacedRows:
+def places_of_gather(gather: RowGather, folded: Tensor | None, attention_module: nn.Module, rows: int) -> PlacedRows:
     """Returns the places of gathered queries or keys; unknown unless the attention module gathered or reordered them.
 
     Args:
         gather: the numbers of the rows.
         folded: these numbers as ``(batch, heads, rows, features)``; ``None`` if they cannot be folded.
-        attends: the module that attends.
+        attention_module: the module that attends.
         rows: the number of gathered rows.
     """
-    unknown = PlacedRows(None, gather.total)
-    if folded is None or (gather.gatherer is not attends and rows != gather.total):
-        return unknown
+    unknown_places = PlacedRows(None, gather.total)
+    if folded is None or (gather.gatherer is not attention_module and rows != gather.total):
+        return unknown_places
     numbers = folded[..., 0]
     positions, places = numbers // gather.total, numbers % gather.total
     is_whole = torch.equal(positions, torch.arange(rows, device=positions.device).expand(positions.shape))
     is_known = bool((numbers >= 0).all()) and is_whole and torch.equal(numbers, folded[..., -1])
-    ordered = places.sort(-1).values
-    return PlacedRows(places, gather.total) if is_known and bool((ordered.diff() > 0).all()) else unknown
+    ordered_places = places.sort(-1).values
+    return PlacedRows(places, gather.total) if is_known and bool((ordered_places.diff() > 0).all()) else unknown_places
 
 
 def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
@@ -57,14 +57,16 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
     """
     batch, heads, rows, columns = call.shape
     height, width = (rows if queries is None else queries.total), (columns if keys is None else keys.total)
-    are_known = all(each is None or each.places is not None for each in (queries, keys))
+    are_known = all(rows_of_axis is None or rows_of_axis.places is not None for rows_of_axis in (queries, keys))
     if not are_known or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
         first, subject = (queries, "queries") if queries is not None else (keys, "keys")
         subject = "queries and keys" if queries is not None and keys is not None else subject
         return call if first is None else _with_notes(call, UNPLACED.format(subject, first.total))
     parts = ((queries, rows, "queries", "rows"), (keys, columns, "keys", "columns"))
     notes = [
-        SCATTERED.format(count, each.total, *names) for each, count, *names in parts if each and count < each.total
+        SCATTERED.format(count, rows_of_axis.total, *names)
+        for rows_of_axis, count, *names in parts
+        if rows_of_axis and count < rows_of_axis.total
     ]
     return _with_notes(_RowScatter((batch, heads), queries, keys).of(call), *notes)
 
@@ -118,8 +120,8 @@ class _RowScatter:
 
     def _cells(self, cells: Tensor, filling: float) -> Tensor:
         """Returns cells ``(batch, heads, queries, keys)`` at their places, the others filled with a number."""
-        whole = cells.expand(*self.leading, *cells.shape[2:])
-        return _scattered(_scattered(whole, self.queries, 2, filling), self.keys, 3, filling)
+        all_cells = cells.expand(*self.leading, *cells.shape[2:])
+        return _scattered(_scattered(all_cells, self.queries, 2, filling), self.keys, 3, filling)
 
     def _product(self, product: Product) -> Product:
         return Product(_scattered(product.queries, self.queries, 2, 0.0), _scattered(product.keys, self.keys, 2, 0.0))

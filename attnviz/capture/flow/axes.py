@@ -110,23 +110,25 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
     """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands."""
     result = []
-    for place, size in enumerate(reversed(shape), 1):
-        candidates = [axes[-place] for axes in operands if len(axes) >= place and size_of(axes[-place]) == size]
-        result.append(most_informative(candidates, size))
+    for axis_index, size in enumerate(reversed(shape), 1):
+        candidates = [
+            axes[-axis_index] for axes in operands if len(axes) >= axis_index and size_of(axes[-axis_index]) == size
+        ]
+        result.append(most_informative_axis(candidates, size))
     return tuple(reversed(result))
 
 
-def most_informative(candidates: Sequence[Axis], size: int) -> Axis:
-    """Returns the first axis with a mark, else the first with a label, else the first, resized to ``size``."""
-    chosen = next((axis for axis in candidates if any(part.label >= FIRST_MARK for part in axis)), None)
-    if chosen is None:
-        chosen = next(
+def most_informative_axis(candidates: Sequence[Axis], size: int) -> Axis:
+    """Returns the first axis with a mark, else the first with a label, else the first, resized_axis to ``size``."""
+    chosen_axis = next((axis for axis in candidates if any(part.label >= FIRST_MARK for part in axis)), None)
+    if chosen_axis is None:
+        chosen_axis = next(
             (axis for axis in candidates if any(part.label for part in axis)), candidates[0] if candidates else ()
         )
-    return resized(chosen, size)
+    return resized_axis(chosen_axis, size)
 
 
-def resized(axis: Axis, size: int) -> Axis:
+def resized_axis(axis: Axis, size: int) -> Axis:
     """Returns the axis with another size, as after a slice; its label is unknown if its parts had several."""
     if size_of(axis) == size:
         return axis
@@ -134,13 +136,13 @@ def resized(axis: Axis, size: int) -> Axis:
     return axis_of(size, labels.pop() if len(labels) == 1 else UNKNOWN)
 
 
-def with_labels_from(axes: Axes, others: Axes) -> Axes:
-    """Returns the axes, each unlabelled one replaced by that of ``others`` at its index; unchanged if ranks differ."""
-    if len(axes) != len(others):
+def with_labels_from(axes: Axes, labelled_axes: Axes) -> Axes:
+    """Returns the axes, an unlabelled one replaced by that of ``labelled_axes``; unchanged if ranks differ."""
+    if len(axes) != len(labelled_axes):
         return axes
     return tuple(
-        resized(other, size_of(axis)) if is_all(axis, UNKNOWN) else axis
-        for axis, other in zip(axes, map(without_marks, others), strict=True)
+        resized_axis(labelled_axis, size_of(axis)) if is_all(axis, UNKNOWN) else axis
+        for axis, labelled_axis in zip(axes, map(without_marks, labelled_axes), strict=True)
     )
 
 

@@ -21,7 +21,7 @@ from attnviz.capture.flow.axes import (
     is_all,
     label_of,
     labels_in,
-    resized,
+    resized_axis,
     unknown_axes,
     with_labels_from,
     without_marks,
@@ -168,7 +168,7 @@ class DataFlow:
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
         """True if the output has no node yet: a function called within this one may have given it one."""
         reference = self.references.get(id(output))
-        return reference is None or reference() is not output or any(output is each for each in inputs)
+        return reference is None or reference() is not output or any(output is tensor for tensor in inputs)
 
     def node(self, tensor: Tensor) -> Node:
         """Returns the node of a tensor; creates it if the tensor is new."""
@@ -194,7 +194,14 @@ class DataFlow:
 
     def _viewed_candidate(self, tensor: Tensor) -> Candidate | None:
         """Returns the normalised tensor that this one is a view of, if any."""
-        return next((each for each in self.unused() if each.after is not None and is_view(each.after, tensor)), None)
+        return next(
+            (
+                candidate
+                for candidate in self.unused()
+                if candidate.after is not None and is_view(candidate.after, tensor)
+            ),
+            None,
+        )
 
     def unused(self) -> Iterator[Candidate]:
         """Yields the normalised tensors that no product has used."""
@@ -211,7 +218,7 @@ class DataFlow:
         query, value = self.node(queries), self.node(values)
         if result.dim() != queries.dim():
             return self._keep(result, Node(unknown_axes(result.shape), query.lineage.attended))
-        axes = (*query.axes[:-1], resized(value.axes[-1], result.shape[-1]))
+        axes = (*query.axes[:-1], resized_axis(value.axes[-1], result.shape[-1]))
         return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.attended))
 
     def note_same(self, source: Tensor, result: Tensor) -> None:
@@ -230,7 +237,9 @@ class DataFlow:
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
         if len(self.references) > self.sweep_size:
-            self.references = {key: each for key, each in self.references.items() if each() is not None}
+            self.references = {
+                key: reference_key for key, reference_key in self.references.items() if reference_key() is not None
+            }
             self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
 
     def _forget(self, reference: ref[Tensor]) -> None:

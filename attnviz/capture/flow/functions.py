@@ -18,8 +18,8 @@ from attnviz.capture.flow.axes import (
     broadcast,
     contiguous_strides,
     is_all,
-    most_informative,
-    resized,
+    most_informative_axis,
+    resized_axis,
     size_of,
     unknown_axes,
 )
@@ -41,13 +41,13 @@ QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys
 
 def tensors_in(values: Iterable[Any]) -> list[Tensor]:
     """Returns the tensors among values, and in nested lists and tuples of them."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            found.append(value)
+            tensors.append(value)
         elif isinstance(value, SEQUENCES) and not isinstance(value, torch.Size):
-            found += tensors_in(value)
-    return found
+            tensors += tensors_in(value)
+    return tensors
 
 
 def axis_of_call(args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
@@ -83,13 +83,17 @@ def node_after(
     if len(inputs) == 1:
         return _node_after_one_input(name, inputs[0], nodes[0], result, args, kwargs)
     axes = _result_axes(name, inputs, nodes, result, args, kwargs)
-    paired = (name not in NORMS and any(each.paired for each in nodes)) or _combines_tokens(name, inputs, nodes, result)
+    is_paired = (name not in NORMS and any(each.paired for each in nodes)) or _combines_tokens(
+        name, inputs, nodes, result
+    )
     return Node(
         axes,
         merged_lineage([node.lineage for node in nodes]),
-        constant=all(n.constant for n in nodes),
-        paired=paired,
-        scores=next((n.scores for n in nodes if n.scores is not None and still_has_axes(n.scores, axes)), None),
+        constant=all(index.constant for index in nodes),
+        paired=is_paired,
+        scores=next(
+            (index.scores for index in nodes if index.scores is not None and still_has_axes(index.scores, axes)), None
+        ),
         weights=candidates_in(name, nodes, axes, result),
         multiplied=_broadcast_operands(name, inputs, nodes),
     )
@@ -121,7 +125,7 @@ def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Nod
 
 def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
     """Returns the node of an embedding: its last axis is features, the others are tokens."""
-    ids = next((node for node, each in zip(nodes, inputs, strict=True) if not each.is_floating_point()), nodes[0])
+    ids = next((node for node, tensor in zip(nodes, inputs, strict=True) if not tensor.is_floating_point()), nodes[0])
     axes = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
     return Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
 
@@ -130,9 +134,9 @@ def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
     """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, other rows)``."""
     left_axes, right_axes = (node.axes for node in nodes)
     batch_axes = broadcast((left_axes[:-2], right_axes[:-2]), tuple(result.shape[:-2]))
-    paired = not any(node.constant for node in nodes)
+    is_paired = not any(node.constant for node in nodes)
     return Node(
-        (*batch_axes, left_axes[-2], right_axes[-2]), merged_lineage([node.lineage for node in nodes]), paired=paired
+        (*batch_axes, left_axes[-2], right_axes[-2]), merged_lineage([node.lineage for node in nodes]), paired=is_paired
     )
 
 
@@ -146,16 +150,20 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
 
     It adds one tensor to each row of the other by broadcasting, or joins features of tokens of different lineages.
     """
-    dependent = [
-        (x, node) for x, node in zip(inputs, nodes, strict=True) if not node.constant and x.is_floating_point()
+    dependent_inputs = [
+        (tensor, node)
+        for tensor, node in zip(inputs, nodes, strict=True)
+        if not node.constant and tensor.is_floating_point()
     ]
-    if len(dependent) < 2:
+    if len(dependent_inputs) < 2:
         return False
-    first, rows = dependent[0], dependent[0][0].shape[:-1]
+    first, rows = dependent_inputs[0], dependent_inputs[0][0].shape[:-1]
     if name in JOINING:
         along_features = result.shape[:-1] == rows and result.shape != first[0].shape
-        return along_features and any(node.lineage != first[1].lineage for _, node in dependent[1:])
-    return ("add" in name or "sub" in name) and any(each.shape != first[0].shape for each, _ in dependent[1:])
+        return along_features and any(node.lineage != first[1].lineage for _, node in dependent_inputs[1:])
+    return ("add" in name or "sub" in name) and any(
+        rows_of_tensor.shape != first[0].shape for rows_of_tensor, _ in dependent_inputs[1:]
+    )
 
 
 def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
@@ -188,13 +196,13 @@ def _result_axes(
     elif result_axes is None and len(inputs) == 1:
         result_axes = _viewed_axes(axes, source, result)
     elif result_axes is None and name in GATHERING and len(shape) == source.dim():
-        result_axes = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
+        result_axes = tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
     if result_axes is None and name in REDUCING and len(shape) == source.dim() - 1:
         result_axes = _axes_after_reduction(axes, shape, axis_of_call(args, kwargs))
     if result_axes is None and _may_broadcast_to(shape, inputs):
         result_axes = broadcast(tuple(node.axes for node in softmaxes_of_scores_first(nodes)), shape)
     if result_axes is None and len(shape) == source.dim():
-        result_axes = tuple(resized(axis, size) for axis, size in zip(axes, shape, strict=True))
+        result_axes = tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
     return unknown_axes(shape) if result_axes is None else result_axes
 
 
@@ -217,25 +225,27 @@ def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbe
         shape: the shape after.
         numbers: the arguments of the function after the tensor.
     """
-    reshaped = list(axes)
+    new_axes = list(axes)
     if name in SWAPPING:
         first, second = numbers or (0, -1)
-        reshaped[first], reshaped[second] = reshaped[second], reshaped[first]
+        new_axes[first], new_axes[second] = new_axes[second], new_axes[first]
     elif name == "unsqueeze_":
-        reshaped.insert(numbers[0] % len(shape), ())
+        new_axes.insert(numbers[0] % len(shape), ())
     elif name == "squeeze_":
-        squeezed = numbers[0] if numbers else range(len(axes))
-        size_one_axes = [index % len(axes) for index in (squeezed if isinstance(squeezed, Iterable) else [squeezed])]
-        reshaped = [axis for index, axis in enumerate(axes) if index not in size_one_axes or axis]
-    fits = len(reshaped) == len(shape) and all(map(operator.eq, map(size_of, reshaped), shape))
-    return tuple(reshaped) if fits else unknown_axes(shape)
+        squeezed_axes = numbers[0] if numbers else range(len(axes))
+        size_one_axes = [
+            index % len(axes) for index in (squeezed_axes if isinstance(squeezed_axes, Iterable) else [squeezed_axes])
+        ]
+        new_axes = [axis for index, axis in enumerate(axes) if index not in size_one_axes or axis]
+    fits = len(new_axes) == len(shape) and all(map(operator.eq, map(size_of, new_axes), shape))
+    return tuple(new_axes) if fits else unknown_axes(shape)
 
 
 def _axes_after_convolution(node: Node, shape: torch.Size, in_space: int | None) -> Axes:
     """Returns the axes after a convolution, whose channels are features; they come first where there is no batch."""
     if len(node.axes) != len(shape):
         return unknown_axes(shape)
-    axes = [resized(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
+    axes = [resized_axis(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
     if node.fresh:
         axes = [tuple(Part(part.size, part.label or TOKENS) for part in axis) for axis in axes]
     channels = 0 if len(shape) - 1 == in_space else 1
@@ -243,16 +253,16 @@ def _axes_after_convolution(node: Node, shape: torch.Size, in_space: int | None)
     return tuple(axes)
 
 
-def _joined_axes(nodes: Sequence[Node], shape: torch.Size, stacked: int | None) -> Axes:
-    """Returns the axes of tensors joined along an existing axis, or along a new one (``stacked``)."""
+def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
+    """Returns the axes of tensors joined along an existing axis, or along a new one (``new_axis``)."""
     operands = [node.axes for node in nodes]
     label = FEATURES if _are_projections(nodes) else UNKNOWN
-    if stacked is not None and len(operands[0]) == len(shape) - 1:
-        index = stacked % len(shape)
+    if new_axis is not None and len(operands[0]) == len(shape) - 1:
+        index = new_axis % len(shape)
         operands = [(*axes[:index], axis_of(shape[index], label), *axes[index:]) for axes in operands[:1]]
     same_rank = [axes for axes in operands if len(axes) == len(shape)]
     return tuple(
-        most_informative([axes[index] for axes in same_rank if axes[index]] or [axis_of(size, label)], size)
+        most_informative_axis([axes[index] for axes in same_rank if axes[index]] or [axis_of(size, label)], size)
         if size > 1
         else ()
         for index, size in enumerate(shape)
@@ -263,17 +273,17 @@ def _are_projections(nodes: Sequence[Node]) -> bool:
     """True if the tensors are projections of the same tokens, so that an axis along which they are stacked is heads."""
     first = nodes[0]
     # Identity, not equality: each attention output has its own lineage object.
-    share_lineage = all(each.lineage is first.lineage and not each.constant for each in nodes)
-    return share_lineage and len(nodes) > 1 and all(each.axes and is_all(each.axes[-1], FEATURES) for each in nodes)
+    share_lineage = all(node.lineage is first.lineage and not node.constant for node in nodes)
+    return share_lineage and len(nodes) > 1 and all(node.axes and is_all(node.axes[-1], FEATURES) for node in nodes)
 
 
 def _may_broadcast_to(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
     """True if broadcasting the inputs gives this shape."""
-    sizes = [tuple(each.shape) for each in inputs]
+    sizes = [tuple(shape_of_input.shape) for shape_of_input in inputs]
     if any(len(size) > len(shape) for size in sizes):
         return False
-    aligned = [(1,) * (len(shape) - len(size)) + size for size in sizes]
-    return all(max(column) == size for column, size in zip(zip(*aligned, strict=True), shape, strict=True))
+    aligned_sizes = [(1,) * (len(shape) - len(size)) + size for size in sizes]
+    return all(max(column) == size for column, size in zip(zip(*aligned_sizes, strict=True), shape, strict=True))
 
 
 def is_view(source: Tensor, result: Tensor) -> bool:

@@ -58,7 +58,7 @@ class OperandGathers(NamedTuple):
         keys: the rows of the keys; ``None`` if they were not gathered.
     """
 
-    attends: nn.Module
+    attention_module: nn.Module
     queries: RowGather | None
     keys: RowGather | None
 
@@ -200,7 +200,7 @@ def _is_gather(name: str, args: Sequence[Any]) -> bool:
     if name != ITEM:
         return name in GATHERING
     key = args[1]
-    return any(isinstance(each, Tensor | list) for each in (key if isinstance(key, tuple) else (key,)))
+    return any(isinstance(index, Tensor | list) for index in (key if isinstance(key, tuple) else (key,)))
 
 
 def _positions_along(axis: int, shape: Sequence[int], device: torch.device) -> Tensor:

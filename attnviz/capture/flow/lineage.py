@@ -130,7 +130,7 @@ def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
     if not lineages_with_origin:
         return NOTHING
     first = lineages_with_origin[0]
-    if all(other is first for other in lineages_with_origin):
+    if all(other_lineage is first for other_lineage in lineages_with_origin):
         return first
     roots = 0
     for lineage in lineages_with_origin:

@@ -61,11 +61,11 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
 
 def cached_node(key: Key, nodes: Sequence[Node]) -> Node | None:
     """Returns the node of a result from the cache, with the lineage of these inputs; ``None`` if there is none."""
-    cached = _cached_nodes.get(key)
-    if cached is None:
+    entry = _cached_nodes.get(key)
+    if entry is None:
         return None
     lineage = nodes[0].lineage if len(nodes) == 1 else merged_lineage([node.lineage for node in nodes])
-    return Node(cached.axes, lineage, cached.constant, paired=cached.paired)
+    return Node(entry.axes, lineage, entry.constant, paired=entry.paired)
 
 
 def cache_node(key: Key, node: Node) -> None:

@@ -52,7 +52,7 @@ class Scores:
         if not key_marks & self.left:
             return self
         return Scores(
-            None if self.product is None else self.product.swapped(),
+            None if self.product is None else self.product.with_operands_swapped(),
             self.axes,
             self.right,
             self.left,
@@ -119,8 +119,8 @@ class Candidate:
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
         """True if a function cut unused weights to those of one key, as when a second one was a sink."""
-        cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
-        return cut and not self.used
+        is_cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
+        return is_cut and not self.used
 
     def refusal(self, values: "Node | None") -> str | None:
         """Returns why a product that sums over this tensor is not attention, as a noun phrase; ``None`` if it is."""
@@ -220,8 +220,8 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     if not candidates:
         return ()
     labels = labels_in(axes)
-    kept = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
-    cut_off = {candidate for node in kept for candidate in node.weights if not candidate.is_in(labels)}
+    remaining = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
+    cut_off = {candidate for node in remaining for candidate in node.weights if not candidate.is_in(labels)}
     return tuple(
         candidate
         for candidate in candidates
@@ -229,16 +229,16 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     )
 
 
-def _is_same_or_unsqueezed(axes: Axes, after: Axes) -> bool:
-    """Returns True if the axes after a function are those before it, apart from new ones of size 1."""
-    return len(axes) <= len(after) and [axis for axis in axes if axis] == [axis for axis in after if axis]
+def _is_same_or_unsqueezed(axes: Axes, new_axes: Axes) -> bool:
+    """True if the axes after a function are those before it, apart from new ones of size 1."""
+    return len(axes) <= len(new_axes) and [axis for axis in axes if axis] == [axis for axis in new_axes if axis]
 
 
 def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
     """Returns the nodes; if several contain softmaxes, those of scores come first."""
     if sum(bool(node.weights) for node in nodes) < 2:
         return nodes
-    return sorted(nodes, key=lambda node: all(each.scores is None for each in node.weights))
+    return sorted(nodes, key=lambda node: all(candidate.scores is None for candidate in node.weights))
 
 
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
@@ -249,13 +249,13 @@ def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
         nodes: the nodes of its inputs.
         result: the node of its result.
     """
-    if not result.weights or not any(each in name for each in ("add", "sub", "lerp")):
+    if not result.weights or not any(candidate in name for candidate in ("add", "sub", "lerp")):
         return
-    lost_candidates = {each for node in nodes for each in node.weights} - set(result.weights)
-    for each in lost_candidates:
-        each.absorbed = True
-    for each in result.weights if lost_candidates else ():
-        each.mixed = True
+    lost_candidates = {candidate for node in nodes for candidate in node.weights} - set(result.weights)
+    for candidate in lost_candidates:
+        candidate.absorbed = True
+    for candidate in result.weights if lost_candidates else ():
+        candidate.mixed = True
 
 
 def key_axis(node: Node) -> int | None:
@@ -269,8 +269,8 @@ def key_axis(node: Node) -> int | None:
 
 def is_axis_of_operand(scores: Scores, key_marks: set[int]) -> bool:
     """True if an axis with these marks belongs to one operand; a single key, or one joined to it, has no mark."""
-    unmarked = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
-    return unmarked or bool(key_marks & (scores.left | scores.right))
+    marks_of_neither = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
+    return marks_of_neither or bool(key_marks & (scores.left | scores.right))
 
 
 def still_has_axes(scores: Scores, axes: Axes) -> bool:

@@ -18,7 +18,7 @@ from attnviz.capture.flow.axes import (
     is_all,
     label_of,
     labels_in,
-    most_informative,
+    most_informative_axis,
     without_marks,
 )
 from attnviz.capture.flow.functions import is_one_pair
@@ -38,7 +38,10 @@ def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> It
         right: the node of its second operand.
         result: its result.
     """
-    for weights_node, value_node, ordered_product in ((left, right, product), (right, left, product.swapped())):
+    for weights_node, value_node, ordered_product in (
+        (left, right, product),
+        (right, left, product.with_operands_swapped()),
+    ):
         for candidate in weights_node.weights:
             if not candidate.used and _sums_over(candidate, ordered_product, weights_node, value_node.constant):
                 of_weights = any(not candidate.used for candidate in value_node.weights)
@@ -82,13 +85,13 @@ def product_node(
 def _projection_node(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
     """Returns the node of a projection: the axes of the parameter become features."""
     if left.constant and not right.constant and name != "linear":
-        product, left, right = product.swapped(), right, left
+        product, left, right = product.with_operands_swapped(), right, left
     from_left = tuple(letter in product.left_letters for letter in product.letters)
     axes = _with_features(_result_axes(product, left, right, result), from_left, result.shape)
     scores = (
         left.scores if left.scores is not None and left.scores.right and still_has_axes(left.scores, axes) else None
     )
-    weights = tuple(each for each in left.weights if each.is_in(labels_in(axes)))
+    weights = tuple(letters_of_result for letters_of_result in left.weights if letters_of_result.is_in(labels_in(axes)))
     if scores is None and not weights:
         axes = _without_own_features(axes, from_left, left.fresh)
     lineage = merged_lineage((left.lineage, right.lineage))
@@ -108,7 +111,7 @@ def _scores_node(
             marks_of_side[in_left] |= labels_in(axes[index : index + 1])
     marked_axes = tuple(axes)
     summed_axes = [_summed_axis(product, node, letters) for node, letters in _operands(product, left, right)]
-    if not product.summed or (
+    if not product.summed_letters or (
         _is_features(marked_axes, marks_of_side[True]) and _is_features(marked_axes, marks_of_side[False])
     ):
         kept_product: Contraction | None = None
@@ -185,13 +188,13 @@ def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_con
         weights: the node of the weights as they enter the product.
         is_constant: True if the other operand is a parameter, such as one that mixes heads.
     """
-    summed = [index for index, letter in enumerate(product.left_letters) if letter in product.summed]
-    if len(summed) != 1:
+    summed_axes = [index for index, letter in enumerate(product.left_letters) if letter in product.summed_letters]
+    if len(summed_axes) != 1:
         return False
-    size, marks = product.left.shape[summed[0]], candidate.key_marks
+    size, marks = product.left.shape[summed_axes[0]], candidate.key_marks
     if not marks:  # axes of size 1 have no mark: a single key, or a single head, which a parameter may mix
         return size == candidate.shape[candidate.axis] == 1 and not is_constant
-    labels = labels_in(weights.axes[summed[0] : summed[0] + 1])
+    labels = labels_in(weights.axes[summed_axes[0] : summed_axes[0] + 1])
     cut_to_one = size == 1 and not marks & labels_in(weights.axes)
     return (labels == marks or (cut_to_one and not labels)) and size <= candidate.shape[candidate.axis]
 
@@ -203,7 +206,10 @@ def _operands(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node
 def _summed_axis(product: Contraction, node: Node, letters: str) -> Axis:
     """Returns the summed axes of an operand as one axis."""
     return tuple(
-        part for letter, axis in zip(letters, node.axes, strict=True) if letter in product.summed for part in axis
+        part
+        for letter, axis in zip(letters, node.axes, strict=True)
+        if letter in product.summed_letters
+        for part in axis
     )
 
 
@@ -229,5 +235,5 @@ def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], names: str, shape: torc
             for side_letter, axis in zip(letters, side_axes, strict=True)
             if side_letter == letter and sum(part.size > 1 for part in axis)
         ]
-        axes.append(most_informative(candidates, size) if candidates else axis_of(size, UNKNOWN))
+        axes.append(most_informative_axis(candidates, size) if candidates else axis_of(size, UNKNOWN))
     return tuple(axes)

@@ -28,12 +28,12 @@ class Contraction(NamedTuple):
     letters: str
 
     @property
-    def summed(self) -> str:
+    def summed_letters(self) -> str:
         """The letters of both operands that the result lacks."""
-        both = set(self.left_letters) & set(self.right_letters)
-        return "".join(letter for letter in self.left_letters if letter in both - set(self.letters))
+        common_letters = set(self.left_letters) & set(self.right_letters)
+        return "".join(letter for letter in self.left_letters if letter in common_letters - set(self.letters))
 
-    def swapped(self) -> "Contraction":
+    def with_operands_swapped(self) -> "Contraction":
         """Returns the product with its operands exchanged."""
         return Contraction(self.right, self.left, self.right_letters, self.left_letters, self.letters)
 
@@ -61,10 +61,10 @@ def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: b
     """
     count = max(left.dim(), right.dim())
     letters = NAMED_LETTERS[:count]
-    summed = {letters[axis % count] for axis in axes}
-    result = letters if keepdim else "".join(letter for letter in letters if letter not in summed)
+    summed_letters = {letters[axis % count] for axis in axes}
+    result = letters if keepdim else "".join(letter for letter in letters if letter not in summed_letters)
     # Letters of axes that keepdim left with size 1 are upper-case: the result lacks the summed letters themselves.
-    result_letters = result.translate({ord(letter): letter.upper() for letter in summed})
+    result_letters = result.translate({ord(letter): letter.upper() for letter in summed_letters})
     return Contraction(
         left, right, _operand_letters(letters, left, right), _operand_letters(letters, right, left), result_letters
     )
@@ -174,14 +174,17 @@ def _tensordot(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | Non
         return None
     left, right = tensors[:2]
     left_axes, right_axes = dims if not isinstance(dims, int) else (range(left.dim() - dims, left.dim()), range(dims))
-    left_axes, right_axes = ([each] if isinstance(each, int) else list(each) for each in (left_axes, right_axes))
+    left_axes, right_axes = (
+        [axes_of_side] if isinstance(axes_of_side, int) else list(axes_of_side)
+        for axes_of_side in (left_axes, right_axes)
+    )
     letters = iter(NAMED_LETTERS)
     left_letters = [next(letters) for _ in range(left.dim())]
     right_letters = [next(letters) for _ in range(right.dim())]
     for left_axis, right_axis in zip(left_axes, right_axes, strict=True):
         right_letters[right_axis] = left_letters[left_axis]
-    summed = {left_letters[axis] for axis in left_axes}
-    result = "".join(letter for letter in left_letters + right_letters if letter not in summed)
+    summed_letters = {left_letters[axis] for axis in left_axes}
+    result = "".join(letter for letter in left_letters + right_letters if letter not in summed_letters)
     return Contraction(left, right, "".join(left_letters), "".join(right_letters), result)
 
 

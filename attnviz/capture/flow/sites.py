@@ -93,13 +93,13 @@ class Block:
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     """Returns the modules of a model by path, each once: a faster ``named_modules``, without nested generators."""
     modules: dict[str, nn.Module] = {}
-    visited: set[nn.Module] = set()
+    visited_modules: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
         if type(module).named_modules is not nn.Module.named_modules:
-            modules.update(module.named_modules(memo=visited, prefix=path))
-        elif module not in visited:
-            visited.add(module)
+            modules.update(module.named_modules(memo=visited_modules, prefix=path))
+        elif module not in visited_modules:
+            visited_modules.add(module)
             modules[path] = module
             for name, child in module._modules.items():
                 if child is not None:
@@ -140,9 +140,13 @@ class ModuleIndex:
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
         """Returns a module with its name and kind; the kind is ``cross``, else by its attribute, else by its name."""
         name = self.names.get(id(module), type(module).__name__)
-        declared = getattr(module, "is_cross_attention", None)
+        declared_kind = getattr(module, "is_cross_attention", None)
         if cross is None:
-            cross = declared if isinstance(declared, bool) else bool(CROSS_NAME.search(".".join(name.split(".")[-3:])))
+            cross = (
+                declared_kind
+                if isinstance(declared_kind, bool)
+                else bool(CROSS_NAME.search(".".join(name.split(".")[-3:])))
+            )
         return CallingModule(module, name, cross)
 
     def head_count(self, caller: CallingModule) -> int | None:
@@ -218,14 +222,14 @@ class ModuleIndex:
         """Returns the number of a block; in nested lists, its index among the blocks of the same form."""
         path_numbers = self._numbers(path)
         alike_numbers = self._numbers_alike(path, len(path_numbers), attention)
-        varying = [
+        varying_levels = [
             level
             for level, number in enumerate(path_numbers)
             if any(numbers[level] != number for numbers in alike_numbers)
         ]
-        if len(varying) > 1:
+        if len(varying_levels) > 1:
             return alike_numbers.index(path_numbers)
-        return path_numbers[varying[0] if varying else -1]
+        return path_numbers[varying_levels[0] if varying_levels else -1]
 
     def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
         """Returns the numbers of the blocks whose paths differ in numbers alone, with the same attention."""
@@ -298,22 +302,26 @@ class LayerNumbering:
         if name:
             self.started[name] = self.started.get(name, 0) + 1
 
-    def number(self, caller: CallingModule, single: bool, depth: int = 0) -> CallSite:
+    def number(self, caller: CallingModule, is_single_head: bool, depth: int = 0) -> CallSite:
         """Returns the site of the next call of a module.
 
         Args:
             caller: the module.
-            single: True if the call has no axis of heads.
+            is_single_head: True if the call has no axis of heads.
             depth: the number of attention calls in the longest chain that leads to its queries.
         """
-        single_head_match = SINGLE_HEAD_NAME.match(caller.name) if single else None
+        single_head_match = SINGLE_HEAD_NAME.match(caller.name) if is_single_head else None
         path = caller.name if single_head_match is None else single_head_match[1]
         block = self.modules.block_of(path, type(caller.module))
         is_deeper = depth > self.depths.setdefault(caller.name, depth)
         enclosing_paths = prefixes(self._running_part(block.path, caller.name) if is_deeper else block.path)
-        again = next((prefix for prefix in enclosing_paths if self.started.get(prefix, 0) > 1), "")
-        reads_again = not is_deeper and block.path.startswith(f"{again}.") and not self.modules.is_numbered(again)
-        run = self.started[again] - 1 if again and reads_again else 0
+        repeated_prefixes = next((prefix for prefix in enclosing_paths if self.started.get(prefix, 0) > 1), "")
+        reads_again = (
+            not is_deeper
+            and block.path.startswith(f"{repeated_prefixes}.")
+            and not self.modules.is_numbered(repeated_prefixes)
+        )
+        run = self.started[repeated_prefixes] - 1 if repeated_prefixes and reads_again else 0
         repeats = self._repeats(enclosing_paths)
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
@@ -326,7 +334,7 @@ class LayerNumbering:
             part=caller.part,
             call=call,
             run=run,
-            again=again,
+            again=repeated_prefixes,
         )
 
     def _running_part(self, block: str, path: str) -> str:

@@ -98,16 +98,16 @@ class TokenPlaces:
         elif not origins:
             return
         elif name in KEEPING:
-            same_shape = [each for each in origins if each.numbers.shape == result.shape]
-            self._set(result, min(same_shape, key=lambda each: each.texts, default=None))
+            same_shape = [tensor for tensor in origins if tensor.numbers.shape == result.shape]
+            self._set(result, min(same_shape, key=lambda tensor: tensor.texts, default=None))
         elif name == "pad":
             self._set(result, origins[0]._replace(numbers=_padded_numbers(origins[0].numbers, args, kwargs)))
         elif len(origins) == len(list(_tensors(args[:1]))):
             moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
-            for each, numbers in (
+            for tensor, numbers in (
                 [(result, moved_numbers)] if isinstance(result, Tensor) else zip(result, moved_numbers, strict=True)
             ):
-                self._set(each, origins[0]._replace(numbers=numbers))
+                self._set(tensor, origins[0]._replace(numbers=numbers))
 
     def _numbers(self, argument: Any) -> Any:
         """Returns the argument with each followed tensor replaced by its token numbers."""
@@ -127,7 +127,7 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
         if isinstance(arg, Tensor):
             yield arg
         elif isinstance(arg, list | tuple):
-            yield from (each for each in arg if isinstance(each, Tensor))
+            yield from (element for element in arg if isinstance(element, Tensor))
 
 
 def _padded_numbers(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:

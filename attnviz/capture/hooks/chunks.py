@@ -115,18 +115,18 @@ class Chunks:
         count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
-            whole = self._axes_with_all_keys([])[0]
-            count, columns = whole[-1], [starts[whole] for starts in self.keys]
+            joined_call = self._axes_with_all_keys([])[0]
+            count, columns = joined_call[-1], [starts[joined_call] for starts in self.keys]
             note = note or CHUNKED
         calls_with_all_keys = [
             _with_all_keys(call, column, count) for call, column in zip(self.calls, columns, strict=True)
         ]
         return replace(_joined_calls(calls_with_all_keys), note=note)
 
-    def _axes_with_all_keys(self, further: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
-        """Returns the longer axes that contain the keys of all chunks, and of the ``further`` ones."""
-        first, *others = (*self.keys, *further)
-        return [axis for axis in first if all(axis in starts for starts in others)]
+    def _axes_with_all_keys(self, more_starts: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
+        """Returns the longer axes that contain the keys of all chunks, and of the ``more_starts`` ones."""
+        first_starts, *other_starts = (*self.keys, *more_starts)
+        return [axis for axis in first_starts if all(axis in starts for starts in other_starts)]
 
 
 def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, int]:
@@ -148,9 +148,11 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
     values = None if call.values is None else _padded_features(call.values, column, count)
     if isinstance(call, FactoredCall):
         mask = call.whole_mask()
-        hidden = False if mask.dtype == torch.bool else float("-inf")
+        hidden_cells = False if mask.dtype == torch.bool else float("-inf")
         keys = _padded_features(call.keys, column, count)
-        return replace(call, keys=keys, values=values, causal=False, mask=_padded_cells(mask, column, count, hidden))
+        return replace(
+            call, keys=keys, values=values, causal=False, mask=_padded_cells(mask, column, count, hidden_cells)
+        )
     assert isinstance(call, SoftmaxCall)
     product = call.product and call.product._replace(keys=_padded_features(call.product.keys, column, count))
     dropout = call.dropout and call.dropout._replace(weights=_padded_cells(call.dropout.weights, column, count, 0.0))
@@ -170,13 +172,13 @@ def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
         _concatenated_queries([call.output for call in calls]),
         _merged_parts([call.values for call in calls]),
     )
-    factored = [call for call in calls if isinstance(call, FactoredCall)]
-    if factored:
-        return replace(_joined_factored_calls(factored), output=output, values=values)
-    softmaxes = [call for call in calls if isinstance(call, SoftmaxCall)]
-    joined_call = _joined_softmax_calls(softmaxes)
+    factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
+    if factored_calls:
+        return replace(_joined_factored_calls(factored_calls), output=output, values=values)
+    softmax_calls = [call for call in calls if isinstance(call, SoftmaxCall)]
+    joined_call = _joined_softmax_calls(softmax_calls)
     lost_dropout = joined_call.dropout is None and any(
-        call.dropout is not None for call in softmaxes
+        call.dropout is not None for call in softmax_calls
     )  # chunks that differ in dropout
     return replace(joined_call, output=None if lost_dropout else output, values=values)
 
@@ -220,10 +222,10 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
     known_parts = [part for part in parts if part is not None]
     if len(known_parts) < len(parts):
         return None
-    merged = known_parts[0]
+    merged_tensor = known_parts[0]
     for part in known_parts[1:]:
-        merged = torch.where(part == 0, merged, part)
-    return merged
+        merged_tensor = torch.where(part == 0, merged_tensor, part)
+    return merged_tensor
 
 
 def _joined_softmax_calls(calls: Sequence[SoftmaxCall]) -> SoftmaxCall:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from attnviz.capture.calls.readable import why_unreadable
+from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.hooks.observing_mode import observers
 from attnviz.capture.hooks.patches import Patch
 
@@ -23,7 +23,7 @@ def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
         before, after = scores = original(*args, **kwargs)
-        if not torch.compiler.is_compiling() and why_unreadable(before, after) is None:
+        if not torch.compiler.is_compiling() and unreadable_kind(before, after) is None:
             for observer in observers():
                 with observer.guarded():
                     observer.flow.note_same(before, after)

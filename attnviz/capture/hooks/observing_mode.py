@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from attnviz.attention.kernels import dot_product
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
 from attnviz.capture.calls.overwriting import copy_of_input, keep_copies, overwritten_tensor
-from attnviz.capture.calls.readable import untraced, why_unreadable
+from attnviz.capture.calls.readable import unreadable_kind, untraced
 from attnviz.capture.hooks.patches import Patch
 from attnviz.capture.hooks.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
 
@@ -76,16 +76,16 @@ class ObservingMode(TorchFunctionMode):
         if torch._C._get_tracing_state() is not None:
             with untraced():
                 return self._show(call)
-        stopped: StopForward | None = None
+        stop_request: StopForward | None = None
         for observer in self.observers:
             if observer.closed:
                 continue
             try:
                 observer.see(call)
             except StopForward as stop:
-                stopped = stopped or stop
-        if stopped is not None:
-            raise stopped
+                stop_request = stop_request or stop
+        if stop_request is not None:
+            raise stop_request
         return None
 
     @staticmethod
@@ -102,7 +102,7 @@ class ObservingMode(TorchFunctionMode):
         """Calls ``scaled_dot_product_attention``, if possible by the same kernel's operator with the log-sum-exp."""
         if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
             return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
-        if why_unreadable(*args, *kwargs.values()) is not None:
+        if unreadable_kind(*args, *kwargs.values()) is not None:
             return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
         output, logsumexp = dot_product(func, bind_dot_product(*args, **kwargs))
         return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
@@ -188,15 +188,15 @@ def remove_observer(observer: Observer) -> None:
 
 def _remove_mode(mode: ObservingMode) -> None:
     """Removes a mode from the stack, also from below modes that were entered after it."""
-    above: list[Any] = []
+    modes_above: list[Any] = []
     try:
         while torch._C._len_torch_function_stack():
             top = _pop()
             if top is mode:
                 break
-            above.append(top)
+            modes_above.append(top)
     finally:
-        for other in reversed(above):
+        for other in reversed(modes_above):
             _push(other)
 
 
@@ -227,10 +227,10 @@ TORCH_PATCHES = (
 
 def _has_other_overrides(tensors: Any) -> bool:
     """True if a mode other than the observing one is active, or a tensor is of a class that overrides functions."""
-    inert = torch._C._disabled_torch_function_impl
+    inert_classes = torch._C._disabled_torch_function_impl
     modes = _stack()
     return any(type(mode) is not ObservingMode for mode in modes) or any(
-        getattr(type(tensor), "__torch_function__", inert) is not inert and type(tensor) is not Tensor
+        getattr(type(tensor), "__torch_function__", inert_classes) is not inert_classes and type(tensor) is not Tensor
         for tensor in tensors
     )
 

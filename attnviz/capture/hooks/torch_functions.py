@@ -26,7 +26,7 @@ from attnviz.capture.calls.arguments import (
 from attnviz.capture.calls.attention_call import AttentionCall
 from attnviz.capture.calls.layout import layout_of_use
 from attnviz.capture.calls.observed_calls import have_separate_inputs, kernel_call, kernel_layouts, use_call
-from attnviz.capture.calls.readable import hidden_from_run, why_unreadable
+from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, tensors_in
@@ -202,7 +202,7 @@ class Observer:
             with torch._C.DisableTorchFunction():
                 self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
         except Exception as error:
-            if why_unreadable(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
+            if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
                 self.listener.on_failure(error)
 
     def _rows_of(self, tensor: Tensor) -> list[int]:
@@ -227,7 +227,7 @@ class Observer:
         """Checks if a call is a searched output projection; tells the listener if it is not."""
         with self.guarded():
             if not search.see(
-                call.name, call.args, call.kwargs, call.result, lambda each: self.flow.node(each).constant
+                call.name, call.args, call.kwargs, call.result, lambda tensor: self.flow.node(tensor).constant
             ):
                 self.listener.on_further_product()
 
@@ -326,15 +326,15 @@ class Observer:
         """True if keys and queries, before their projections, are different tensors without a common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
-        from_queries, from_keys = (self.flow.node(each).lineage.roots for each in (queries, keys))
+        from_queries, from_keys = (self.flow.node(piece).lineage.roots for piece in (queries, keys))
         return not from_queries & from_keys
 
     def _find_windows_of(self, scores: Scores | None) -> None:
         """Finds the windows of attention written by hand, from the operands of the product that gave its scores."""
         product = None if scores is None else scores.product
-        if product is None or not product.left_letters.endswith(product.summed):
+        if product is None or not product.left_letters.endswith(product.summed_letters):
             return self._find_windows(None, None)
-        transposed = not product.right_letters.endswith(product.summed)
+        transposed = not product.right_letters.endswith(product.summed_letters)
         return self._find_windows(product.left, product.right, transposed=transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
@@ -350,7 +350,7 @@ class Observer:
 
     def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
         """Reports a tensor among the values that cannot be read to the listener; True if there is one."""
-        reason = why_unreadable(*values)
+        reason = unreadable_kind(*values)
         if reason is not None:
             self.listener.on_unreadable(caller, reason)
         return reason is not None

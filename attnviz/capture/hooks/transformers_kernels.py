@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, SoftmaxCall
-from attnviz.capture.calls.readable import why_unreadable
+from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.hooks.observing_mode import observers
 from attnviz.capture.hooks.patches import Patch
@@ -88,14 +88,14 @@ def _call_observed(
         options: further arguments of the kernel.
     """
     with ExitStack() as stack:
-        collected = [(observer, stack.enter_context(_collect_calls(observer))) for observer in observers()]
+        observed_calls = [(observer, stack.enter_context(_collect_calls(observer))) for observer in observers()]
         result = function(module, queries, keys, values, mask, **options)
     build = partial(_factored_call, module, queries, keys, values, mask, result, options)
-    for observer, calls in collected:
+    for observer, calls in observed_calls:
         with observer.guarded():
             if len(calls) == 1:
                 observer.listener.on_attention(calls[0]._replace(build=partial(_with_factors, calls[0].build, build)))
-            elif reason := why_unreadable(queries, keys, values, mask):
+            elif reason := unreadable_kind(queries, keys, values, mask):
                 observer.listener.on_unreadable(observer.modules.describe(module), reason)
             else:
                 lineage = observer.flow.node(queries).lineage
@@ -107,12 +107,12 @@ def _call_observed(
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
     """Yields a list that receives the calls observed in the block, in place of the listener."""
-    visible = _VisibleCalls(observer.listener)
-    observer.listener = visible
+    listener = _VisibleCalls(observer.listener)
+    observer.listener = listener
     try:
-        yield visible.calls
+        yield listener.calls
     finally:
-        observer.listener = visible.listener
+        observer.listener = listener.listener
 
 
 def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:

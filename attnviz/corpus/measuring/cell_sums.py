@@ -49,7 +49,12 @@ class CellSums:
 
     @classmethod
     def of(
-        cls, count: int, cells: Sequence[tuple[int, TextsCells]], visible: Tensor, distances: Tensor, wide: torch.dtype
+        cls,
+        count: int,
+        cells: Sequence[tuple[int, TextsCells]],
+        visible: Tensor,
+        distances: Tensor,
+        sum_dtype: torch.dtype,
     ) -> Self:
         """Returns the factors for the cells of a grid.
 
@@ -58,7 +63,7 @@ class CellSums:
             cells: pairs of number and cells, for each metric that sums over cells.
             visible: the visible cells, ``(texts, queries, keys)``.
             distances: the distances from query to key in tokens, ``(queries, keys)``.
-            wide: the dtype of sums of distances: float64 where the device has it, because in float32 the variance
+            sum_dtype: the dtype of sums of distances: float64 where the device has it, because in float32 the variance
                 cancels if a head attends to one distant token.
         """
         kinds = {
@@ -67,13 +72,21 @@ class CellSums:
         }
         of_rows = sorted(set(range(count)) - {number for number, _ in cells})
         columns = [*of_rows, *(number for group in kinds.values() for number, _ in group)]
-        placed, related, keyed = ([metric_cells.counted for _, metric_cells in group] for group in kinds.values())
-        relations = torch.stack(related) & visible if related else visible.new_empty(0, *visible.shape)
-        by_key = torch.stack(keyed, -1).float() if keyed else distances.new_empty(len(visible), visible.shape[2], 0)
+        cells_by_place, related_cells, cells_by_key = (
+            [metric_cells.counted for _, metric_cells in group] for group in kinds.values()
+        )
+        relations = torch.stack(related_cells) & visible if related_cells else visible.new_empty(0, *visible.shape)
+        by_key = (
+            torch.stack(cells_by_key, -1).float()
+            if cells_by_key
+            else distances.new_empty(len(visible), visible.shape[2], 0)
+        )
         return cls(
             of_rows=of_rows,
             order=[columns.index(number) for number in range(count)],
-            by_place=torch.stack([factor.to(wide) for factor in (distances, distances**2, *placed)], dim=-1),
+            by_place=torch.stack(
+                [factor.to(sum_dtype) for factor in (distances, distances**2, *cells_by_place)], dim=-1
+            ),
             relations=RelatedCells.of(relations),
             by_key=by_key.float(),
             present_by_text=relations.any(-1).permute(1, 2, 0),

@@ -79,8 +79,8 @@ def measure_call(
             parts.append(band)
         else:
             parts[-1] = parts[-1].joined(band)
-    joined = parts[0] if len(parts) == 1 else _Band(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
-    return [(tuple(heads), _means(joined))]
+    joined_parts = parts[0] if len(parts) == 1 else _Band(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    return [(tuple(heads), _means(joined_parts))]
 
 
 class _Block(NamedTuple):
@@ -199,13 +199,13 @@ def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
     return weights.sum(2)
 
 
-def _first_largest(numbers: Tensor, best: Tensor, known: KnownNumbers, start: int) -> Tensor:
+def _first_largest(numbers: Tensor, best: Tensor, known_numbers: KnownNumbers, start: int) -> Tensor:
     """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it.
 
     Args:
         numbers: the numbers of each row, ``(queries, metrics, texts, heads)``.
         best: the largest of them, ``(metrics, texts, heads)``.
-        known: the queries for which each metric is defined.
+        known_numbers: the queries for which each metric is defined.
         start: the position of the first row.
     """
     # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
@@ -213,7 +213,7 @@ def _first_largest(numbers: Tensor, best: Tensor, known: KnownNumbers, start: in
     ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
     first = (numbers - best).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
     places = count - first.long() + start
-    return torch.where(best > 0, places, known.first_rows.T[..., None])
+    return torch.where(best > 0, places, known_numbers.first_rows.T[..., None])
 
 
 def _row_numbers(rows: TextsRows) -> tuple[Tensor, KnownNumbers]:

@@ -63,6 +63,7 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+        """Measures a call, unless it is cross-attention; ``first`` is the number of its first head in the layer."""
         if site.kind == "cross":
             return
         count, _, queries, keys = call.shape
@@ -87,8 +88,10 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
         block.recording()  # raises an error that says why there are no calls
     _refuse_absent(block, options.selection)
     calls.sort(key=lambda call: (call[0].layer, call[1]))
-    heads = tuple(SurveyedHead(site.layer, head, site.module) for site, chosen, _ in calls for head in chosen)
-    numbers = _joined([(len(chosen), call_numbers) for _, chosen, call_numbers in calls], texts, metrics)
+    heads = tuple(
+        SurveyedHead(site.layer, head, site.module) for site, chosen_heads, _ in calls for head in chosen_heads
+    )
+    numbers = _joined([(len(chosen_heads), call_numbers) for _, chosen_heads, call_numbers in calls], texts, metrics)
     sink_numbers = set(np.unique(numbers.sinks).tolist())
     labels = {label_number(label): label for tokens in texts.texts for label in tokens.labels}
     return BatchMeasurements(
@@ -115,16 +118,18 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Seq
         metrics: the metrics, in the order of the result.
     """
     labels = np.zeros((len(texts.texts), texts.width), dtype=np.int64)
-    for row, tokens in zip(labels, texts.texts, strict=True):
-        row[: len(tokens)] = [label_number(label) for label in tokens.labels]
+    for label_row, tokens in zip(labels, texts.texts, strict=True):
+        label_row[: len(tokens)] = [label_number(label) for label in tokens.labels]
 
     def along_heads(arrays: list[Tensor]) -> Any:
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
 
-    def per_head_counts(arrays: list[Tensor]) -> IntArray:
+    def counts_per_head(arrays: list[Tensor]) -> IntArray:
         """Returns the counts of each call summed over texts and repeated for each of its heads."""
         counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
-        return np.concatenate([np.tile(row, (heads, 1)) for row, (heads, _) in zip(counts, calls, strict=True)])
+        return np.concatenate(
+            [np.tile(label_row, (heads, 1)) for label_row, (heads, _) in zip(counts, calls, strict=True)]
+        )
 
     call_numbers = [numbers for _, numbers in calls]
     sinks = along_heads([numbers.received.argmax(-1) for numbers in call_numbers])
@@ -142,9 +147,9 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Seq
         sinks=np.take_along_axis(labels, sinks, axis=1),
         weights=along_heads([numbers.weights for numbers in call_numbers]),
         scores=along_heads([numbers.scores for numbers in call_numbers]),
-        pairs=per_head_counts([numbers.pairs for numbers in call_numbers]),
+        pairs=counts_per_head([numbers.pairs for numbers in call_numbers]),
         entropies=along_heads([numbers.entropies for numbers in call_numbers]),
-        rows=per_head_counts([numbers.rows for numbers in call_numbers]),
+        rows=counts_per_head([numbers.rows for numbers in call_numbers]),
     )
 
 
@@ -169,18 +174,18 @@ def survey_of_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> 
         batch: the texts.
         options: the chosen heads, the metrics, and the settings to keep.
     """
-    measured = measure_batch(model, batch, options)
+    measurements = measure_batch(model, batch, options)
     ids = np.array([window.id for window in batch.windows], dtype=np.int64)
     tokens = sum(len(window.tokens) for window in batch.windows)
     return Survey(
-        heads=measured.heads,
+        heads=measurements.heads,
         metrics=options.metrics,
-        tallies=Tallies.of(measured.numbers, options.metrics, tokens),
-        examples=Examples.of(measured.numbers, ids, lambda place: batch.windows[place].example),
+        tallies=Tallies.of(measurements.numbers, options.metrics, tokens),
+        examples=Examples.of(measurements.numbers, ids, lambda index: batch.windows[index].example),
         model=model.name,
         settings=options.settings,
         corpus=options.corpus,
         custom_classes=options.custom_classes,
-        sink_labels=measured.sink_labels,
+        sink_labels=measurements.sink_labels,
         version=__version__,
     )

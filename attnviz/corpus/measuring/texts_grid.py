@@ -228,11 +228,13 @@ class TextsGrid(Grid):
             of_rows: the metrics of rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
         """
         if not self._cached_known:
-            defined = ~of_rows[..., 0].isnan().permute(2, 0, 1)
-            known = torch.cat([defined, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
-            counts = known.sum(1)
-            first_rows = torch.where(counts > 0, known.argmax(1) + self.rows.start, -1)
-            partial = (~defined.all(1).all(0)).nonzero()[:, 0].tolist()
+            is_defined = ~of_rows[..., 0].isnan().permute(2, 0, 1)
+            known_numbers = (
+                torch.cat([is_defined, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
+            )
+            counts = known_numbers.sum(1)
+            first_rows = torch.where(counts > 0, known_numbers.argmax(1) + self.rows.start, -1)
+            partial = (~is_defined.all(1).all(0)).nonzero()[:, 0].tolist()
             self._cached_known.append(KnownNumbers(counts, first_rows, partial))
         return self._cached_known[0]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, shared_or_each
+from attnviz.capture.calls.attention_call import AttentionMaps, FactoredCall, shared_or_per_head_cells
 from attnviz.corpus.measuring.cell_sums import TextsCells
 from attnviz.corpus.measuring.texts_grid import CachedGrids, TextsGrid
 from attnviz.metrics.row_blocks import Rows
@@ -119,7 +119,9 @@ def softmax_rows(
     """
     scores, visible_or_none = call.scores_and_visible(heads, rows)
     visible = (
-        scores.new_ones(1, 1, 1, 1, dtype=torch.bool) if visible_or_none is None else shared_or_each(visible_or_none)
+        scores.new_ones(1, 1, 1, 1, dtype=torch.bool)
+        if visible_or_none is None
+        else shared_or_per_head_cells(visible_or_none)
     )
     if visible.shape[1] > 1:
         return None

@@ -24,7 +24,7 @@ def refuse_inconsistent(survey: Survey, name: str) -> None:
         survey: the survey, without unknown metrics, since these have no unit.
         name: the name of its file in the refusal.
     """
-    reason = next((reason for holds, reason in _checks(survey) if not holds), None)
+    reason = next((reason for is_possible, reason in _checks(survey) if not is_possible), None)
     if reason is not None:
         raise AttnvizError(f"{name!r} is not a survey that attnviz wrote: {reason}")
 
@@ -53,7 +53,7 @@ def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[boo
     )
     yield bool((tallies.sinks >= VARIOUS_SINKS).all()), "a sink is not a token"
     sums = (tallies.sums, tallies.squares, tallies.weights, tallies.scores, tallies.entropies)
-    yield all(((exact.low >= 0) & (exact.low <= MASK)).all() for exact in sums), "a sum exceeds its bits"
+    yield all(((exact_sums.low >= 0) & (exact_sums.low <= MASK)).all() for exact_sums in sums), "a sum exceeds its bits"
     yield _within(tallies.sums, tallies.count, largest), "a mean is out of its range"
     yield _within(tallies.squares, tallies.count, largest**2), "a sum of squares is out of its range"
     yield _are_squares(tallies), "a mean of squares is below the square of the mean"

@@ -90,8 +90,8 @@ class Examples:
         values = numbers.values.astype(np.float32)
         by_head = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)
         order = np.argsort(-by_head, axis=-1, kind="stable")[..., :TOP]
-        largest = np.take_along_axis(by_head, order, axis=-1)
-        top = (largest, ids[order], np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1))
+        largest_values = np.take_along_axis(by_head, order, axis=-1)
+        top = (largest_values, ids[order], np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1))
         top_values, top_ids, top_places = (
             _padded(array, filling) for array, filling in zip(top, (-np.inf, NO_TEXT, -1), strict=True)
         )
@@ -168,5 +168,5 @@ def sampling_hashes(ids: IntArray) -> IntArray:
 
 def _padded(array: np.ndarray, filling: float) -> np.ndarray:
     """Returns the array with its last axis padded to `TOP` places."""
-    missing = TOP - array.shape[-1]
-    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing))], constant_values=filling)
+    missing_places = TOP - array.shape[-1]
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing_places))], constant_values=filling)

@@ -127,8 +127,8 @@ class Survey:
         if self.heads != other.heads:
             raise AttnvizError("two parts of a survey have different layers or heads; add parts of one model")
         if self.metrics != other.metrics:
-            common = [metric for metric in self.metrics if metric in other.metrics]
-            return self.of_metrics(common) + other.of_metrics(common)
+            common_metrics = [metric for metric in self.metrics if metric in other.metrics]
+            return self.of_metrics(common_metrics) + other.of_metrics(common_metrics)
         tallies = self.tallies + other.tallies
         sink_numbers = {int(number) for number in tallies.sinks if number > VARIOUS_SINKS}
         labels = [
@@ -154,14 +154,16 @@ class Survey:
         if not metrics:
             raise AttnvizError("two parts of a survey have no metric in common; add parts of one version of attnviz")
         places = [self.metrics.index(metric) for metric in metrics]
-        dropped = tuple(metric.name for metric in self.metrics if metric not in metrics)
+        dropped_metrics = tuple(metric.name for metric in self.metrics if metric not in metrics)
         return replace(
             self,
             metrics=tuple(metrics),
             tallies=self.tallies.of_metrics(places),
             examples=self.examples.of_metrics(places),
-            custom_classes={name: pattern for name, pattern in self.custom_classes.items() if name not in dropped},
-            omitted_metrics=(*self.omitted_metrics, *dropped),
+            custom_classes={
+                name: pattern for name, pattern in self.custom_classes.items() if name not in dropped_metrics
+            },
+            omitted_metrics=(*self.omitted_metrics, *dropped_metrics),
         )
 
     @cached_property

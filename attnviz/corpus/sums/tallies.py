@@ -105,14 +105,14 @@ class Tallies:
             metrics: the metrics, in the order of the numbers.
             tokens: the number of tokens in the batch, without padding.
         """
-        bits, defined = unit_bits(metrics), ~np.isnan(numbers.values)
+        bits, is_defined = unit_bits(metrics), ~np.isnan(numbers.values)
         return cls(
             texts=np.array(len(numbers.values), dtype=np.int64),
             tokens=np.array(tokens, dtype=np.int64),
-            count=defined.sum(axis=0),
+            count=is_defined.sum(axis=0),
             sums=ExactSums.of(numbers.values, bits[0]),
             squares=ExactSums.of(numbers.values**2, bits[1]),
-            histogram=_histogram(numbers.values, defined, metrics),
+            histogram=_histogram(numbers.values, is_defined, metrics),
             weights=ExactSums.of(numbers.weights, WEIGHT_BITS).padded(*_missing_offset_bins(numbers.pairs)),
             scores=ExactSums.of(numbers.scores, SCORE_BITS).padded(*_missing_offset_bins(numbers.pairs)),
             pairs=np.pad(numbers.pairs, [(0, 0), _missing_offset_bins(numbers.pairs)]),
@@ -140,8 +140,8 @@ def unit_bits(metrics: Sequence[Metric]) -> tuple[IntArray, IntArray]:
 
 def _missing_offset_bins(pairs: IntArray) -> tuple[int, int]:
     """Returns the numbers of bins that a batch lacks before and after its bins of offsets, which are in the middle."""
-    missing = (offset_bins() - pairs.shape[-1]) // 2
-    return missing, missing
+    missing_bins = (offset_bins() - pairs.shape[-1]) // 2
+    return missing_bins, missing_bins
 
 
 def _missing_position_bins(rows: IntArray) -> tuple[int, int]:

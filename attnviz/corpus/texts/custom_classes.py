@@ -68,6 +68,6 @@ def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
     is_matched = np.zeros(len(tokens.text) + 1, dtype=np.int64)
     for start, stop in spans:
         is_matched[start:stop] = 1
-    matched_before = np.concatenate([[0], np.cumsum(is_matched)])
+    matches_before = np.concatenate([[0], np.cumsum(is_matched)])
     starts, stops = tokens.offsets.T
-    return np.asarray(matched_before[stops] > matched_before[starts])
+    return np.asarray(matches_before[stops] > matches_before[starts])

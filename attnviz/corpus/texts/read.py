@@ -67,7 +67,7 @@ class CorpusReader:
     def __iter__(self) -> Iterator[CorpusText]:
         for place, file in enumerate(self.files):
             self.bytes_of_earlier_files, self.bytes_of_this_file = (
-                sum(self.sizes.get(before, 0) for before in self.files[:place]),
+                sum(self.sizes.get(skipped_before, 0) for skipped_before in self.files[:place]),
                 0,
             )
             name = "standard input" if file == STANDARD_INPUT else file
@@ -141,23 +141,23 @@ def corpus_files(path: str) -> list[str]:
         return [path]
     if not path:  # Path("") is the working folder
         raise AttnvizError("an empty name is not a corpus; give a file, a folder or - for standard input")
-    located = Path(path)
-    if not located.exists() and (cached := cached_dataset(path)).is_dir():
-        located = cached
-    if located.is_dir():
-        files = sorted(file for file in located.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
+    resolved_path = Path(path)
+    if not resolved_path.exists() and (cache_folder := cached_dataset(path)).is_dir():
+        resolved_path = cache_folder
+    if resolved_path.is_dir():
+        files = sorted(file for file in resolved_path.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
         files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))]
         if not files:
             raise AttnvizError(f"no texts in the folder {path!r}; give files that end in {or_list(READERS)}")
         return list(map(str, files))
-    if not located.exists() and any(character in path for character in "*?["):
+    if not resolved_path.exists() and any(character in path for character in "*?["):
         from glob import glob
 
         files = sorted(Path(file) for file in glob(path, recursive=True) if Path(file).is_file())
         if not files:
             raise AttnvizError(f"no file matches {path!r}")
     else:
-        files = [located]
+        files = [resolved_path]
     for file in files:
         if not file.exists():
             advice = "give a file, a folder, a pattern in quotes, the name of a cached dataset, or -"
@@ -205,7 +205,7 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
     """Yields the text of each line of JSON, which is a string, or an object with the column."""
-    column_name, is_checked = column or DEFAULT_COLUMN, False
+    column_name, has_checked_column = column or DEFAULT_COLUMN, False
     with open_file(path) as file:
         for line in _lines(file):
             if isinstance(line, Skipped) or not line.strip():
@@ -216,9 +216,9 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
             except AttnvizError:
                 yield Skipped(NOT_JSON)
                 continue
-            if isinstance(value, dict) and not is_checked and column_name not in value:
+            if isinstance(value, dict) and not has_checked_column and column_name not in value:
                 raise _no_column(path, column_name, value)
-            is_checked = True
+            has_checked_column = True
             yield _text_of(value.get(column_name) if isinstance(value, dict) else value, column_name)
 
 
@@ -252,7 +252,7 @@ class TableLines:
 
     def __iter__(self) -> Iterator[str]:
         is_first = True
-        for line in (part for whole in _bounded_lines(self.file) for part in whole.splitlines(keepends=True)):
+        for line in (part for whole_row in _bounded_lines(self.file) for part in whole_row.splitlines(keepends=True)):
             self.row_bytes += len(line)
             if self.row_bytes > MAX_ROW_BYTES:
                 raise AttnvizError(f"a row is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")

@@ -39,12 +39,12 @@ def sentence_starts(tokens: Tokens) -> BoolArray:
 @cache
 def kind_number(piece: str) -> int:
     """Returns the index in `KINDS` of a token with these characters; -1 for a token of no kind."""
-    stripped = piece.strip()
-    if not stripped:
+    characters = piece.strip()
+    if not characters:
         return KINDS.index("whitespace") if piece else -1
-    if all(unicodedata.category(character).startswith("P") for character in stripped):
+    if all(unicodedata.category(character).startswith("P") for character in characters):
         return KINDS.index("punctuation")
-    return KINDS.index("digits") if all(unicodedata.category(character) == "Nd" for character in stripped) else -1
+    return KINDS.index("digits") if all(unicodedata.category(character) == "Nd" for character in characters) else -1
 
 
 SURVEYED_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {

@@ -121,17 +121,17 @@ class ImageReader(Reader):
                 since places are known only of the tokens of its output.
         """
         recording = super().record(example, selection, values)
-        unplaced_layers = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]
-        if unplaced_layers:
-            placed_layers = sorted({maps.layer for maps in recording.maps} - {maps.layer for maps in unplaced_layers})
+        unplaced_maps = [maps for maps in recording.maps if not isinstance(maps.key_tokens.canvas, Image)]
+        if unplaced_maps:
+            placed_layers = sorted({maps.layer for maps in recording.maps} - {maps.layer for maps in unplaced_maps})
             advice = (
                 f"choose {option('layers', ','.join(map(str, placed_layers)))}"
                 if placed_layers
                 else "record it in Python"
             )
             raise AttnvizError(
-                f"layer {unplaced_layers[0].layer} of {self.name} has {len(unplaced_layers[0].key_tokens)} tokens, and places "
-                f"are known only of the tokens of its output; {advice}"
+                f"layer {unplaced_maps[0].layer} of {self.name} has {len(unplaced_maps[0].key_tokens)} tokens, and "
+                f"places are known only of the tokens of its output; {advice}"
             )
         return replace(recording, maps=tuple(map(_with_probe, recording.maps)))
 

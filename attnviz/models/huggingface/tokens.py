@@ -170,5 +170,6 @@ def unknown_remark(tokenizer: "PreTrainedTokenizerBase", tokens: Tokens) -> tupl
     if unknown_count <= MAX_UNKNOWN_SHARE * len(tokens):
         return ()
     return (
-        f"{unknown_count} of {len(tokens)} tokens are unknown to the model's tokenizer: is it the tokenizer of this model?",
+        f"{unknown_count} of {len(tokens)} tokens are unknown to the model's tokenizer: "
+        "is it the tokenizer of this model?",
     )

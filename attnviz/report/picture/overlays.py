@@ -23,7 +23,7 @@ def image_of(panel: Panel) -> Image:
 def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
     """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
     image, places = image_of(panel), panel.columns.places
-    grey = image.resized(rows, columns)[..., None].astype(np.float32)
+    grey = image.resized_axis(rows, columns)[..., None].astype(np.float32)
     mixed = np.repeat(grey, 3, axis=2)
     if places is None:
         return mixed.astype(np.uint8)

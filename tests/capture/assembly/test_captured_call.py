@@ -99,10 +99,10 @@ class HeadModule(nn.Module):
 
     def __init__(self, whole: OwnMasks, head: int) -> None:
         super().__init__()
-        self.whole, self.head = [whole], head
+        self.is_whole_map, self.head = [whole], head
 
     def forward(self, x: Tensor) -> Tensor:
-        queries, keys, values = (each[:, self.head] for each in self.whole[0].split(x))
+        queries, keys, values = (each[:, self.head] for each in self.is_whole_map[0].split(x))
         scores = queries @ keys.mT * queries.shape[-1] ** -0.5
         mixed: Tensor = scores.masked_fill(~masks(x.shape[1])[self.head], float("-inf")).softmax(-1) @ values
         return mixed

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import attnviz
 from attnviz.base.errors import AttnvizError
-from attnviz.capture.calls.readable import why_unreadable
+from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.hooks.torch_functions import HANDLERS
 from tests.conftest import cells
@@ -190,7 +190,7 @@ def test_plain_subclass_of_a_tensor_is_read(x: Tensor) -> None:
         output = model(x.as_subclass(Named))
     assert isinstance(output, Named)
     assert recording.layers == (0,)
-    assert why_unreadable(x.as_subclass(Named)) is None
+    assert unreadable_kind(x.as_subclass(Named)) is None
 
 
 def test_error_of_ours_waits_for_the_end_of_the_block(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from attnviz.capture.flow.axes import (
     axes_of_view,
     broadcast,
     contiguous_strides,
-    most_informative,
+    most_informative_axis,
 )
 
 MARK = 3 * FIRST_MARK + TOKENS
@@ -33,12 +33,12 @@ def axis(label: int, size: int = 6) -> Axis:
     ],
 )
 def test_marks_are_known_best_and_then_what_is_known_first(labels: list[int], best: int) -> None:
-    assert most_informative([axis(label) for label in labels], 6) == axis(best)
+    assert most_informative_axis([axis(label) for label in labels], 6) == axis(best)
 
 
 def test_axis_of_another_size_keeps_its_label_and_of_several_parts_none() -> None:
-    assert most_informative([axis(FEATURES)], 4) == axis(FEATURES, 4)
-    assert most_informative([(Part(2, FEATURES), Part(3, TOKENS))], 4) == axis(UNKNOWN, 4)
+    assert most_informative_axis([axis(FEATURES)], 4) == axis(FEATURES, 4)
+    assert most_informative_axis([(Part(2, FEATURES), Part(3, TOKENS))], 4) == axis(UNKNOWN, 4)
 
 
 def test_broadcast_axes_are_those_of_the_operands_that_are_as_long() -> None:

@@ -93,7 +93,7 @@ def run(numbering: LayerNumbering, model: nn.Module, *names: str) -> list[CallSi
         module = model.get_submodule(name)
         numbering.start(module)
         if isinstance(module, Attends):
-            sites.append(numbering.number(numbering.modules.describe(module), single=False))
+            sites.append(numbering.number(numbering.modules.describe(module), is_single_head=False))
     return sites
 
 

@@ -16,7 +16,7 @@ SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attenti
 PATCHES = {**SMALL, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
 
 
-def resized(rows: int, columns: int) -> Any:
+def resized_axis(rows: int, columns: int) -> Any:
     return t.ViTImageProcessor(size={"height": rows, "width": columns})
 
 
@@ -31,10 +31,10 @@ def widened() -> Any:
 DINO = {**SMALL, "image_size": 70, "patch_size": 14}
 # name: configuration, model, processor, tokens without a place before and after, rows, columns, first column's left
 MODELS: dict[str, tuple[Any, Any, Any, int, int, int, int, int]] = {
-    "ViT": (t.ViTConfig(**PATCHES), t.ViTModel, resized(64, 64), 1, 0, 4, 4, 0),
-    "DeiT": (t.DeiTConfig(**PATCHES), t.DeiTModel, resized(64, 64), 2, 0, 4, 4, 0),
-    "BEiT": (t.BeitConfig(**PATCHES), t.BeitModel, resized(64, 64), 1, 0, 4, 4, 0),
-    "SigLIP": (t.SiglipVisionConfig(**PATCHES), t.SiglipVisionModel, resized(64, 64), 0, 0, 4, 4, 0),
+    "ViT": (t.ViTConfig(**PATCHES), t.ViTModel, resized_axis(64, 64), 1, 0, 4, 4, 0),
+    "DeiT": (t.DeiTConfig(**PATCHES), t.DeiTModel, resized_axis(64, 64), 2, 0, 4, 4, 0),
+    "BEiT": (t.BeitConfig(**PATCHES), t.BeitModel, resized_axis(64, 64), 1, 0, 4, 4, 0),
+    "SigLIP": (t.SiglipVisionConfig(**PATCHES), t.SiglipVisionModel, resized_axis(64, 64), 0, 0, 4, 4, 0),
     "CLIP, cropped": (t.CLIPVisionConfig(**PATCHES), t.CLIPVisionModel, cropped(64), 1, 0, 4, 4, 101),
     "DINOv2 with registers": (
         t.Dinov2WithRegistersConfig(**DINO, num_register_tokens=4),
@@ -49,7 +49,7 @@ MODELS: dict[str, tuple[Any, Any, Any, int, int, int, int, int]] = {
     "YOLOS, not square": (
         t.YolosConfig(**{**PATCHES, "image_size": [64, 96]}, num_detection_tokens=5),
         t.YolosModel,
-        resized(64, 96),
+        resized_axis(64, 96),
         1,
         5,
         4,
@@ -59,7 +59,7 @@ MODELS: dict[str, tuple[Any, Any, Any, int, int, int, int, int]] = {
     "Swin": (
         t.SwinConfig(image_size=64, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=4),
         t.SwinModel,
-        resized(64, 64),
+        resized_axis(64, 64),
         0,
         0,
         8,
@@ -112,15 +112,15 @@ def test_half_precision_gives_the_same_places_and_the_model_keeps_its_weights() 
 def test_refuses_tokens_that_overlap() -> None:
     config = t.PvtConfig(image_size=64)
     with pytest.raises(AttnvizError, match="each pixel belongs to several tokens"):
-        places_in(config, t.PvtModel, resized(64, 64))
+        places_in(config, t.PvtModel, resized_axis(64, 64))
 
 
 def test_refuses_a_random_order_of_patches() -> None:
     config = t.ViTMAEConfig(**PATCHES, mask_ratio=0.0)
     with pytest.raises(AttnvizError, match="draws random numbers"):
-        places_in(config, t.ViTMAEModel, resized(64, 64))
+        places_in(config, t.ViTMAEModel, resized_axis(64, 64))
 
 
 def test_refuses_an_output_that_is_no_row_of_tokens() -> None:
     with pytest.raises(AttnvizError, match="no row of tokens"):
-        places_in(t.SegformerConfig(), t.SegformerModel, resized(64, 64))
+        places_in(t.SegformerConfig(), t.SegformerModel, resized_axis(64, 64))
