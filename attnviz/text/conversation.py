@@ -208,10 +208,10 @@ def _parsed_arguments(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        parsed = parse_json(arguments, "arguments")
+        parsed_value = parse_json(arguments, "arguments")
     except AttnvizError:
         return arguments
-    return parsed if isinstance(parsed, dict) else arguments
+    return parsed_value if isinstance(parsed_value, dict) else arguments
 
 
 def _changed_message(message: dict[str, Any], number: int, change: Change) -> dict[str, Any]:

@@ -76,14 +76,14 @@ def first_state(screen: Screen) -> State:
     """Returns the first state: the overview, or an open head if part of the recording's only head is selected."""
     session = screen.session
     state = State(view=View(words=session.begins_joined), theme=session.theme)
-    opens_only_head = len(session.heads) == 1 and session.selected(0, state.view) is not None
+    opens_only_head = len(session.heads) == 1 and session.selected_spans(0, state.view) is not None
     return settle(screen, open_head(screen, state) if opens_only_head else state) if screen.size.large_enough else state
 
 
 def open_head(screen: Screen, state: State) -> State:
     """Returns the state with its head open, zoomed in as far as the selected queries and keys all fit the screen."""
     state = replace(state, has_open_head=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
-    spans = screen.session.selected(state.head, state.view)
+    spans = screen.session.selected_spans(state.head, state.view)
     if spans is None:
         return state
     rows, columns = (span.stop - span.start for span in spans)

@@ -92,7 +92,7 @@ class Session(InspectedHeads):
         """Returns the quantity that the view shows: weights, contributions, scores or changes."""
         return quantity_of(self.heads[0][0], CHANGE if view.difference else SCORE if view.scores else PERCENT)
 
-    def selected(self, head: int, view: View) -> tuple[slice, slice] | None:
+    def selected_spans(self, head: int, view: View) -> tuple[slice, slice] | None:
         """Returns the spans of the selected queries and keys, in units; ``None`` if all are selected."""
         if self.selection.queries == self.selection.keys == (None, None):
             return None

@@ -9,20 +9,20 @@ MIXED = "softmaxes are added up before they multiply the values; the maps show o
 CHANGED = "the weights are changed between the softmax and the values; the maps show the softmax"
 
 
-def dropout_factor(after: Tensor, operand: Tensor) -> float | None:
+def dropout_factor(weights: Tensor, used_weights: Tensor) -> float | None:
     """Returns the factor by which dropout scaled the weights that it kept; ``None`` if it was not dropout.
 
     Args:
-        after: the weights, ``(batch, heads, queries, keys)``.
-        operand: the weights that multiplied the values, of the same shape.
+        weights: the weights, ``(batch, heads, queries, keys)``.
+        used_weights: the weights that multiplied the values, of the same shape.
     """
-    if operand.shape != after.shape or after.dtype != operand.dtype:
+    if used_weights.shape != weights.shape or weights.dtype != used_weights.dtype:
         return None
-    index = int(operand.argmax())
-    largest_weight = float(after.flatten()[index])
-    factor = float(operand.flatten()[index]) / largest_weight if largest_weight > 0 else 0.0
+    index = int(used_weights.argmax())
+    largest_weight = float(weights.flatten()[index])
+    factor = float(used_weights.flatten()[index]) / largest_weight if largest_weight > 0 else 0.0
     if not factor > 1:
         return None
-    tolerance = RATIO_TOLERANCE if after.dtype in EXACT_DTYPES else HALF_RATIO_TOLERANCE
-    difference = (operand - after * factor).abs_().masked_fill_(operand == 0, 0)
-    return factor if bool((difference <= tolerance * operand).all()) else None
+    tolerance = RATIO_TOLERANCE if weights.dtype in EXACT_DTYPES else HALF_RATIO_TOLERANCE
+    difference = (used_weights - weights * factor).abs_().masked_fill_(used_weights == 0, 0)
+    return factor if bool((difference <= tolerance * used_weights).all()) else None

@@ -59,9 +59,9 @@ class ExactSums:
         bits = self.bits if isinstance(self.bits, int) else self.bits[places]
         return ExactSums(self.high[..., places], self.low[..., places], bits)
 
-    def padded(self, before: int, after: int) -> "ExactSums":
+    def padded(self, count_before: int, count_after: int) -> "ExactSums":
         """Returns the sums padded on the last axis with so many empty sums before and after them."""
-        widths = [(0, 0)] * (self.high.ndim - 1) + [(before, after)]
+        widths = [(0, 0)] * (self.high.ndim - 1) + [(count_before, count_after)]
         return ExactSums(np.pad(self.high, widths), np.pad(self.low, widths), self.bits)
 
     @property

@@ -80,7 +80,7 @@ def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_h
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """Returns the cells of the summary, and sentences for the remarks: that it is left out if it has too many rows."""
+    """Returns the cells of the summary; none, with a sentence for the remarks, if it has too many rows."""
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)

@@ -159,11 +159,11 @@ def _escaped_text(line: Line, colors: int) -> str:
     """Returns a line as text, with one escape sequence for each run of spans of equal style."""
     if not colors:
         return _plain_text(line)
-    encoded = ""
+    escaped_text = ""
     for codes, spans in groupby(line, lambda span: _style_codes(span, colors)):
         text = "".join(span.text for span in spans)
-        encoded += f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
-    return encoded.rstrip(" ")
+        escaped_text += f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
+    return escaped_text.rstrip(" ")
 
 
 def _style_codes(span: Span, colors: int) -> str:

@@ -66,8 +66,8 @@ def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the names of heads on their hues, and one text on the mixed hues of the heads."""
     colored = bool(look.colors) and not look.ascii
     for panel, hue in zip(panels, HUES, strict=False):
-        most = panel.quantity.ticks(panel.scale)[-1][1]
-        title = fit(f"{panel.title}, up to {most}", look.width).rstrip()
+        highest_tick = panel.quantity.ticks(panel.scale)[-1][1]
+        title = fit(f"{panel.title}, up to {highest_tick}", look.width).rstrip()
         red, green, blue = ink_on(np.array(hue)).tolist()
         yield [Span(title, ink=(red, green, blue), paper=hue) if colored else Span(title, style="bold")]
     yield from _wrapped_lines(_overlaid_spans(panels, look, colored), look.width)
