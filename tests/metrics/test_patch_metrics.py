@@ -163,7 +163,7 @@ def test_patches_of_another_size_or_image_are_no_neighbours() -> None:
 
 def test_long_maps_have_the_numbers_of_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = lattice(9, 10)
-    queries = keys.at(np.arange(20, 90))
+    queries = keys.take(np.arange(20, 90))
     maps = replace(with_factors(factored(), device="cpu"), kind="self", query_tokens=queries, key_tokens=keys)
     expected = {name: numbers_of(dense_of(maps), name) for name in ON_PATCHES}
     monkeypatch.setattr("attnviz.metrics.metrics.is_long", lambda queries, keys: True)
