@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +30,12 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
     from attnviz.text.samples import read_sample, samples
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
-    if len(input_names) > 1:
-        inputs = "an input" if input.image else "a text"
-        raise AttnvizError(f"{' and '.join(input_names)} both give {inputs}; use one of them")
-    if input.image is not None:
-        return Subject(str(input.image), Kind.IMAGE)
+    text_names = [name for name in input_names if name != INPUT_NAMES["image"]]
+    if len(text_names) > 1:
+        raise AttnvizError(f"{' and '.join(text_names)} both give a text; use one of them")
+    if input.image:
+        text = _read_subject(replace(input, image=None), tokenizer) if text_names else None
+        return _subject_with_images(text, tuple(input.image))
     if input.file:
         return _file_subject(input.file, tokenizer)
     if input.sample is not None:
@@ -45,6 +47,21 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return Subject(read_sample(first))
+
+
+def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> Subject:
+    """Returns a text with pictures, or one image without a text.
+
+    Raises:
+        AttnvizError: if there is no plain text, and a saved file or several images.
+    """
+    if subject is None and len(images) == 1:
+        return Subject(str(images[0]), Kind.IMAGE)
+    if subject is None:
+        raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
+    if subject.kind is not Kind.TEXT:
+        raise AttnvizError(f"--image belongs to a text, and {subject.source[:40]!r} is none; use one of them")
+    return replace(subject, images=images)
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:

@@ -67,7 +67,10 @@ class Input:
     passages: Annotated[
         str | None, Option("Put the texts of these files before the text, as 'docs/*.txt'; --by passages joins each.")
     ] = None
-    image: Annotated[Path | None, Option("Read this image (PNG, JPEG or WebP) with a vision model.")] = None
+    image: Annotated[
+        list[Path] | None,
+        Option("Read this image (PNG, JPEG or WebP) with a vision model; repeat it to give a text several."),
+    ] = None
     tokens: Annotated[Path | None, Option("Label the tokens of arrays by the lines of this file.")] = None
 
 

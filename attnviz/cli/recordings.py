@@ -42,7 +42,7 @@ def record(
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    reader = open_reader(settings, "maps" if subject.is_text else "images")
+    reader = open_reader(settings, "pictures" if subject.images else "maps" if subject.is_text else "images")
     reader.keeps_factors = factors
     example = subject.example(settings) if subject.is_text else Example(image=Path(subject.source))
     return reader.record(example, selection, values)

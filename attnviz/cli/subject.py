@@ -161,12 +161,14 @@ class Subject:
         kind: text, or the kind of the file.
         tokens: a file with the labels of the tokens of arrays; ``None`` if they have labels of their own.
         passages: a pattern of files whose texts stand before the text; ``None`` for none.
+        images: the files of pictures that belong to the text.
     """
 
     source: str
     kind: Kind = Kind.TEXT
     tokens: Path | None = None
     passages: str | None = None
+    images: tuple[Path, ...] = ()
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
@@ -209,6 +211,8 @@ class Subject:
             raise AttnvizError(f"{self.source!r} is an image, and this command reads a text; attnviz show draws it")
         if not self.is_text:
             raise AttnvizError(refusal)
+        if self.images:
+            return Example(self.source, images=self.images)
         if self.kind is Kind.TEXT and self.passages is None:
             return Example.of(self.source, settings)
         if self.kind is Kind.TEXT:

@@ -30,7 +30,7 @@ class SourceRow:
     @property
     def title(self) -> str:
         """The name of the model in a sentence."""
-        return self.name if self in (PRETRAINED, IMAGES) else f"the {self.name} model"
+        return self.name if self in (PRETRAINED, IMAGES, PICTURES) else f"the {self.name} model"
 
     def load(self) -> type[Reader]:
         """Imports and returns the reader class."""
@@ -56,6 +56,11 @@ IMAGES = SourceRow(  # any other name, if the command was given an image
     "attnviz.models.huggingface.image_reader:ImageReader",
     ("device_map", "dense"),
 )
+PICTURES = SourceRow(  # any other name, if the command was given a text and images
+    "a Hugging Face vision-language model",
+    "attnviz.models.huggingface.picture_text_reader:PictureTextReader",
+    ("generate", "device_map", "dense"),
+)
 SOURCES = (*BUILT_IN, PRETRAINED)
 
 
@@ -64,7 +69,7 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
 
     Args:
         settings: settings that build or load the model.
-        use: the purpose: maps of a text or of an image, predictions, or texts of a corpus.
+        use: the purpose: maps of a text, of an image or of both, predictions, or texts of a corpus.
 
     Raises:
         AttnvizError: if a setting was given that the model does not use, or an image for a model of texts.
@@ -100,13 +105,13 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
             f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"
         )
     text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
-    if use != "images":
+    if use not in ("images", "pictures"):
         return text_row
     if text_row is not PRETRAINED:
         raise AttnvizError(
             f"{text_row.title} reads text; give {option('model')} the folder of a vision model for an image"
         )
-    return IMAGES
+    return IMAGES if use == "images" else PICTURES
 
 
 def used_settings(model: str) -> tuple[str, ...]:
@@ -120,7 +125,7 @@ def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None
     changed_names = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
     unused_names = next((name for name in changed_names if name not in used_names), None)
     if unused_names is not None:
-        if row is IMAGES:
+        if row in (IMAGES, PICTURES):
             raise AttnvizError(f"{option(unused_names)} does not apply to images; leave it out")
         models = or_list(row.title for row in SOURCES if unused_names in row.settings)
         raise AttnvizError(

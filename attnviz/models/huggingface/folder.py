@@ -24,6 +24,7 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 VOCABULARIES = ("tokenizer.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.tiktoken", "tokens.txt")
 MAX_IMAGE_SIDE = 8192  # pixels to which an image processor may resize
 PROCESSOR = "preprocessor_config.json"  # settings of the image processor
+WHOLE_PROCESSOR = "processor_config.json"  # of a model of words and pictures
 WITHOUT_VOCABULARY = re.compile(r'"(ByT5|Canine|Perceiver)Tokenizer(Fast)?"')  # these read bytes or characters
 LAYER_COUNTS = re.compile(r"n_layers?|num_layers|(num_hidden|encoder|decoder|num_decoder)_layers")
 HEAD_COUNTS = re.compile(r"n_heads?|num_heads|(num|encoder|decoder)_attention_heads")
@@ -114,18 +115,27 @@ def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any
     return config
 
 
+def _processor_settings(folder: Path) -> dict[str, Any] | None:
+    """Returns the settings of a folder's image processor, which may be a part of a larger one; ``None`` for none."""
+    found = next((folder / name for name in (PROCESSOR, WHOLE_PROCESSOR) if (folder / name).is_file()), None)
+    settings = read_json(found) if found else None
+    if found and found.name == WHOLE_PROCESSOR:
+        settings = settings.get("image_processor") if isinstance(settings, dict) else None
+    return settings if isinstance(settings, dict) else {} if found and found.name == PROCESSOR else None
+
+
 def _refuse_without_processor(folder: Path, name: str) -> None:
     """Raises AttnvizError if the folder has no image processor, or one that makes images too large for any memory."""
-    if not (folder / PROCESSOR).is_file():
+    sizes = _processor_settings(folder)
+    if sizes is None:
         raise AttnvizError(
             f"{name!r} has no {PROCESSOR}, so that it reads no images; give a text, or the folder of a vision model"
         )
-    settings = read_json(folder / PROCESSOR)
-    sizes = settings if isinstance(settings, dict) else {}
     for key in (key for key in sizes if key.endswith("size")):
         sides = sizes[key].values() if isinstance(sizes[key], dict) else [sizes[key]]
         largest_size = max((side for side in sides if isinstance(side, int | float)), default=0)
-        if largest_size > MAX_IMAGE_SIDE:
+        is_area = "merge_size" in sizes  # of models that keep the image's shape: pixels of the whole image
+        if largest_size > (MAX_IMAGE_SIDE**2 if is_area else MAX_IMAGE_SIDE):
             raise AttnvizError(
                 f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {MAX_IMAGE_SIDE}"
             )

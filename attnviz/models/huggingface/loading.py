@@ -41,13 +41,16 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     return tokenizer
 
 
-def load_model(folder: Path, settings: ModelSettings, with_head: bool = False) -> "PreTrainedModel":
+def load_model(
+    folder: Path, settings: ModelSettings, with_head: bool = False, with_pictures: bool = False
+) -> "PreTrainedModel":
     """Loads the model with all weights that its attention needs, in evaluation mode on its device.
 
     Args:
         folder: the model's folder.
         settings: dtype, device and generation settings.
         with_head: if true, the model is loaded with its language head if it has one.
+        with_pictures: if true, the model reads pictures with the text from which it generates.
 
     Raises:
         AttnvizError: if a weight is not in the file, so that it would be random.
@@ -63,6 +66,7 @@ def load_model(folder: Path, settings: ModelSettings, with_head: bool = False) -
         if settings.generate or (with_head and _has_language_head(config)):
             is_seq2seq = config.is_encoder_decoder
             auto_class = transformers.AutoModelForSeq2SeqLM if is_seq2seq else transformers.AutoModelForCausalLM
+            auto_class = transformers.AutoModelForImageTextToText if with_pictures else auto_class
         refuse_oversized(folder, settings, auto_class, config)
         options = {} if settings.device_map is None else {"device_map": settings.device_map}
         model, report = auto_class.from_pretrained(

@@ -179,7 +179,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
 
     black, white, ramp = (
         process(image)[0].double().cpu().numpy()
-        for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (255, 255, 255)), _ramp(size))
+        for image in (Pillow.new("RGB", size), Pillow.new("RGB", size, (255, 255, 255)), ramp_of(size))
     )
     contrast = white - black
     shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6)
@@ -202,7 +202,7 @@ def _pixel_lines(process: Process, size: tuple[int, int], input_shape: tuple[int
     return lines[0], lines[1], is_inside
 
 
-def _ramp(size: tuple[int, int]) -> "PillowImage":
+def ramp_of(size: tuple[int, int]) -> "PillowImage":
     """Returns an image whose red grows to the right and green to the bottom, with full blue everywhere."""
     from PIL import Image as Pillow
 

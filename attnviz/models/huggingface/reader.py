@@ -267,8 +267,9 @@ class HuggingFaceReader(Reader):
             token_id = getattr(self.loaded[0].config, setting, None)
             if isinstance(token_id, int) and token_id in reading.tokens.ids:
                 label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
+                given = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
                 raise AttnvizError(
-                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; leave it out, or in "
+                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {given}, or in "
                     "Python attnviz.record(model) records any input"
                 )
 

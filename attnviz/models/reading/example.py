@@ -32,6 +32,7 @@ class Example:
         passages: where passages stand in the text, and the question after them; empty for a text without passages.
         image: the file of an image, which a vision model reads instead of a text.
         answer: the token ids of a server's answer, which are read instead of a text.
+        images: the files of pictures, which a vision-language model reads with the text.
     """
 
     text: str = ""
@@ -42,6 +43,7 @@ class Example:
     passages: "tuple[Passage, ...]" = ()
     image: Path | None = None
     answer: "ServerAnswer | None" = None
+    images: tuple[Path, ...] = ()
 
     @classmethod
     def of(cls, text: str, settings: ModelSettings) -> Self:

@@ -106,7 +106,7 @@ def _row_drawer(
 def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
     """True if rows of weights are drawn over the image that the keys stand in: the default, and for a query."""
     style = options.look.style or "text"
-    images = all(isinstance(head.maps.key_tokens.canvas, Image) for head in heads)
+    images = all(any(isinstance(medium, Image) for medium in head.maps.key_tokens.media) for head in heads)
     return images and style == "text" and options.table is None
 
 

@@ -54,8 +54,9 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     drawn = _heads_to_draw(heads, options)
     queries = {head.maps: image_query(head.maps.query_tokens, options.look.query) for head in drawn}
     panels = [
-        _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps))
+        _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps), image)
         for head in drawn
+        for image in _images(head.maps.key_tokens)
     ]
     if not options.medium.one_page:  # a terminal has no space for lines between patches
         panels = [replace(panel, inside=None) for panel in panels]
@@ -85,11 +86,14 @@ def image_query(tokens: Tokens, name: str | None) -> int | None:
 
     Args:
         tokens: the queries.
-        name: the name; ``None`` for the first token if it has no place (``[CLS]``), else for the mean of all.
+        name: the name; ``None`` for the last token if there are words too, for the first one if it has no place
+            (``[CLS]``), else for the mean of all.
 
     Raises:
         AttnvizError: if there is no such query, or no patch at the pixel.
     """
+    if name is None and not isinstance(tokens.canvas, Image):
+        return len(tokens) - 1
     if name is None:
         return 0 if tokens.medium[0] < 0 else None
     return find_pixel(tokens, name) if is_pixel(tokens, name) else find_query(tokens, name)[0]
@@ -97,7 +101,7 @@ def image_query(tokens: Tokens, name: str | None) -> int | None:
 
 def is_pixel(tokens: Tokens, name: str) -> bool:
     """True if the name is a pixel of the tokens' image, as ``@420,180``."""
-    return isinstance(tokens.canvas, Image) and PIXEL.fullmatch(name) is not None
+    return bool(_images(tokens)) and PIXEL.fullmatch(name) is not None
 
 
 def find_pixel(tokens: Tokens, name: str) -> int:
@@ -107,10 +111,11 @@ def find_pixel(tokens: Tokens, name: str) -> int:
         AttnvizError: if no patch is there.
     """
     x, y = map(int, name[1:].split(","))
+    in_first_image = tokens.medium == _images(tokens)[0]
     left, top, right, bottom = tokens.places.T
-    patches = np.flatnonzero((left <= x) & (x < right) & (top <= y) & (y < bottom))
+    patches = np.flatnonzero(in_first_image & (left <= x) & (x < right) & (top <= y) & (y < bottom))
     if not len(patches):
-        corners = tokens.places[tokens.medium >= 0]
+        corners = tokens.places[in_first_image]
         box = (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
         raise AttnvizError(f"no patch at pixel {x},{y}; the model reads x {box[0]} to {box[2]}, y {box[1]} to {box[3]}")
     return int(patches[0])
@@ -139,7 +144,21 @@ def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[Chos
     return [head for head in heads if head.maps.layer == last]
 
 
-def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel:
+def _images(tokens: Tokens) -> list[int]:
+    """Returns the indices of the images among the media of tokens."""
+    return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
+
+
+def _over(tokens: Tokens, image: int) -> Tokens:
+    """Returns the tokens with places in one image alone; words, and parts of other images, then have none."""
+    if len(tokens.media) == 1:
+        return tokens
+    medium = np.where(tokens.medium == image, 0, -1)
+    places = np.where(medium[:, None] >= 0, tokens.places, 0)
+    return replace(tokens, media=(tokens.media[image],), medium=medium, places=places)
+
+
+def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
     """Returns the panel of one query's weights, or of the mean over all; keys outside the image are masked."""
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
@@ -149,20 +168,23 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel
             f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
         )
     overview = maps.overview((head.head,), 1, count, queries, head.keys, maximum=False)
-    columns = token_axis("keys", maps.key_tokens, head.keys, count)
-    in_image = maps.key_tokens.medium[head.keys] >= 0
+    over_image = _over(maps.key_tokens, image)
+    columns = token_axis("keys", over_image, head.keys, count)
+    in_image = over_image.medium[head.keys] >= 0
     visible = overview.visible & in_image
     values = overview.mean[0]
     weights = np.where(visible, np.nan_to_num(values), 0)[0]
     visible_counts = (
         mean_visible_keys(maps, head.head, (queries.start, queries.stop)) if maps.quantity == "weight" else None
     )
-    image_share = f"{NOTE}{weights.sum():.0%} on image" if maps.quantity == "weight" and not in_image.all() else ""
+    row = np.where(overview.visible, np.nan_to_num(values), 0)[0]
+    has_shares = maps.quantity == "weight" and not in_image.all()
+    image_share = _shares(row, maps.key_tokens, head.keys, image) if has_shares else ""
     return Panel(
         title=f"{title}{image_share}",
         values=values,
         visible=visible,
-        rows=_query_axis(maps.query_tokens, query, queries),
+        rows=_query_axis(_queries_over(maps.query_tokens, over_image), query, queries),
         columns=columns,
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
@@ -170,6 +192,22 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str) -> Panel
         visible_keys=None if visible_counts is None else visible_counts.astype(np.float32),
         inside=mass_mask(weights) if weights.sum() > 0 else None,
     )
+
+
+def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
+    """Returns the share of a row on an image; with words beside it, their share too, and the word with most weight."""
+    medium, labels, images = tokens.medium[keys], tokens.labels[keys], _images(tokens)
+    number = f" {images.index(image) + 1}" if len(images) > 1 else ""
+    on_image = f"{NOTE}{row[medium == image].sum():.0%} on image{number}"
+    if isinstance(tokens.canvas, Image):
+        return on_image
+    on_words = np.where(np.isin(medium, images), 0, row)
+    return f"{on_image}, {on_words.sum():.0%} on words, most on {quoted(labels[int(on_words.argmax())])}"
+
+
+def _queries_over(tokens: Tokens, keys: Tokens) -> Tokens:
+    """Returns the queries with places in the image of the keys; unchanged if they are tokens of other media."""
+    return next((_over(tokens, number) for number in _images(tokens) if tokens.media[number] is keys.canvas), tokens)
 
 
 def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
@@ -186,7 +224,8 @@ def _query_name(tokens: Tokens, query: int | None) -> str:
 def _remarks(heads: list[ChosenHead], drawn: list[ChosenHead], panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns the remarks on heads that are not drawn, on what the outline encloses, and on tokens without a place."""
     keys = drawn[0].maps.key_tokens
-    outside = [label for label, medium in zip(keys.labels, keys.medium.tolist(), strict=True) if medium < 0]
+    has_words = not isinstance(keys.canvas, Image)  # then the title of each head says what is outside
+    outside = [] if has_words else [keys.labels[index] for index in np.flatnonzero(keys.medium < 0)]
     layer_remark = f"Showing layer {drawn[0].maps.layer}; {option('all', True)} draws all {len(heads)} heads."
     outline_remark = f"The line encloses the fewest patches with {OUTLINED_SHARE:.0%} of the weight on patches."
     labels = f"{', '.join(outside[:3])}{' …' if len(outside) > 3 else ''}"

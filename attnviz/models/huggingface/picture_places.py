@@ -1,0 +1,192 @@
+"""Measures where the tokens of a vision-language model stand in its pictures, as `patch_places` does for one image.
+
+The input of such a model may be flattened patches, tiles and thumbnails of several pictures. So the place of every
+single number of it is measured, and the pixels of a token are those numbers that its features depend on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attnviz.base.arrays import Float64Array, IntArray
+from attnviz.base.errors import AttnvizError
+from attnviz.models.huggingface.patch_places import (
+    MAX_CODE_ERROR,
+    MAX_UNSURE,
+    MIN_BLUE,
+    MIN_GRADIENT,
+    NO_TOKEN,
+    OwnValueAttention,
+    ramp_of,
+)
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+    from torch import Tensor, nn
+
+Process = Callable[[Sequence["PillowImage"]], "Tensor"]
+COLOUR_STEPS = 128
+SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their sides; thumbnails and tiles differ by more
+
+
+class DecoderReached(Exception):
+    """Ends a forward pass where the decoder begins.
+
+    Attributes:
+        embeddings: ``(1, tokens, features)``, the decoder's input.
+    """
+
+    def __init__(self, embeddings: "Tensor") -> None:
+        super().__init__()
+        self.embeddings = embeddings
+
+
+def decoder_inputs(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
+    """Returns what the decoder reads, ``(tokens, features)``: embeddings of words, and features of pictures.
+
+    Raises:
+        AttnvizError: if the model does not call its decoder with embeddings.
+    """
+
+    def stop(module: Any, args: Any, named: dict[str, Any]) -> None:
+        if named.get("inputs_embeds") is not None:
+            raise DecoderReached(named["inputs_embeds"])
+
+    hook = decoder.register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        model(**inputs)
+    except DecoderReached as reached:
+        return reached.embeddings[0]
+    finally:
+        hook.remove()
+    raise AttnvizError("the model gives its decoder no embeddings, so that places of pictures are not known")
+
+
+def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
+    """Returns the token of each number of ``pixel_values``, of its shape, -1 for none; and the number of tokens.
+
+    Raises:
+        AttnvizError: if many numbers belong to several tokens.
+    """
+    dtype = inputs["pixel_values"].dtype
+    is_half = dtype in (torch.float16, torch.bfloat16)  # too coarse for token numbers
+    leaf = inputs["pixel_values"].detach().float().clone().requires_grad_(True)
+    if is_half:
+        model.float()
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), OwnValueAttention():
+            features = decoder_inputs(model, decoder, {**inputs, "pixel_values": leaf})
+            directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
+            tokens = (features * directions.to(features)).sum(-1)
+            codes = torch.arange(1, len(tokens) + 1).to(tokens)
+            (gradient,) = torch.autograd.grad(tokens.sum(), leaf, retain_graph=True)
+            (coded_gradient,) = torch.autograd.grad((tokens * codes).sum(), leaf)
+    finally:
+        if is_half:
+            model.to(dtype)
+    plain, coded = (each.double().cpu().numpy() for each in (gradient, coded_gradient))
+    has_gradient = np.abs(plain) > MIN_GRADIENT * np.abs(plain).max()
+    ratio = np.divide(coded, plain, out=np.zeros_like(coded), where=has_gradient)
+    is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
+    if (has_gradient & ~is_whole).sum() > MAX_UNSURE * has_gradient.sum():
+        raise AttnvizError(
+            "each pixel belongs to several tokens of this model, as where latents read the picture; record it in "
+            "Python with attnviz.record(model)"
+        )
+    return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN), len(tokens)
+
+
+def picture_places(
+    model: "nn.Module",
+    decoder: "nn.Module",
+    inputs: dict[str, Any],
+    process: Process,
+    sizes: Sequence[tuple[int, int]],
+) -> tuple[IntArray, IntArray]:
+    """Returns the picture of each token, ``(tokens,)``, -1 for none, and its rectangle there, ``(tokens, 4)``.
+
+    Costs one forward and two backward passes of the tower, and a run of the image processor for each picture and two.
+
+    Args:
+        model: the whole model.
+        decoder: the part of it that attends over words and pictures.
+        inputs: its keyword arguments, with ``pixel_values``.
+        process: the image processor, which returns ``pixel_values``.
+        sizes: width and height of each picture.
+
+    Raises:
+        AttnvizError: if the places of tokens cannot be told apart.
+    """
+    from PIL import Image as Pillow
+
+    tokens, count = token_of_number(model, decoder, inputs)
+    owners = _of_colours(tokens).max(axis=-1)
+    black, white = (_run(process, [Pillow.new("RGB", size, (level,) * 3) for size in sizes]) for level in (0, 255))
+    pictures, boxes = np.full(count, -1), np.zeros((count, 4), dtype=np.int64)
+    for number, size in enumerate(sizes):
+        coded = [ramp_of(each) if place == number else Pillow.new("RGB", each) for place, each in enumerate(sizes)]
+        contrast = white - black
+        shares = np.divide(
+            _run(process, coded) - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6
+        )
+        colours = _of_colours(shares)
+        inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
+        found = np.unique(owners[inside])
+        extents = np.array([_extent(colours[inside & (owners == token)][:, :2] * size) for token in found])
+        if len(found):
+            pictures[found], boxes[found] = number, _meeting(extents.reshape(-1, 4), size)
+    return pictures, boxes
+
+
+def _run(process: Process, pictures: "Sequence[PillowImage]") -> Float64Array:
+    return np.asarray(process(pictures).double().cpu().numpy())
+
+
+def _of_colours(numbers: Any) -> Any:
+    """Returns numbers of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel.
+
+    Colours are the third axis from the end, or of flattened patches the slowest third of a row.
+    """
+    if numbers.ndim >= 4:
+        return np.moveaxis(numbers, -3, -1).reshape(-1, 3)
+    return np.moveaxis(numbers.reshape(*numbers.shape[:-1], 3, -1), -2, -1).reshape(-1, 3)
+
+
+def _extent(places: Float64Array) -> Float64Array:
+    return np.concatenate([places.min(axis=0), places.max(axis=0)])
+
+
+def _meeting(extents: Float64Array, size: tuple[int, int]) -> IntArray:
+    """Returns rectangles that meet their neighbours, ``(tokens, 4)``, from the extents of the centres of their pixels.
+
+    Args:
+        extents: ``(tokens, 4)``, left, top, right and bottom.
+        size: width and height of the picture.
+    """
+    boxes = np.zeros_like(extents)
+    left = np.arange(len(extents))
+    while len(left):  # tokens of one size at a time: thumbnails lie over tiles
+        spans = extents[left][:, 2:] - extents[left][:, :2]
+        alike = (np.abs(spans - spans[0]) <= SAME_SIZE * np.maximum(spans[0], 1)).all(axis=1)
+        chosen = left[alike]
+        for axis in (0, 1):
+            low, high = extents[chosen, axis], extents[chosen, axis + 2]
+            centres, sides = (low + high) / 2, high - low
+            pitch = _pitch(centres, float(sides.mean()))
+            edges = np.stack([centres - pitch / 2, centres + pitch / 2])
+            near = size[axis] / COLOUR_STEPS  # what colours of 8 bits cannot tell from the border
+            edges = np.where(edges < near, 0, np.where(edges > size[axis] - near, size[axis], edges))
+            boxes[chosen, axis], boxes[chosen, axis + 2] = edges
+        left = left[~alike]
+    return np.rint(boxes).astype(np.int64)
+
+
+def _pitch(centres: Float64Array, side: float) -> float:
+    """Returns the distance of neighbouring centres along an axis; the side, if all are at one place."""
+    ordered = np.sort(centres)
+    steps = np.diff(ordered)
+    starts = np.concatenate([[True], steps > side / 2])
+    columns = np.array([part.mean() for part in np.split(ordered, np.flatnonzero(starts)[1:])])
+    return float(np.median(np.diff(columns))) if len(columns) > 1 else side

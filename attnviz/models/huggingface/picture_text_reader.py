@@ -1,0 +1,336 @@
+"""Reads texts with pictures by the vision-language models of Hugging Face transformers."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import numpy as np
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
+from attnviz.models.huggingface.image_reader import load_processor
+from attnviz.models.huggingface.loading import (
+    discard_output,
+    forbid_pickles_and_network,
+    load_model,
+    load_tokenizer,
+    quiet_library,
+    refusals,
+    refuse_failing,
+)
+from attnviz.models.huggingface.tokens import tokens_of_ids, with_generated
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.prepared import Prepared
+from attnviz.models.reading.reader import Reader
+from attnviz.text.named_groups import with_generated_from
+from attnviz.text.selection import Selection
+from attnviz.text.tokens import Tokens
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image as PillowImage
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from attnviz.base.arrays import IntArray
+    from attnviz.maps.recording import Recording
+    from attnviz.media.image import Image
+
+PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
+OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
+
+
+@final
+class PictureTextReader(Reader):
+    """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3; records the part that reads text."""
+
+    reads = ("text", "images")
+
+    @cached_property
+    def folder(self) -> Path:
+        """The model's folder; finding it imports nothing heavy."""
+        folder = find_model(self.settings.model, self.built_in, images=True)
+        check_folder(folder, self.settings.model)
+        if self.settings.device_map is not None:
+            refuse_missing_library("accelerate")
+        return folder
+
+    @cached_property
+    def loaded(self) -> "tuple[PreTrainedModel, Any]":
+        """The model, and what reads texts and pictures for it; loaded once."""
+        with self.running(), refusals(self.settings.model):
+            return load_model(self.folder, self.settings, with_pictures=True), load_text_processor(self.folder)
+
+    @property
+    def module(self) -> "nn.Module":
+        """The whole model."""
+        return self.loaded[0]
+
+    @cached_property
+    def decoder(self) -> "nn.Module":
+        """The part of the model that attends over words and pictures.
+
+        Raises:
+            AttnvizError: if the model reads no pictures, or no text.
+        """
+        decoder: Any = self.loaded[0].get_decoder()
+        if self._picture_id is None or decoder is None or decoder is self.loaded[0]:
+            raise AttnvizError(
+                f"{self.settings.model} reads no text with pictures; leave {option('image')} or the text out"
+            )
+        module: nn.Module = decoder
+        return module
+
+    @property
+    def _picture_id(self) -> int | None:
+        """The id of the token that stands for a part of a picture; ``None`` for a model of texts."""
+        found = (getattr(self.loaded[0].config, name, None) for name in PICTURE_TOKENS)
+        return next((each for each in found if isinstance(each, int)), None)
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the model's folder, or its name on the hub."""
+        return describe_name(self.settings.model)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Returns the context in which transformers writes no log."""
+        return quiet_library(self.folder)
+
+    def tokenize(self, text: str) -> NoReturn:
+        """Raises AttnvizError: the model reads a text together with its pictures."""
+        raise AttnvizError(f"{self.settings.model} reads texts with pictures here; give one with {option('image')}")
+
+    def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
+        """Raises AttnvizError: the model reads more than token ids."""
+        raise AttnvizError(f"{self.settings.model} reads pictures, not token ids alone")
+
+    def read(self, example: Example) -> Prepared:
+        """Prepares a text with its pictures: the model's inputs, and the tokens with their places.
+
+        Raises:
+            AttnvizError: if a file is no image, the model cannot be loaded safely, or the text does not have a place
+                for each picture.
+        """
+        from attnviz.media.image_file import image_of, open_image
+
+        self.refuse_parts(example)
+        opened = [open_image(path) for path in example.images]
+        with self.running(), refusals(self.settings.model), discard_output():
+            decoder, prompt = self.decoder, self._prompt(example)
+            inputs = self._inputs(prompt, opened)
+            pictures, places = self._places(decoder, inputs, opened)
+            ids = inputs["input_ids"][0].tolist()
+            tokens = tokens_of_ids(self._tokenizer, prompt, ids)
+            new_ids = self._generate(inputs) if self.settings.generate else []
+            if new_ids:
+                tokens = with_generated(self._tokenizer, tokens, new_ids)
+                tokens, inputs = with_generated_from(tokens, len(ids)), self._continued(inputs, new_ids)
+        images = [image_of(picture, path.name) for picture, path in zip(opened, example.images, strict=True)]
+        title = ", ".join(image.title for image in images)
+        return Prepared(
+            inputs,
+            with_pictures(tokens, images, pictures, places),
+            title=f"{example.text} ({title})",
+            remarks=self._remarks(pictures, len(new_ids)),
+        )
+
+    def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
+        """Records the attention of the part that reads text; the heads of the picture's tower are left out.
+
+        Raises:
+            AttnvizError: if a selected layer or head does not exist.
+        """
+        recorded = super().record(example, replace(selection, layers=None), values)
+        names = {id(module): name for name, module in self.module.named_modules()}
+        decoder = f"{names[id(self.decoder)]}."
+        maps = [each for each in recorded.maps if each.module.startswith(decoder)]
+        layers = sorted({each.layer for each in maps})
+        chosen = [each for each in maps if selection.layers is None or each.layer in selection.layers]
+        if not chosen:
+            raise AttnvizError(f"no layer {selection.layers}; the text part of {self.name} has layers {layers}")
+        return replace(recorded, maps=tuple(chosen))
+
+    def refuse_broken(self, inputs: dict[str, Any]) -> None:
+        """Raises AttnvizError if the model fails without the capture too."""
+        refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text and picture")
+
+    @property
+    def _tokenizer(self) -> Any:
+        return self.loaded[1].tokenizer
+
+    @property
+    def _picture_token(self) -> str:
+        """The text that stands for a picture in a prompt."""
+        processor = self.loaded[1]
+        named = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
+        return str(named or self._tokenizer.convert_ids_to_tokens(self._picture_id))
+
+    def _prompt(self, example: Example) -> str:
+        """Returns the text with a token for each picture: by the chat template, as the user wrote, or put before it.
+
+        Raises:
+            AttnvizError: if the text has such tokens, but not one for each picture.
+        """
+        count, mark = len(example.images), self._picture_token
+        written = example.text.count(mark)
+        if written and written != count:
+            raise AttnvizError(
+                f"the text places {written} of {count} pictures by {mark!r}; place all of them, or none to put them "
+                "before the text"
+            )
+        processor = self.loaded[1]
+        if not written and getattr(processor, "chat_template", None):
+            parts = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": example.text}]
+            return str(processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True))
+        return example.text if written else f"{' '.join([mark] * count)} {example.text}"
+
+    def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
+        """Returns the model's keyword arguments."""
+        encoded = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
+        accepted = self._accepted
+        inputs = {name: each for name, each in encoded.items() if name in accepted and hasattr(each, "dtype")}
+        device = "cpu" if self.device.type == "meta" else self.device
+        inputs = {name: each.to(device) for name, each in inputs.items()}
+        inputs["pixel_values"] = inputs["pixel_values"].to(next(self.module.parameters()).dtype)
+        return inputs | ({"use_cache": False} if "use_cache" in accepted else {})
+
+    @cached_property
+    def _accepted(self) -> set[str]:
+        import inspect
+
+        parts = (self.module, getattr(self.module, "model", self.module))
+        return {name for part in parts for name in inspect.signature(part.forward).parameters} - {"kwargs"}
+
+    def _places(
+        self, decoder: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
+    ) -> "tuple[IntArray, IntArray]":
+        from attnviz.models.huggingface.picture_places import picture_places
+
+        def process(some: "Sequence[PillowImage]") -> "torch.Tensor":
+            pixels: torch.Tensor = self.loaded[1].image_processor(list(some), return_tensors="pt")["pixel_values"]
+            return pixels
+
+        return picture_places(self.module, decoder, inputs, process, [picture.size for picture in pictures])
+
+    def _generate(self, inputs: dict[str, Any]) -> list[int]:
+        """Returns the ids of greedily generated tokens."""
+        model: Any = self.module
+        count = inputs["input_ids"].shape[1]
+        settings = {name: each for name, each in inputs.items() if name != "use_cache"}
+        output = model.generate(**settings, max_new_tokens=self.settings.generate, do_sample=False, num_beams=1)
+        new_ids: list[int] = output[0, count:].tolist()
+        return new_ids
+
+    def _continued(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:
+        """Returns the inputs with generated tokens after the prompt."""
+        import torch
+
+        added = torch.tensor([new_ids]).to(inputs["input_ids"])
+        longer = {"input_ids": torch.cat([inputs["input_ids"], added], 1)}
+        for name in set(OF_TOKENS) & set(inputs):
+            filling = torch.full_like(added, int(name == "attention_mask")).to(inputs[name])
+            longer[name] = torch.cat([inputs[name], filling], 1)
+        return inputs | longer
+
+    def _remarks(self, pictures: "IntArray", generated: int) -> tuple[str, ...]:
+        count = int((pictures >= 0).sum())
+        words = f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
+        tower = f"{count} tokens are parts of the picture. Heads of the picture's tower are not recorded."
+        return (*((words,) if generated else ()), tower)
+
+
+class JoinedProcessor:
+    """A tokenizer and an image processor, for folders whose own processor also needs torchvision, for videos.
+
+    Attributes:
+        tokenizer: the tokenizer.
+        image_processor: the image processor, which returns the rows and columns of patches, ``image_grid_thw``.
+        image_token: the token that stands for a part of a picture.
+        chat_template: the tokenizer's chat template; ``None`` for none.
+    """
+
+    def __init__(self, tokenizer: Any, image_processor: Any, image_token: str) -> None:
+        self.tokenizer, self.image_processor, self.image_token = tokenizer, image_processor, image_token
+        self.chat_template = getattr(tokenizer, "chat_template", None)
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> str:
+        """Returns the text that the tokenizer's chat template writes."""
+        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, **options))
+
+    def __call__(self, images: Any, text: str, return_tensors: str) -> dict[str, Any]:
+        """Returns the inputs of a text whose picture tokens are repeated for every part of each picture."""
+        pixels = dict(self.image_processor(images, return_tensors=return_tensors))
+        counts = iter((pixels["image_grid_thw"].prod(-1) // self.image_processor.merge_size**2).tolist())
+        first, *others = text.split(self.image_token)
+        spaced = " " if f" {self.image_token}" in text else ""
+        repeated = first + "".join(spaced.join([self.image_token] * next(counts)) + other for other in others)
+        encoded = self.tokenizer(repeated, return_tensors=return_tensors)
+        is_picture = encoded["input_ids"] == self.tokenizer.convert_tokens_to_ids(self.image_token)
+        return {**encoded, **pixels, "mm_token_type_ids": is_picture.int()}
+
+
+def load_text_processor(folder: Path) -> Any:
+    """Loads what reads texts and pictures, without running code from the folder.
+
+    Raises:
+        AttnvizError: if it needs torchvision, which is not installed.
+    """
+    import json
+
+    import transformers
+
+    processor_class: Any = transformers.AutoProcessor
+    try:
+        with forbid_pickles_and_network(), discard_output():
+            return processor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except ImportError as error:
+        processor, tokenizer = load_processor(folder), load_tokenizer(folder)
+        picture_id = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("image_token_id")
+        if not hasattr(processor, "merge_size") or not isinstance(picture_id, int):
+            raise AttnvizError("the model's processor needs torchvision; pip install torchvision") from error
+        return JoinedProcessor(tokenizer, processor, str(tokenizer.convert_ids_to_tokens(picture_id)))
+
+
+def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
+    """Returns the tokens of a text with the parts of pictures at their places; they are labelled ``r3c7``.
+
+    Args:
+        tokens: all tokens, whose medium is the text.
+        images: the pictures.
+        pictures: the picture of each token before generated ones, -1 for none.
+        places: ``(tokens, 4)``, the rectangle of each part of a picture.
+    """
+    count = len(pictures)
+    boxes, medium = np.zeros((len(tokens), 4), dtype=np.int64), tokens.medium.copy()
+    boxes[:, :2] = tokens.places[:, :2]
+    is_part = np.zeros(len(tokens), dtype=bool)
+    is_part[:count] = pictures >= 0
+    boxes[is_part], medium[is_part] = places[pictures >= 0], 1 + pictures[pictures >= 0]
+    labels = list(tokens.labels)
+    for number in range(len(images)):
+        for token, label in _part_labels(np.flatnonzero(medium == 1 + number), boxes).items():
+            labels[token] = label if len(images) == 1 else f"{number + 1}:{label}"
+    return replace(
+        tokens,
+        labels=tuple(labels),
+        ids=np.where(is_part, -1, tokens.ids),  # of one token that stands for every part, and not of what is in it
+        special=tokens.special & ~is_part,
+        media=(*tokens.media, *images),
+        medium=medium,
+        places=boxes,
+    )
+
+
+def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
+    """Returns the label of each part by its token: row and column among parts of its size, ``whole r0c1`` if larger."""
+    sizes = boxes[parts, 2] - boxes[parts, 0]
+    labels = {}
+    is_small = sizes <= 1.5 * sizes.min(initial=2**31)
+    for prefix, some in (("", parts[is_small]), ("whole ", parts[~is_small])):
+        lefts, tops = (np.unique(boxes[some, side]).tolist() for side in (0, 1))
+        for token in some.tolist():
+            labels[token] = f"{prefix}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
+    return labels

@@ -1,0 +1,179 @@
+"""Vision-language models in folders: where their tokens stand in pictures, what is recorded, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as t
+from PIL import Image as Pillow
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import cell_maps
+from attnviz.maps.recording import Recording
+from attnviz.maps.saved import load, save
+from attnviz.media.image import Image
+from attnviz.models.reading.example import Example
+from attnviz.models.reading.settings import ModelSettings
+from attnviz.models.sources import open_reader
+from attnviz.report.maps.heatmaps import build_report
+from attnviz.report.picture.look import Look
+from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.report import ShadedText
+from attnviz.text.selection import Selection
+
+pytestmark = pytest.mark.slow
+TEXT: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 200, "max_position_embeddings": 512,
+}  # fmt: skip
+QUESTION = "what is on the table ?"
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A drawn picture of 160 x 100 pixels."""
+    path = tmp_path_factory.mktemp("images") / "drawn.png"
+    Pillow.fromarray(np.random.default_rng(0).integers(0, 255, (100, 160, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def word_tokenizer(*marks: str) -> Any:
+    words = ["<unk>", "<pad>", "<s>", "</s>", *QUESTION.split(), *marks]
+    encoder = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    encoder.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    tokenizer: Any = t.PreTrainedTokenizerFast(tokenizer_object=encoder, **names)
+    tokenizer.add_special_tokens({"extra_special_tokens": list(marks)})
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random LLaVA, whose processor cuts the middle 100 x 100 pixels of the picture into 5 x 5 patches."""
+    torch.manual_seed(0)
+    folder, tokenizer = tmp_path_factory.mktemp("llava"), word_tokenizer("<image>")
+    vision = {**{name: TEXT[name] for name in list(TEXT)[:4]}, "image_size": 70, "patch_size": 14}
+    config = t.LlavaConfig(
+        vision_config=t.CLIPVisionConfig(**vision), text_config=t.LlamaConfig(**TEXT),
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    t.LlavaForConditionalGeneration(config).save_pretrained(folder)
+    images = t.CLIPImageProcessorPil(size={"shortest_edge": 70}, crop_size={"height": 70, "width": 70})
+    t.LlavaProcessor(
+        images, tokenizer, patch_size=14, vision_feature_select_strategy="default", num_additional_image_tokens=1
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2.5-VL, which keeps the shape of the picture and merges 2 x 2 patches of 14 pixels."""
+    torch.manual_seed(0)
+    marks = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+    folder, tokenizer = tmp_path_factory.mktemp("qwen"), word_tokenizer(*marks)
+    names = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "video_token_id")
+    rope = {"type": "mrope", "mrope_section": [1, 1, 2], "rope_type": "default"}
+    config = t.Qwen2_5_VLConfig(
+        text_config={**TEXT, "rope_scaling": rope, "pad_token_id": 1},
+        vision_config={
+            "depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 4, "out_hidden_size": 32,
+            "patch_size": 14, "window_size": 56, "fullatt_block_indexes": [1],
+        },
+        **dict(zip(names, map(tokenizer.convert_tokens_to_ids, marks), strict=True)),
+    )  # fmt: skip
+    t.Qwen2_5_VLForConditionalGeneration(config).save_pretrained(folder)
+    t.Qwen2VLImageProcessorPil(size={"shortest_edge": 56**2, "longest_edge": 28 * 28 * 40}).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def recorded(
+    folder: Path, *photos: Path, text: str = QUESTION, layers: str | None = None, **settings: Any
+) -> Recording:
+    reader = open_reader(ModelSettings(model=str(folder), **settings), "pictures")
+    return reader.record(Example(text, images=photos), Selection.parse(layers=layers))
+
+
+def test_parts_of_a_cropped_picture_are_where_the_processor_cut_them(llava: Path, photo: Path) -> None:
+    tokens = recorded(llava, photo).maps[0].key_tokens
+    parts = np.flatnonzero(tokens.medium == 1)
+    assert tokens.labels[parts[0]] == "r0c0"
+    assert tokens.labels[parts[-1]] == "r4c4"
+    across, down = np.meshgrid(np.arange(5) * 20, np.arange(5) * 20)
+    expected = np.stack([30 + across, down, 50 + across, down + 20], -1).reshape(25, 4)
+    np.testing.assert_allclose(tokens.places[parts], expected, atol=2)
+    words = [tokens.labels[index] for index in range(len(tokens)) if index not in parts]
+    assert words == QUESTION.split()
+    assert (tokens.ids[parts] == -1).all()
+
+
+def test_merged_patches_of_a_whole_picture_meet(qwen: Path, photo: Path) -> None:
+    tokens = recorded(qwen, photo).maps[0].key_tokens
+    boxes = tokens.places[tokens.medium == 1]
+    assert len(boxes) == 24  # 4 x 6 squares of 28 pixels of 112 x 168, read from 100 x 160
+    assert boxes[0].tolist()[:2] == [0, 0]
+    assert boxes[-1].tolist()[2:] == [160, 100]
+    covered = np.zeros((100, 160), dtype=int)
+    for left, top, right, bottom in boxes:
+        covered[top:bottom, left:right] += 1
+    assert (covered == 1).mean() > 0.95
+    assert covered.max() <= 2
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen"])
+def test_weights_are_those_of_the_model(name: str, photo: Path, request: pytest.FixtureRequest) -> None:
+    folder = request.getfixturevalue(name)
+    reader: Any = open_reader(ModelSettings(model=str(folder)), "pictures")
+    prepared = reader.read(Example(QUESTION, images=(photo,)))
+    model: Any = t.AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager")
+    with torch.no_grad():
+        own = model(**prepared.inputs, output_attentions=True).attentions
+    recording = recorded(folder, photo)
+    assert len(recording.maps) == len(own) == 2
+    for maps, expected in zip(recording.maps, own, strict=True):
+        everything = slice(0, len(maps.key_tokens))
+        np.testing.assert_allclose(
+            cell_maps(maps).window(maps.heads, everything, everything).weights, expected[0].numpy(), atol=1e-5
+        )
+
+
+def test_generated_tokens_follow_and_selected_layers_are_those_of_the_text(llava: Path, photo: Path) -> None:
+    recording = recorded(llava, photo, generate=3, layers="1")
+    assert [maps.layer for maps in recording.maps] == [1]
+    assert len(recording.maps[0].key_tokens) == 25 + len(QUESTION.split()) + 3
+    with pytest.raises(AttnvizError, match="layer"):
+        recorded(llava, photo, layers="7")
+
+
+def test_two_pictures_are_told_apart_and_saved(llava: Path, photo: Path, tmp_path: Path) -> None:
+    save(recorded(llava, photo, photo), tmp_path / "run.safetensors")
+    tokens = load(tmp_path / "run.safetensors").maps[0].key_tokens
+    assert [isinstance(medium, Image) for medium in tokens.media] == [False, True, True]
+    assert np.bincount(tokens.medium[tokens.medium > 0]).tolist() == [0, 25, 25]
+    assert {"1:r0c0", "2:r4c4"} <= set(tokens.labels)
+
+
+def test_title_has_the_shares_of_picture_and_words(llava: Path, photo: Path) -> None:
+    recording = recorded(llava, photo)
+    options = ReportOptions(selection=Selection.parse(heads="1.2"), look=Look(query="table"))
+    report = build_report(recording, options)
+    assert isinstance(report, ShadedText)
+    maps, [panel] = recording.maps[1], report.panels
+    row = maps.key_tokens.labels.index("table")
+    [[weights]] = cell_maps(maps).window((2,), slice(row, row + 1), slice(0, len(maps.key_tokens))).weights
+    on_image = weights[maps.key_tokens.medium == 1].sum()
+    assert f"{on_image:.0%} on image, {1 - on_image:.0%} on words, most on" in panel.title
+    assert panel.visible.sum() == 25
+
+
+def test_refuses_more_marks_than_pictures(llava: Path, photo: Path) -> None:
+    with pytest.raises(AttnvizError, match="the text places 2 of 1 pictures by '<image>'"):
+        recorded(llava, photo, text="<image> <image> what is")
+
+
+def test_refuses_a_mark_without_a_picture(llava: Path) -> None:
+    with pytest.raises(AttnvizError, match="give one with image"):
+        open_reader(ModelSettings(model=str(llava))).record(Example("what is <image>"), Selection())
