@@ -202,7 +202,7 @@ def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
     if isinstance(tokens.canvas, Image):
         return on_image
     on_words = np.where(np.isin(medium, images), 0, row)
-    return f"{on_image}, {on_words.sum():.0%} on words, most on {quoted(labels[int(on_words.argmax())])}"
+    return f"{on_image}, {on_words.sum():.0%} on words, most on {quoted_token(labels[int(on_words.argmax())])}"
 
 
 def _queries_over(tokens: Tokens, keys: Tokens) -> Tokens:
