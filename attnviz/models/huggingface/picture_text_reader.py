@@ -76,7 +76,8 @@ class PictureTextReader(Reader):
         Raises:
             AttnvizError: if the model reads no pictures, or no text.
         """
-        decoder: Any = self.loaded[0].get_decoder()
+        model: Any = self.loaded[0]
+        decoder = model.get_decoder()
         if self._picture_id is None or decoder is None or decoder is self.loaded[0]:
             raise AttnvizError(
                 f"{self.settings.model} reads no text with pictures; leave {option('image')} or the text out"
