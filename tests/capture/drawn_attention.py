@@ -143,7 +143,7 @@ class Attend(nn.Module):
         self.added = nn.Parameter(torch.randn(1, case.heads if case.bias == "heads" else 1, case.queries, case.keys))
         self.noted: list[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = []
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def note(self, x: Tensor, source: Tensor, visible: Tensor) -> None:
         """Keeps what the attention was given, ``(batch, tokens, width)``, for the reference."""
         shape = self.case.batch, -1, self.case.width
@@ -704,8 +704,9 @@ def _by_loop(case: Case, one: Truth) -> list[Truth]:
     if not case.loop.endswith("heads"):
         return [one]
     heads = [slice(head, head + 1) for head in range(case.heads)]
-    parts = (one.weights, one.scores, one.visible)
-    return [Truth(one.layer, one.kind, *(part[:, head] for part in parts)) for head in heads]
+    return [
+        Truth(one.layer, one.kind, one.weights[:, head], one.scores[:, head], one.visible[:, head]) for head in heads
+    ]
 
 
 def _truth(

@@ -40,7 +40,7 @@ def by_experts(linear: nn.Linear, x: Tensor, heads: int) -> Tensor:
     for expert in (0, 1):
         places = (experts == expert).nonzero()[:, 0]
         result = result.index_add(0, places, linear(flat[places]))
-    return result.unflatten(0, x.shape[:-1])
+    return result.reshape(*x.shape[:-1], -1)
 
 
 def gathered(linear: nn.Linear, x: Tensor, heads: int) -> Tensor:
@@ -52,7 +52,7 @@ def gathered(linear: nn.Linear, x: Tensor, heads: int) -> Tensor:
 
 def selected(linear: nn.Linear, x: Tensor, heads: int) -> Tensor:
     """With heads selected in another order, and back."""
-    output = by_linear(linear, x, heads).unflatten(-1, (heads, -1))
+    output = by_linear(linear, x, heads).reshape(*x.shape[:-1], heads, -1)
     order = torch.arange(heads - 1, -1, -1)
     return output.index_select(-2, order)[..., order, :].flatten(-2)
 

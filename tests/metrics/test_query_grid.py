@@ -30,7 +30,7 @@ def test_keys_before_and_after_the_queries_are_counted_within_the_grid(
     queries: int, keys: int, start: int, shown: int, before: int, after: int
 ) -> None:
     grid = grid_of(queries, keys, start, shown)
-    assert (grid.before, grid.after) == (before, after)
+    assert (grid.near_start, grid.near_stop) == (before, after)
     assert grid.span == slice(start, start + shown)
 
 

@@ -126,7 +126,7 @@ def test_shares_of_factors_are_those_of_cells(mask: Mask, streamed: bool, monkey
     turns = np.repeat([-1, 0, 1, 2, 1, 3, -1], [1, 20, 15, 9, 11, 33, 1])
     maps = factored(mask)
     keys = replace(Tokens.numbered(90), groups={"turns": Groups(turns, ("1 user", "2 tool", "3 user", "4 answer"))})
-    given = replace(maps, query_tokens=keys.at(np.arange(20, 90)), key_tokens=keys, kind="cross")
+    given = replace(maps, query_tokens=keys.take(np.arange(20, 90)), key_tokens=keys, kind="cross")
     found, expected = unit_shares(given, "turns"), unit_shares(dense_of(given), "turns")
     assert found is not None
     assert expected is not None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers as t
+import transformers
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -25,6 +25,7 @@ from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
 
 pytestmark = pytest.mark.slow
+t: Any = transformers  # whose constructors have no types
 TEXT: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 200, "max_position_embeddings": 512,
