@@ -98,6 +98,7 @@ EXAMPLES = {
     "font_size": 7.5,
     "max_size": "1MB",
     "table": "both",
+    "names": "heads.txt",
 }
 
 
@@ -132,6 +133,7 @@ def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
     tokens = tokenize("Life is short, eat")
     recording = Recording(maps=tuple(random_maps(tokens, layer=layer) for layer in (0, 1)), model="a test")
     recording.save("run.safetensors")
+    Path("heads.txt").write_text("0.1 a mover\n")
     value: Any = example(name, declared)
     to = [] if suffix == ".txt" else ["-o", f"out{suffix}"]
     code = main(["show", "run.safetensors", *to, *([flag(name)] if value is True else [flag(name), str(value)])])
@@ -279,9 +281,9 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
         (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
         (".svg", {"size": "1x1"}, "choose 2 to 60 a side"),
         (".csv", {"table": "all"}, "unknown table 'all'"),
-        (".svg", {"by": 3}, "by needs text, not a value of type int was given"),
-        (".svg", {"by": ["words"]}, "by needs text, not a value of type list was given"),
-        (".svg", {"dpi": "100"}, "dpi needs a number, not a value of type str was given"),
+        (".svg", {"by": 3}, "by needs text, not a value of type int"),
+        (".svg", {"by": ["words"]}, "by needs text, not a value of type list"),
+        (".svg", {"dpi": "100"}, "dpi needs a number, not a value of type str"),
     ],
 )
 def test_what_the_command_line_refuses_the_library_refuses(

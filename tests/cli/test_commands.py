@@ -139,7 +139,7 @@ def test_samples_and_devices_and_version_are_listed(attnviz: Streams) -> None:
         (("show", "Life", "--dropout", "nan"), "--dropout nan is out of range"),
         (("show", "Life", "--num-heads", "0"), "--num-heads 0 is out of range"),
         (("show", "Life", "--table", "all"), "unknown table 'all'"),
-        (("show", "Life", "-o", "x.gif"), "unknown suffix '.gif'; choose .txt"),
+        (("show", "Life", "-o", "x.tiff"), "unknown suffix '.tiff'; choose .txt"),
         (("show", "Life", "-o", "nowhere/x.png"), "no folder 'nowhere'"),
         (
             ("heads", "Life", "-o", "x.svg"),

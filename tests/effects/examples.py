@@ -2,6 +2,20 @@
 
 from typing import Any
 
+# What a file of effects holds.
+EFFECTS: dict[str, Any] = {
+    "format": "attnviz effects",
+    "version": 1,
+    "model": "a model",
+    "metric": "loss",
+    "by": "zero",
+    "title": "a text",
+    "texts": 2,
+    "baseline": 1.5,
+    "remarks": ["one"],
+    "effects": [{"heads": ["0.1"], "texts": [1, 2.5]}, {"heads": ["0.1", "1.0"], "texts": [0.0, -1e-3]}],
+}
+
 WIDTH, HEADS, LAYERS, TOKENS = 24, 4, 2, 9
 SIZE = WIDTH // HEADS
 SMALL: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 from attnviz.base.errors import AttnvizError
 from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
-from tests.effects.test_effect_table import EFFECTS
+from tests.effects.examples import EFFECTS
 
 
 def table(folder: Path, heads: dict[str, float], texts: int = 2, **values: Any) -> Effects:

@@ -13,19 +13,7 @@ from attnviz.base import reading
 from attnviz.base.errors import AttnvizError
 from attnviz.effects import effect_table
 from attnviz.effects.effect_table import Effects
-
-EFFECTS: dict[str, Any] = {
-    "format": "attnviz effects",
-    "version": 1,
-    "model": "a model",
-    "metric": "loss",
-    "by": "zero",
-    "title": "a text",
-    "texts": 2,
-    "baseline": 1.5,
-    "remarks": ["one"],
-    "effects": [{"heads": ["0.1"], "texts": [1, 2.5]}, {"heads": ["0.1", "1.0"], "texts": [0.0, -1e-3]}],
-}
+from tests.effects.examples import EFFECTS
 
 
 def written(folder: Path, **values: Any) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
+from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.image_reader import load_processor
 from attnviz.models.huggingface.loading import (
@@ -279,7 +280,6 @@ def load_text_processor(folder: Path) -> Any:
     Raises:
         AttnvizError: if it needs torchvision, which is not installed.
     """
-    import json
 
     import transformers
 
@@ -289,7 +289,7 @@ def load_text_processor(folder: Path) -> Any:
             return processor_class.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except ImportError as error:
         processor, tokenizer = load_processor(folder), load_tokenizer(folder)
-        picture_id = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("image_token_id")
+        picture_id = read_json(folder / "config.json").get("image_token_id")
         if not hasattr(processor, "merge_size") or not isinstance(picture_id, int):
             raise AttnvizError("the model's processor needs torchvision; pip install torchvision") from error
         return JoinedProcessor(tokenizer, processor, str(tokenizer.convert_ids_to_tokens(picture_id)))

@@ -294,7 +294,7 @@ def test_an_error_of_our_own_is_no_refusal(bert: Path, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr("attnviz.api.record.Listening.recording", fail)
+    monkeypatch.setattr("attnviz.api.record.CaptureBlock.recording", fail)
     with pytest.raises(TypeError, match="a bug"):
         main(["show", "the cat", "--model", str(bert)])
 
