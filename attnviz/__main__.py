@@ -66,7 +66,7 @@ def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def finish_output() -> None:
-    """Flushes the standard streams, and runs matplotlib's exit handlers, which remove its temporary folders."""
+    """Flushes the standard streams; if matplotlib was imported, runs all exit handlers: one removes its folders."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError):  # the failure has been reported already, or the pipe's reader is gone

@@ -123,15 +123,15 @@ class Mask:
         return np.asarray(np.diff(sums_below[1] - sums_below[0] + prefix_counts, axis=1))
 
     def _span_of_position(self, row: int) -> tuple[int, int]:
-        """Returns start and end of the keys that a single position sees, as ``_spans_of_positions``, without arrays."""
+        """Returns start and end of the keys that causal, window and chunk allow one position, not clipped."""
         start, stop = 0, UNBOUNDED
         if self.causal:
             stop = row + 1
         if self.window is not None:
             start, stop = max(start, row - self.window + 1), min(stop, row + self.window)
         if self.chunk is not None:
-            chunk = row // self.chunk * self.chunk
-            start, stop = max(start, chunk), min(stop, chunk + self.chunk)
+            chunk_start = row // self.chunk * self.chunk
+            start, stop = max(start, chunk_start), min(stop, chunk_start + self.chunk)
         return start, stop
 
     def _spans_of_positions(self, rows: IntArray) -> tuple[IntArray, IntArray]:

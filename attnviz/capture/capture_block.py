@@ -122,7 +122,9 @@ class CaptureBlock:
             )
             raise AttnvizError(f"{name} ran in {place}; record in the thread that runs it")
         if self.foreign_threads:
-            raise AttnvizError(f"{name} still runs in another thread at the end of the block; wait for it there")
+            raise AttnvizError(
+                f"{name} still runs in another thread when the block ends; wait for that thread inside the block"
+            )
         return captures[0].recording()
 
     def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:

@@ -228,7 +228,14 @@ class _Check:
         return np.array(scores_of_units)
 
     def _shares_in_reverse(self, labels: "list[str]") -> "Float64Array | None":
-        """Returns the share of each unit if passages are read in the reverse order; ``None`` for any other units."""
+        """Returns the mean share of each unit when the passages are read in the reverse order.
+
+        Args:
+            labels: the units; one that is not found there has NaN.
+
+        Returns:
+            ``(units,)``; ``None`` if the example has no passages.
+        """
         example = self.example.with_passages_reversed()
         if example is None:
             return None

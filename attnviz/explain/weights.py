@@ -92,7 +92,7 @@ def explain_composition(head: HeadView) -> Step:
         before=f"{len(computation.key_parts)} parts of K {shape(keys=keys, features=head.width)}",
         after=shape(queries=queries, keys=keys),
         tables=(cut_table(matrix, head.line_width),),
-        examples=(largest_score_example(head, parts), *copied_example(head, parts)),
+        examples=(largest_score_example(head, parts), *copying_head_example(head, parts)),
     )
 
 
@@ -216,8 +216,12 @@ def largest_score_example(head: HeadView, parts: FloatArray) -> str:
     return f"{_pair(head, key)} (token {key}): score {terms} = {_short(parts[-1, key])}, weight {weight:.2f}"
 
 
-def copied_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
+def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
     """Returns a sentence about the earlier head that adds most to the score of the last query's largest weight.
+
+    Args:
+        head: the head that is explained.
+        parts: the score of the last query by part, ``(parts + 1, keys)``; the last row is the sum.
 
     Returns:
         One sentence, which names the token that the head copied; none if no part comes from a head.

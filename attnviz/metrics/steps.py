@@ -103,14 +103,14 @@ def measure_steps(recording: Recording, selection: Selection, by: str | None = N
 
 
 def step_queries(tokens: Tokens, chosen: Span = ALL_QUERIES) -> IntArray:
-    """Returns the queries whose rows decided the tokens that were written, ``(steps,)``.
+    """Returns the queries that are steps, ``(steps,)``: those chosen, or those before each token that was written.
 
     Args:
         tokens: the tokens of the queries.
-        chosen: the queries that the user chose.
+        chosen: the queries that the user chose; `ALL_QUERIES` for those before each of the `written_tokens`.
 
     Raises:
-        AttnvizError: if the text has a single token, so that nothing was written after another.
+        AttnvizError: if the chosen queries are outside of the text, or nothing was written after another token.
     """
     if chosen != ALL_QUERIES:
         span = resolve_span(chosen, len(tokens), "queries")

@@ -120,12 +120,12 @@ def _joint_scales(panels: Sequence[Panel]) -> dict[Quantity, ColorScale]:
     """Returns a scale for each quantity that reaches from the lowest to the highest end of all its panels' scales."""
     scales: dict[Quantity, ColorScale] = {}
     for panel in panels:
-        scale = scales.get(panel.level, panel.scale)
+        scale = scales.get(panel.color_quantity, panel.scale)
         low, high = min(scale.low, panel.scale.low), max(scale.high, panel.scale.high)
-        scales[panel.level] = replace(scale, low=low, high=high, clipped=False)
+        scales[panel.color_quantity] = replace(scale, low=low, high=high, clipped=False)
     return scales
 
 
 def _colored(panel: Panel, scales: dict[Quantity, ColorScale]) -> Panel:
     """Returns the panel with the scale of its quantity."""
-    return replace(panel, scale=scales[panel.level])
+    return replace(panel, scale=scales[panel.color_quantity])

@@ -79,7 +79,7 @@ def test_a_chat_needs_a_model_with_a_template(
     files: Path, command: str, model: list[str], given: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, *given, *model]) == 1
-    assert "has no chat template for messages; use --model ./my-chat" in capsys.readouterr().err
+    assert "has no chat template for messages; choose a chat model with --model" in capsys.readouterr().err
 
 
 def test_a_recording_opens(files: Path) -> None:

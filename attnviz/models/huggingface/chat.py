@@ -244,7 +244,10 @@ def _escaped_forms(character: str) -> list[str]:
 
 
 def _without_gaps(turns: IntArray) -> IntArray:
-    """Returns the turns with gaps between two characters of one turn filled: its spaces, and text around arguments."""
+    """Returns the turn of each character; -1 between two characters of one turn, a gap, becomes that turn.
+
+    Such gaps are spaces, and what a template writes around the arguments of a tool call.
+    """
     indices_with_turn = np.flatnonzero(turns >= 0)
     if not len(indices_with_turn):
         return turns

@@ -177,11 +177,11 @@ def load_processor(folder: Path) -> Any:
 
 
 def image_tokens(image: Image, places: "IntArray") -> Tokens:
-    """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, counted from the upper left.
+    """Returns the tokens of an image; a patch is labelled by row and column, ``r3c7``, from 0 at the upper left.
 
     Args:
         image: the image.
-        places: ``(tokens, 4)``, the rectangle of each token; all 0 for a token without a place.
+        places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
     """
     are_placed = places[:, 2] > 0
     tops, lefts = (np.unique(places[are_placed][:, side]).tolist() for side in (1, 0))

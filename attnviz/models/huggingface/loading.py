@@ -77,10 +77,10 @@ def load_model(
             use_safetensors=True,
             dtype=dtype,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refuse_random reports them in one line
+            ignore_mismatched_sizes=True,  # refuse_random_weights reports them in one line
             **options,
         )
-    refuse_random(settings, model, report)
+    refuse_random_weights(settings, model, report)
     if settings.device_map is None:
         model.to(find_device(settings.device))
     loaded: PreTrainedModel = model.eval()
@@ -185,11 +185,11 @@ def _refuse_pickle(*_: object, **__: object) -> None:
     raise AttnvizError("the model's folder names a pickle, which can run code when opened; use safetensors")
 
 
-def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
+def refuse_random_weights(settings: ModelSettings, model: "PreTrainedModel", report: dict[str, Any]) -> None:
     """Raises AttnvizError if weights that change the maps are missing from the file, or have another shape there.
 
-    Missing weights after the last attention are accepted, as they change no map; but a model that generates text needs
-    its whole language head.
+    Missing weights that are computed, or come after the last attention, are accepted, as they change no map; but a
+    model that generates text needs its whole language head.
 
     Args:
         settings: name of the model, and number of tokens to generate.
@@ -199,11 +199,11 @@ def refuse_random(settings: ModelSettings, model: "PreTrainedModel", report: dic
     mismatched_keys = {str(key[0] if isinstance(key, tuple) else key) for key in report.get("mismatched_keys", ())}
     missing_keys = {str(key) for key in report.get("missing_keys", ())} | mismatched_keys
     random_weights = sorted(key for key in missing_keys if key in mismatched_keys or not _changes_no_map(model, key))
-    missing_head = sorted(key for key in missing_keys if "pooler" not in key.split("."))
-    if settings.generate and missing_head and not random_weights:
+    missing_beside_pooler = sorted(key for key in missing_keys if "pooler" not in key.split("."))
+    if settings.generate and missing_beside_pooler and not random_weights:
         raise AttnvizError(
-            f"{settings.model!r} has no language head ({missing_head[0]} is not in its file), so that it cannot "
-            f"generate; leave out {option('generate')}"
+            f"{settings.model!r} has no language head ({missing_beside_pooler[0]} is not in its file), so that it "
+            f"cannot generate; leave out {option('generate')}"
         )
     if random_weights:
         raise AttnvizError(

@@ -123,7 +123,9 @@ class Reader(ABC):
         """Raises AttnvizError if the example has a part that the model does not read."""
         unknown_part = next((part for part in example.parts if part not in self.reads), None)
         if unknown_part == "messages":
-            raise AttnvizError(f"{self.name} has no chat template for messages; use {option('model', './my-chat')}")
+            raise AttnvizError(
+                f"{self.name} has no chat template for messages; choose a chat model with {option('model')}"
+            )
         if unknown_part == "answer":
             raise AttnvizError(
                 f"{self.name} reads texts, not the token ids of a server's answer; use {option('model', './llama')}"

@@ -297,7 +297,7 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     height = head_height * -(-len(picture.panels) // across)
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first = picture.panels[0]
-    if all((panel.scale, panel.level) == (first.scale, first.level) for panel in picture.panels):
+    if all((panel.scale, panel.color_quantity) == (first.scale, first.color_quantity) for panel in picture.panels):
         legend, legend_strokes = _legend_of_strengths(first, (total_width, -height - row / 2), points * 0.8, row, ruler)
         words, strokes, height = [*words, *legend], [*strokes, legend_strokes], height + 1.5 * row
     return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
@@ -354,7 +354,7 @@ def _legend_of_strengths(
 ) -> tuple[list[Word], Strokes]:
     """Returns the legend of strengths, centred: a line for each of a few weights, as many as fit."""
     (width, y), line, gap = corner, 1.5 * row, 0.4 * row
-    ticks = panel.level.ticks(panel.scale, LEGEND_LINES)
+    ticks = panel.color_quantity.ticks(panel.scale, LEGEND_LINES)
     ticks_shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
     ticks_shown = [(text, strength) for text, strength in ticks_shown if strength > MIN_LEGEND_STRENGTH]
     item_width = line + gap + max((ruler.width(text, points) for text, _ in ticks_shown), default=0.0)

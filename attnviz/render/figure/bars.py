@@ -57,7 +57,7 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     """
     bars = []
     points = AXIS_NAME_POINTS * scale
-    scales = dict.fromkeys((panel.level, panel.scale) for panel in picture.panels)
+    scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in picture.panels)
     for quantity, colors in scales if len(scales) <= MAX_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
         ticks = quantity.ticks(colors)

@@ -44,7 +44,9 @@ TITLE_PIXELS, TEXT_PIXELS, SMALL_TEXT_PIXELS = 54, 30, 24
 NUMBER_SHARE, MAX_NUMBER_SHARE = 0.2, 0.3  # height of a title in thumbnails; the second if letters get too small
 MIN_WHOLE_SHARE = 0.8  # cells are cut to whole pixels if at least this share of them remains
 UNNUMBERED = f"Heads are too small for their numbers; use a larger {option('size')} to see them."
-WITHOUT_VALUES = f"Heads are too small for the values that sort them; use a larger {option('size')} to see these."
+WITHOUT_VALUES = (
+    f"Heads are too small to show the value that each is sorted by; use a larger {option('size')} to see it."
+)
 NUMBER_PIXELS = (11, 30)  # the smallest and largest letters of a head's number
 
 
@@ -421,7 +423,7 @@ def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
 def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
     """Draws the colour bar into the pixels, and yields the words of its name and its ticks."""
     size = round(TEXT_PIXELS * unit)
-    words = wrap_text(panel.level.name, LEGEND_PIXELS * unit - size, size)
+    words = wrap_text(panel.color_quantity.name, LEGEND_PIXELS * unit - size, size)
     for number, word in enumerate(words):
         yield Mark(x, top + (number + 1) * size * 1.2, word, size, faint=True)
     top_of_bar = round(top + (len(words) + 1.1) * size * 1.2)
@@ -430,7 +432,7 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
     pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels[
         : pixels.shape[0] - top_of_bar, None
     ]
-    for tick, text in panel.level.ticks(panel.scale):
+    for tick, text in panel.color_quantity.ticks(panel.scale):
         y = top_of_bar + (1 - float(panel.scale.fraction(tick))) * (bar_height - 1)
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
@@ -439,11 +441,11 @@ def _flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, 
     """Draws a colour bar under the thumbnails, and yields its name and its ticks."""
     size, width_of_bar = round(SMALL_TEXT_PIXELS * unit), min(width, round(MAX_FLAT_BAR_PIXELS * unit))
     bar_top = top + round(1.3 * size)
-    yield Mark(left, top + size, panel.level.name, size, faint=True)
+    yield Mark(left, top + size, panel.color_quantity.name, size, faint=True)
     levels = np.linspace(0, COLOR_LEVELS - 1, width_of_bar).round().astype(np.uint8)
     pixels[bar_top : bar_top + round(FLAT_BAR_PIXELS * unit), left : left + width_of_bar] = levels
     y = bar_top + round((FLAT_BAR_PIXELS + 0.2 * SMALL_TEXT_PIXELS) * unit) + size
-    for tick, text in panel.level.ticks(panel.scale):
+    for tick, text in panel.color_quantity.ticks(panel.scale):
         x = left + float(panel.scale.fraction(tick)) * width_of_bar
         yield Mark(x, y, text, size, anchor="ls" if x == left else "ms")
 

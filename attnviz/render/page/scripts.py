@@ -76,7 +76,11 @@ def _with_imports(name: str, read: Callable[[str], str], modules: dict[str, Scri
 
 
 def _check_names(modules: dict[str, ScriptModule]) -> None:
-    """Raises ValueError if two modules declare the same name, which would clash, or an import has no export."""
+    """Raises ValueError for scripts that cannot be joined to one.
+
+    That is: an import or export of another form, an imported name that is not exported or not used, and a name that two
+    modules declare.
+    """
     owners: dict[str, str] = {}
     for name, module in modules.items():
         if statement_left := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):

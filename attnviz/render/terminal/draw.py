@@ -103,7 +103,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
             yield from map_bands(panels, grid, look)
             needs_legend = bool(look.colors) or not grid.numbers
     if needs_legend:
-        scales = dict.fromkeys((panel.level, panel.scale) for panel in panels)
+        scales = dict.fromkeys((panel.color_quantity, panel.scale) for panel in panels)
         yield from (legend(quantity, scale, look) for quantity, scale in scales)
         yield []
 

@@ -153,6 +153,7 @@ def _unit_phrase(steps: DecodingSteps, unit: int) -> str:
 
 
 def _summary(steps: DecodingSteps, wide: bool) -> Summary:
+    """Returns the list of steps, with means over the heads; a wide terminal lists more units and tokens of a step."""
     own, change, shares = _mean(steps.on_written), _mean(steps.change), _mean(steps.shares)
     earlier = _earlier_units(steps)
 

@@ -246,7 +246,10 @@ def fit_words(text: str, width: int) -> str:
 
 
 def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns the metrics of an atlas: all on a page or on request; a picture has the first `MAX_DRAWN`."""
+    """Returns the metrics of an atlas, in the order of the table: all on a page or on request.
+
+    A picture has at most `MAX_DRAWN`: the metric that sorts, then those of `FIRST_SHOWN`, then others.
+    """
     if options.all or not options.medium.draws_maps:
         return table.applicable
     sort_name = [options.sort.removeprefix("-")] if options.sort else []

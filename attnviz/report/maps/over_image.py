@@ -40,12 +40,12 @@ MEAN_OF_ALL = "the mean query"
 
 
 def image_report(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> ShadedText:
-    """Returns the report of what one query of an image looks at in every head; by default ``[CLS]``, or the mean query.
+    """Returns the report of what one query looks at in an image, in every head.
 
     Args:
         recording: the recording of the heads.
         heads: the heads to draw.
-        options: the look, which names the query, and the medium.
+        options: the look, which names the query (see `image_query` for the default), and the medium.
         notes: the note on each head that has one.
 
     Raises:

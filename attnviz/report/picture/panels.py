@@ -231,7 +231,7 @@ class Panel:
         return self.rows.pooled or self.columns.pooled
 
     @property
-    def level(self) -> Quantity:
+    def color_quantity(self) -> Quantity:
         """The quantity that the colours show."""
         return LIFT if self.lift else self.quantity
 

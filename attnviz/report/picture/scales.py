@@ -47,10 +47,10 @@ def share_scales(
     if look.color_limits == "head":
         return tuple(_with_separate_scale(panel, look, default_cmap) for panel in panels)
     scales = {
-        level: shared_scale(level, [panel for panel in panels if panel.level == level], look, default_cmap)
-        for level in dict.fromkeys(panel.level for panel in panels)
+        level: shared_scale(level, [panel for panel in panels if panel.color_quantity == level], look, default_cmap)
+        for level in dict.fromkeys(panel.color_quantity for panel in panels)
     }
-    return tuple(replace(panel, scale=scales[panel.level]) for panel in panels)
+    return tuple(replace(panel, scale=scales[panel.color_quantity]) for panel in panels)
 
 
 def shared_scale(
@@ -208,8 +208,8 @@ def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
 
 def _with_separate_scale(panel: Panel, look: Look, default_cmap: str) -> Panel:
     """Returns the panel with a scale for its values alone, whose limits its title names."""
-    scale = shared_scale(panel.level, [panel], look, default_cmap)
-    (_, low), *_, (_, high) = panel.level.ticks(scale)
+    scale = shared_scale(panel.color_quantity, [panel], look, default_cmap)
+    (_, low), *_, (_, high) = panel.color_quantity.ticks(scale)
     return replace(panel, scale=scale, title=f"{panel.title}: {low} to {high}")
 
 
@@ -255,7 +255,7 @@ def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped):
         return (ONE_KEY,)
     share = float(np.mean(levels > high))
-    most, level = float(levels.max()), clipped[0].level
+    most, level = float(levels.max()), clipped[0].color_quantity
     return (f"{_share_text(share)} of cells are above the colour scale, up to {level.text(most)}.",)
 
 
@@ -275,7 +275,7 @@ def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     better_scale = "log" if look.color_scale == "lift" else "lift"
     return (
-        f"{_share_text(share)} of cells are below {weights[0].level.text(pale_limit)}, too pale to see; "
+        f"{_share_text(share)} of cells are below {weights[0].color_quantity.text(pale_limit)}, too pale to see; "
         f"{option('color_scale', better_scale)} shows them.",
     )
 

@@ -22,7 +22,7 @@ from attnviz.maps.factored import FactoredMaps
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
 from attnviz.models.huggingface.folder import describe_name
-from attnviz.models.huggingface.loading import refuse_random
+from attnviz.models.huggingface.loading import refuse_random_weights
 from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
@@ -187,12 +187,12 @@ def test_refuses_to_generate_without_the_weights_of_a_language_head(bert: str, l
 def test_a_missing_weight_is_known_by_the_whole_of_its_names_parts(bert: str) -> None:
     model: Any = transformers.AutoModel.from_pretrained(bert)
     settings = ModelSettings(model=bert)
-    refuse_random(settings, model, {"missing_keys": ["pooler.dense.weight"]})
+    refuse_random_weights(settings, model, {"missing_keys": ["pooler.dense.weight"]})
     model.attention_pooler = torch.nn.Linear(2, 2)
     model.pooler.attention = torch.nn.Linear(2, 2)
     for name in ("attention_pooler.weight", "pooler.attention.weight"):
         with pytest.raises(AttnvizError, match="would be random"):
-            refuse_random(settings, model, {"missing_keys": [name]})
+            refuse_random_weights(settings, model, {"missing_keys": [name]})
 
 
 def test_encoder_decoder_reads_the_context_with_its_encoder(t5: str) -> None:

@@ -262,7 +262,7 @@ def test_names_stay_where_there_is_no_room_for_the_numbers_that_order_heads() ->
     marks = {mark.text for mark in sheet_of(report).marks}
     assert {panel.name for panel in report.panels} <= marks
     assert "Sorted by previous, smallest first;" in " ".join(report.remarks)
-    assert "Heads are too small for the values that sort them" in " ".join(
+    assert "Heads are too small to show the value that each is sorted by" in " ".join(
         mark.text for mark in sheet_of(report).marks if mark.faint
     )
 

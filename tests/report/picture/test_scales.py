@@ -89,7 +89,7 @@ def test_rows_that_no_scale_of_weights_could_show_together_are_drawn_as_lift(tok
     [panel] = share_scales([panel_of(uniform(tokens))])
     [thumbnail] = share_scales([panel_of(uniform(17))], most=MAX_THUMBNAIL_RATIO)
     assert thumbnail.lift
-    assert (panel.lift, panel.level is LIFT) == (lift, lift)
+    assert (panel.lift, panel.color_quantity is LIFT) == (lift, lift)
     assert panel.cell(0.25) == "25"
 
 
