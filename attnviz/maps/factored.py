@@ -199,6 +199,9 @@ def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
     key_heads = _read_key_heads(stored, heads)
     if call["scale"] is None:
         raise stored.refusal("has factors without a scale")
+    softcap = stored.number("softcap")
+    if softcap is not None and not softcap > 0:
+        raise stored.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
     features, optional = stored.count("features"), _read_optional(stored, heads, queries, keys)
     return Factors(
         queries=_read_factor(stored, "queries", dtype, (heads, queries, features)),
@@ -208,7 +211,7 @@ def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
         logsumexp=stored.array("logsumexp", "float32", (heads, queries)),
         mask=_read_mask(stored.entry("mask"), optional),
         bias=Bias(**{name: optional[f"bias.{name}"] for name in BIAS_ARRAYS}, origin=stored.count("origin")),
-        softcap=stored.number("softcap"),
+        softcap=softcap,
         sink=optional["sink"],
     )
 

@@ -49,7 +49,7 @@ def test_only_the_first_units_are_hidden_and_the_caption_says_which_was_asked(
     assert "Where it looked: “question” of the trained model had" in said
     assert "What it lost: without the passage “b.txt” its log-probability falls by" in said
     assert ", the most of 2 passages." in said
-    assert "A share is where the answer looked, and no cause; a loss is one." in said
+    assert "A share shows where the answer looked; only a loss shows a cause." in said
 
 
 def test_equal_beginnings_of_sentences_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ from attnviz.report.picture.options import ReportOptions
 from attnviz.text.groups import Groups
 from attnviz.text.tokens import Tokens, tokenize
 from tests.conftest import HEADS, KEYS, QUERIES, dense_maps
+from tests.maps.examples import factored
 
 pytestmark = pytest.mark.slow
 
@@ -292,6 +293,19 @@ def test_hostile_header_is_refused(file: Path, part: str, name: str, value: Any,
     rewrite(file, header=edit)
     with pytest.raises(AttnvizError, match=message):
         load(file)
+
+
+@pytest.mark.parametrize("softcap", [0, 0.0, -1.5])
+def test_a_soft_cap_that_is_not_above_zero_is_refused(tmp_path: Path, softcap: float) -> None:
+    def edit(header: dict[str, Any]) -> dict[str, Any]:
+        header["maps"][0]["softcap"] = softcap
+        return header
+
+    path = tmp_path / "run.safetensors"
+    save(Recording(maps=(factored(softcap=2.0),), model="a test"), path)
+    rewrite(path, header=edit)
+    with pytest.raises(AttnvizError, match=r"soft cap of -?[\d.]+; a soft cap is above 0"):
+        load(path)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ VALUES: dict[str, Any] = {
     "max_size": "100kB",
     "notes": "notes.md",
     "effects": "effects.json",
+    "names": "heads.txt",
 }
 EFFECTS = (
     '{"format": "attnviz effects", "version": 1, "model": "m", "metric": "loss", "by": "zero", "texts": 1, "title": "",'
@@ -61,6 +62,7 @@ def plain(kind: str, count: int) -> bytes:
 def test_an_option_changes_what_is_drawn_or_is_refused(name: str, kind: str, in_folder: Path) -> None:
     Path("notes.md").write_text("#head=0.1 It looks at its noun.\n", encoding="utf-8")
     Path("effects.json").write_text(EFFECTS, encoding="utf-8")
+    Path("heads.txt").write_text("0.1 a mover\n", encoding="utf-8")
     chosen: dict[str, Any] = {**SMALL.get(kind, {}), name: VALUES.get(name, True)}
     count = TOKENS.get(name, 4)
     if kind in declared_options(Look)[name].option.media:

@@ -4,7 +4,7 @@ import io
 from typing import NoReturn
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from attnviz.browse.process.terminal import KeyDecoder, ToleratedStream
@@ -12,6 +12,7 @@ from attnviz.browse.process.terminal import KeyDecoder, ToleratedStream
 
 @given(st.lists(st.one_of(st.binary(min_size=1, max_size=5), st.text(min_size=1).map(str.encode)), max_size=8))
 def test_any_bytes_are_text_and_text_is_itself(parts: list[bytes]) -> None:
+    assume(b"\x1b" not in b"".join(parts))  # with which answers of the terminal begin
     decoder = KeyDecoder(lambda: None)
     text = "".join(decoder.decode(part) for part in parts) + decoder.decode(b"", final=True)
     assert text == b"".join(parts).decode("utf-8", "ignore")
