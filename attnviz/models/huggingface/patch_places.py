@@ -100,17 +100,31 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int
     Raises:
         AttnvizError: if pixels belong to several tokens, or the model has no row of tokens, or shuffles them.
     """
+    plain, coded, count = coded_gradients(module, pixels, lambda leaf: _features(module, leaf)[0])
+    return _token_numbers(plain[0], coded[0]), count
+
+
+def coded_gradients(
+    module: "nn.Module", pixels: "Tensor", features_of: Callable[["Tensor"], "Tensor"]
+) -> tuple[Float64Array, Float64Array, int]:
+    """Returns the gradients of Σ yⱼ and of Σ (j + 1) yⱼ by the pixels, and the number of tokens.
+
+    yⱼ is the product of the features of token j with a random direction, and the ratio of the gradients at a pixel of
+    one token is the number of this token plus one.
+
+    Args:
+        module: the model, which computes in float32 meanwhile if its dtype is too coarse for token numbers.
+        pixels: what the model reads, of any shape.
+        features_of: returns the features of each token, ``(tokens, features)``, for pixels.
+    """
     dtype = pixels.dtype
-    is_half = dtype in (
-        torch.float16,
-        torch.bfloat16,
-    )  # too coarse for token numbers; float32 holds such weights without a loss
+    is_half = dtype in (torch.float16, torch.bfloat16)  # float32 holds such weights without a loss
     leaf = (pixels.float() if is_half else pixels).detach().clone().requires_grad_(True)
     if is_half:
         module.float()
     try:
         with torch.inference_mode(False), torch.enable_grad(), OwnValueAttention():
-            features = _features(module, leaf)[0]
+            features = features_of(leaf)
             directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
             tokens = (features * directions.to(features)).sum(-1)
             codes = torch.arange(1, len(tokens) + 1).to(tokens)
@@ -119,7 +133,7 @@ def token_of_pixel(module: "nn.Module", pixels: "Tensor") -> tuple[IntArray, int
     finally:
         if is_half:
             module.to(dtype)
-    return _token_numbers(gradient[0].double().cpu().numpy(), coded_gradient[0].double().cpu().numpy()), len(tokens)
+    return gradient.double().cpu().numpy(), coded_gradient.double().cpu().numpy(), len(tokens)
 
 
 def _features(module: "nn.Module", pixels: "Tensor") -> "Tensor":

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from attnviz.base.arrays import Float64Array, IntArray
 from attnviz.base.errors import AttnvizError
@@ -18,7 +17,7 @@ from attnviz.models.huggingface.patch_places import (
     MIN_BLUE,
     MIN_GRADIENT,
     NO_TOKEN,
-    OwnValueAttention,
+    coded_gradients,
     ramp_of,
 )
 
@@ -70,23 +69,9 @@ def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, 
     Raises:
         AttnvizError: if many numbers belong to several tokens.
     """
-    dtype = inputs["pixel_values"].dtype
-    is_half = dtype in (torch.float16, torch.bfloat16)  # too coarse for token numbers
-    leaf = inputs["pixel_values"].detach().float().clone().requires_grad_(True)
-    if is_half:
-        model.float()
-    try:
-        with torch.inference_mode(False), torch.enable_grad(), OwnValueAttention():
-            features = decoder_inputs(model, decoder, {**inputs, "pixel_values": leaf})
-            directions = torch.randn(features.shape[-1], generator=torch.Generator().manual_seed(1))
-            tokens = (features * directions.to(features)).sum(-1)
-            codes = torch.arange(1, len(tokens) + 1).to(tokens)
-            (gradient,) = torch.autograd.grad(tokens.sum(), leaf, retain_graph=True)
-            (coded_gradient,) = torch.autograd.grad((tokens * codes).sum(), leaf)
-    finally:
-        if is_half:
-            model.to(dtype)
-    plain, coded = (each.double().cpu().numpy() for each in (gradient, coded_gradient))
+    plain, coded, count = coded_gradients(
+        model, inputs["pixel_values"], lambda leaf: decoder_inputs(model, decoder, {**inputs, "pixel_values": leaf})
+    )
     has_gradient = np.abs(plain) > MIN_GRADIENT * np.abs(plain).max()
     ratio = np.divide(coded, plain, out=np.zeros_like(coded), where=has_gradient)
     is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
@@ -95,7 +80,7 @@ def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, 
             "each pixel belongs to several tokens of this model, as where latents read the picture; record it in "
             "Python with attnviz.record(model)"
         )
-    return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN), len(tokens)
+    return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN), count
 
 
 def picture_places(
