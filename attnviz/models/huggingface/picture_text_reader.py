@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
+from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
@@ -186,7 +187,11 @@ class PictureTextReader(Reader):
         processor = self.loaded[1]
         if not written and getattr(processor, "chat_template", None):
             parts = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": example.text}]
-            return str(processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True))
+            messages = [{"role": "user", "content": parts}]
+            return run_bounded(
+                lambda: str(processor.apply_chat_template(messages, add_generation_prompt=True)),
+                "the model's chat template",
+            )
         return example.text if written else f"{' '.join([mark] * count)} {example.text}"
 
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Vision-language models in folders: where their tokens stand in pictures, what is recorded, and what is refused."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,15 @@ def test_refuses_more_marks_than_pictures(llava: Path, photo: Path) -> None:
 def test_refuses_a_mark_without_a_picture(llava: Path) -> None:
     with pytest.raises(AttnvizError, match="give one with image"):
         open_reader(ModelSettings(model=str(llava))).record(Example("what is <image>"), Selection())
+
+
+def test_a_chat_template_that_does_not_end_is_refused(
+    llava: Path, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    folder = tmp_path / "model"
+    shutil.copytree(llava, folder)
+    (folder / "chat_template.jinja").write_text(loop, encoding="utf-8")
+    monkeypatch.setattr("attnviz.base.bounded.MAX_SECONDS", 0.5)
+    with pytest.raises(AttnvizError, match="the model's chat template does not end in"):
+        recorded(folder, photo)
