@@ -62,7 +62,8 @@ def test_two_heads_are_compared_in_three_actions(recording: Recording) -> None:
     def answered(browser: Browser) -> bool:
         return "heads 0.0, 1.0" in shown(browser)
 
-    assert actions(recording, ["space", "down", "space", "equals_sign"], answered) - 1 == 3  # beside the way there
+    assert actions(recording, ["space", "down", "equals_sign"], answered) == 3
+    assert actions(recording, [("slash", "0.0,1.0"), "equals_sign"], answered) == 2
 
 
 def test_token_is_followed_across_layers_by_the_means_of_the_lens(recording: Recording) -> None:
@@ -81,6 +82,7 @@ def test_chosen_heads_are_averaged_in_two_actions(recording: Recording) -> None:
         return "mean of heads 1.0, 1.1, 1.2" in shown(browser) and f"weight {maps[0, 0]:.2%}" in shown(browser)
 
     assert actions(recording, [("f", "layer:1"), "m"], answered) == 2
+    assert actions(recording, [("slash", "1.0 1.1 1.2"), "m"], answered) == 2
 
 
 def test_exact_weight_and_score_of_a_cell_take_one_click(recording: Recording) -> None:

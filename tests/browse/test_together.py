@@ -5,6 +5,7 @@ import pytest
 
 from attnviz.browse.drawing.draw import draw_screen
 from attnviz.browse.moves.cursor import Screen
+from attnviz.browse.moves.finding import find
 from attnviz.browse.moves.keys import press
 from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import Size, State
@@ -123,3 +124,25 @@ def test_marks_and_the_filter_are_left_by_escape(recording: Recording) -> None:
     assert state.marked_heads == ()
     filtered = replace(State(), view=replace(State().view, filter="layer:1"))
     assert press(screen, filtered, "escape").view.filter == ""
+
+
+def test_chosen_head_is_the_second_where_one_is_marked(recording: Recording) -> None:
+    screen = screen_of(recording)
+    beside = after(screen, "space", "right", "equals_sign")
+    assert (beside.head, beside.heads_beside) == (0, (1,))
+    difference = after(screen, "space", "right", "d")
+    assert screen.session.names[difference.head] == "0.1 − 0.0"
+    mean = after(screen, "space", "right", "m")
+    assert screen.session.names[mean.head] == "mean of heads 0.0, 0.1"
+    two_marked = after(screen, "space", "right", "space", "right", "equals_sign")
+    assert (two_marked.head, two_marked.heads_beside) == (0, (1,)), "the third head is chosen but not marked"
+
+
+def test_heads_named_in_the_prompt_are_marked(recording: Recording) -> None:
+    screen = screen_of(recording)
+    state = find(screen, after(screen, "space"), "0.1, 1.2 0.1")
+    assert (state.marked_heads, state.head) == ((1, 5), 5)
+    assert "2 heads marked" in state.message
+    unknown = find(screen, after(screen, "space"), "0.1, 9.9")
+    assert unknown.marked_heads == (0,)
+    assert "no head, metric or token “0.1, 9.9”" in unknown.message

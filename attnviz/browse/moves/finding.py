@@ -14,7 +14,8 @@ LAYER_ORDER = "layer"  # sorts heads by layer when it is typed instead of a metr
 def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State:
     """Returns the state with the cursor on the next token that contains a text, on the axis of the prompt.
 
-    In the overview the text may also be a head's name or a metric to sort by, and a token opens the lens.
+    In the overview the text may also be a head's name, the names of several heads to mark, or a metric to sort by,
+    and a token opens the lens.
 
     Args:
         screen: the recording and the terminal.
@@ -106,6 +107,9 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
     names = screen.session.names[: screen.session.recorded]
     if search_text in names:
         return settle(screen, replace(state, head=names.index(search_text)))
+    listed_names = tuple(dict.fromkeys(search_text.replace(",", " ").split()))
+    if len(listed_names) > 1 and set(listed_names) <= set(names):
+        return _with_marked_heads(screen, state, tuple(names.index(name) for name in listed_names))
     metrics = screen.session.ranking.names
     matches = matching_metrics(search_text, metrics)
     metric = search_text.removeprefix("-")
@@ -117,6 +121,12 @@ def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
         return settle(screen, replace(found_state, lens=True, direction="to", sort_token=None, top=0, column=0))
     message = f"no head, metric or token “{search_text}”; try {names[0]} to {names[-1]}, previous, sink or layer"
     return replace(state, message=message if search_text else "")
+
+
+def _with_marked_heads(screen: Screen, state: State, heads: tuple[int, ...]) -> State:
+    """Returns the state with these heads marked instead of others, and the last of them chosen."""
+    message = f"{len(heads)} heads marked: = side by side, d difference, m mean"
+    return settle(screen, replace(state, marked_heads=heads, head=heads[-1], message=message))
 
 
 def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> State:

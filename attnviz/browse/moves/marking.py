@@ -27,9 +27,12 @@ def mark(screen: Screen, state: State, key: str) -> State:
 
 
 def side_by_side(screen: Screen, state: State) -> State:
-    """Returns the state with the marked heads open side by side; with a message if they cannot be."""
-    heads = state.marked_heads
-    if refusal := _refusal(screen, state, 2, MAX_SIDE_BY_SIDE, "see them side by side"):
+    """Returns the state with the marked heads open side by side; with a message if they cannot be.
+
+    If one head is marked, the chosen head is the second.
+    """
+    heads = state.heads_to_combine
+    if refusal := _refusal(screen, heads, 2, MAX_SIDE_BY_SIDE, "see them side by side"):
         return replace(state, message=refusal)
     state = open_head(screen, replace(state, head=heads[0]))
     return replace(state, heads_beside=heads[1:], marked_heads=())
@@ -38,7 +41,8 @@ def side_by_side(screen: Screen, state: State) -> State:
 def combine_marked(screen: Screen, state: State, key: str) -> State:
     """Returns the state with one map open that combines the marked heads; with a message if they cannot be combined.
 
-    A key of ``COMBINATION_OF_KEY`` chooses how. Without marks, all listed heads are combined, but never subtracted.
+    A key of ``COMBINATION_OF_KEY`` chooses how. If one head is marked, the chosen head is the second. Without marks,
+    all listed heads are combined, but never subtracted.
 
     Args:
         screen: the recording and the terminal.
@@ -46,45 +50,41 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
         key: ``d`` (difference), ``m`` (mean), ``M`` (maximum) or ``R`` (rollout).
     """
     combination = COMBINATION_OF_KEY[key]
-    if combination != "difference" and not state.marked_heads:
-        state = replace(state, marked_heads=tuple(screen.session.ranking.order(state.view)))
+    heads = state.heads_to_combine
+    if combination != "difference" and not heads:
+        heads = tuple(screen.session.ranking.order(state.view))
     max_heads = 2 if combination == "difference" else len(screen.session.heads)
-    if refusal := _refusal(screen, state, 2, max_heads, f"see their {combination}"):
+    if refusal := _refusal(screen, heads, 2, max_heads, f"see their {combination}"):
         return replace(state, message=refusal)
     try:
-        combined_head = screen.session.combine(state.marked_heads, combination)
+        combined_head = screen.session.combine(heads, combination)
     except AttnvizError as error:
         return replace(state, message=str(error))
     return replace(open_head(screen, replace(state, head=combined_head)), marked_heads=())
 
 
-def _refusal(screen: Screen, state: State, min_heads: int, max_heads: int, purpose: str) -> str:
-    """Returns the reason why the marked heads cannot be shown together; "" if they can."""
-    count, same_tokens = (
-        len(state.marked_heads),
-        set(screen.session.heads_over_same_tokens(state.marked_heads[0])) if state.marked_heads else set(),
-    )
-    if not min_heads <= count <= max_heads:
+def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: int, purpose: str) -> str:
+    """Returns the reason why these heads cannot be shown together; "" if they can."""
+    if not min_heads <= len(heads) <= max_heads:
         allowed_count = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
-        return f"to {purpose}, mark {allowed_count} heads with Space; {count} marked now"
-    return (
-        ""
-        if set(state.marked_heads) <= same_tokens
-        else "these heads have different tokens; mark heads over the same ones"
-    )
+        return f"to {purpose}, mark {allowed_count} heads with Space; {len(heads)} marked now"
+    if not set(heads) <= set(screen.session.heads_over_same_tokens(heads[0])):
+        return "these heads have different tokens; mark heads over the same ones"
+    return ""
 
 
 def subtract(screen: Screen, state: State, key: str) -> State:
     """Returns the state that shows a difference: the second of two marked heads minus the first.
 
-    Without marks, switches the difference to the other recording on or off.
+    If one head is marked, the chosen head is the second. Without marks, switches the difference to the other
+    recording on or off.
 
     Args:
         screen: the recording and the terminal.
         state: the state before the key.
         key: ``d``.
     """
-    if len(state.marked_heads) == 2 or (state.marked_heads and screen.session.other is None):
+    if len(state.heads_to_combine) == 2 or (state.marked_heads and screen.session.other is None):
         return combine_marked(screen, state, key)
     if screen.session.other is None:
         return replace(state, message="nothing to subtract; mark two heads with Space, or open two runs: A --with B")

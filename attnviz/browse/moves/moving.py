@@ -145,7 +145,7 @@ def zoom(screen: Screen, state: State, key: str) -> State:
         key: ``plus``, ``minus``, ``0`` (the whole map) or ``equals_sign``.
     """
     step = {"minus": -1, "0": 0}.get(key, 1)
-    if key == "equals_sign" and len(state.marked_heads) > 1:
+    if key == "equals_sign" and len(state.heads_to_combine) > 1:
         return side_by_side(screen, state)
     if state.lens and not state.has_open_head:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")

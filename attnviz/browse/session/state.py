@@ -89,7 +89,7 @@ class State:
         lens: True if all heads show the row of one token, False if they show their maps.
         head: the index of the chosen head in the session's heads.
         heads_beside: the heads that are open to the right of the chosen one.
-        marked: the marked heads, in the order in which they were marked.
+        marked_heads: the marked heads, in the order in which they were marked.
         top: the first row of thumbnails on the screen, or the first head of the lens.
         tile_zoom: the number of steps by which thumbnails are larger than the size at which all heads fit.
         query: the row of the cursor, in units.
@@ -141,6 +141,12 @@ class State:
     theme: Theme = "terminal"
     past: "tuple[State, ...]" = field(default=(), repr=False)
     future: "tuple[State, ...]" = field(default=(), repr=False)
+
+    @property
+    def heads_to_combine(self) -> tuple[int, ...]:
+        """The marked heads; if one head is marked and another one is chosen, the chosen head is the second."""
+        is_second = len(self.marked_heads) == 1 and self.head not in self.marked_heads
+        return (*self.marked_heads, self.head) if is_second else self.marked_heads
 
     @property
     def token(self) -> int:

@@ -88,7 +88,7 @@ def hints(state: State, width: int) -> tuple[Hint, ...]:
     """Returns the hints for the state that fit ``width`` columns; the keys for help and quit are always among them."""
     if state.prompt == "copy":
         return COPY_HINTS
-    several_marked = len(state.marked_heads) > 1 and not state.heads_beside
+    several_marked = len(state.heads_to_combine) > 1 and not state.heads_beside
     fitting = list(
         hints_of("marked" if several_marked else "head" if state.has_open_head else "lens" if state.lens else "heads")
     )
