@@ -51,7 +51,7 @@ def draw(recording: Recording, suffix: str, **options: Unpack[DrawOptions]) -> b
         >>> draw(recording, ".svg", heads="0.1", theme="dark")[:5]
         b'<?xml'
     """
-    return draw_report(_build(recording, suffix, options), suffix)
+    return draw_report(build(recording, suffix, options), suffix)
 
 
 def show(recording: Recording, **options: Unpack[DrawOptions]) -> None:
@@ -84,14 +84,14 @@ def figure(recording: Recording, **options: Unpack[DrawOptions]) -> "Figure":
     """
     from attnviz.render.figure.draw import figure as draw_figure
 
-    return draw_figure(_build(recording, ".png", options))
+    return draw_figure(build(recording, ".png", options))
 
 
 def page_frame(recording: Recording) -> str | None:
     """Returns the recording's page in an ``<iframe>``, as HTML for a notebook; ``None`` if pages are not installed."""
     if PAGE not in FORMATS:
         return None
-    report = _build(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
+    report = build(recording, PAGE, {"max_size": NOTEBOOK_SIZE})
     page = html.escape(draw_report(report, PAGE).decode(), quote=True)
     return (
         f'<iframe title="{html.escape(report.caption, quote=True)}" sandbox="allow-scripts allow-downloads" '
@@ -143,8 +143,17 @@ def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
     return replace(options, medium=medium_of(suffix, options.look))
 
 
-def _build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
-    """Returns the report of a recording for a file of this suffix."""
+def build(recording: Recording, suffix: str, options: DrawOptions) -> "Report":
+    """Returns the report of a recording for a file of this suffix.
+
+    Args:
+        recording: the recording to describe.
+        suffix: suffix of the file, such as ``.svg``.
+        options: the options of ``draw``.
+
+    Raises:
+        AttnvizError: for an unknown suffix or option, or a value that does not suit the recording.
+    """
     from attnviz.report.build import build_report
 
     _refuse_ineffective_options(options, suffix)

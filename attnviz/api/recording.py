@@ -2,12 +2,13 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from attnviz.maps.recording import Recording
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from attnviz.api.drawing import DrawOptions
 
@@ -76,6 +77,53 @@ class DrawableRecording(Recording):
         from attnviz.api import drawing
 
         return drawing.figure(self, **options)
+
+    def head_table(self, **options: Unpack["DrawOptions"]) -> "dict[str, NDArray[Any]]":
+        """Returns every number of every head as columns by name, ``(heads,)`` each, as ``attnviz heads -o FILE.csv``.
+
+        ``pandas.DataFrame(recording.head_table())`` and ``polars.DataFrame(…)`` are tables with a row for each head.
+
+        Args:
+            options: the options of ``attnviz heads`` by name: ``sort="induction"``, ``filter="previous>0.5"``.
+
+        Raises:
+            AttnvizError: for an unknown option, or a value that does not suit the recording.
+
+        Example:
+            >>> import attnviz, torch
+            >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+            >>> with attnviz.record(module) as recording:
+            ...     output = module(torch.rand(1, 5, 8))
+            >>> table = recording.head_table()
+            >>> table["head"].tolist(), table["entropy"].shape
+            ([0, 1], (2,))
+        """
+        from attnviz.api import tables
+
+        return tables.head_table(self, **options)
+
+    def cell_table(self, **options: Unpack["DrawOptions"]) -> "dict[str, NDArray[Any]]":
+        """Returns scores and weights as columns by name, ``(cells,)`` each, as ``attnviz show -o FILE.csv``.
+
+        A masked cell has ``visible`` false, and NaN as its score and weight.
+
+        Args:
+            options: the options of ``attnviz.draw`` that choose cells: ``heads="1.1"``, ``queries="10:40"``.
+
+        Raises:
+            AttnvizError: for an unknown option, or a value that does not suit the recording.
+
+        Example:
+            >>> import attnviz, torch
+            >>> module = attnviz.MultiHeadAttention(embed_dim=8, num_heads=2)
+            >>> with attnviz.record(module, tokens=["Life", "is"]) as recording:
+            ...     output = module(torch.rand(1, 2, 8))
+            >>> recording.cell_table(heads="0.1")["key_token"].tolist()
+            ['Life', 'is', 'Life', 'is']
+        """
+        from attnviz.api import tables
+
+        return tables.cell_table(self, **options)
 
     def _repr_html_(self) -> str | None:
         """Returns the page of the recording as HTML, which notebooks show."""

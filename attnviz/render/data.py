@@ -12,7 +12,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.base.errors import AttnvizError
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.machine import refuse_without_memory
 from attnviz.base.printable import printable_json
 from attnviz.maps.heads import head_name
 from attnviz.render.archive import undated_member
@@ -21,6 +22,7 @@ from attnviz.report.picture.numbers import HeadCells, NumberBlock
 from attnviz.report.picture.report import ExactNumbers, HeadAtlas, HeadList, Report
 
 NUMBERS_FORMAT, NUMBERS_VERSION = "attnviz numbers", 1
+BYTES_PER_ROW = 200  # of a table in memory: ten columns of 8 bytes at most, once in blocks and once joined
 NON_FINITE_JSON = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
@@ -49,15 +51,51 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
     """Writes a CSV table with a row for each cell."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, lineterminator="\n")
-    first_head = report.numbers.heads[0]
-    tokens = [
-        f"{axis}{part}" for axis in ("query", "key") for part in ("", *(f"_token{side}" for side in first_head.sides))
-    ]
-    writer.writerow(["layer", "head", "kind", "item", *tokens, *first_head.names, *first_head.change])
+    writer.writerow(_column_names(report.numbers.heads[0]))
     for head in report.numbers.heads:
         for block in head.blocks():
             writer.writerows(_csv_rows(head, block))
     text.detach()
+
+
+def _column_names(head: HeadCells) -> list[str]:
+    """Returns the names of a table's columns: the head, the query and key with their tokens, the numbers."""
+    tokens = [f"{axis}{part}" for axis in ("query", "key") for part in ("", *(f"_token{side}" for side in head.sides))]
+    return ["layer", "head", "kind", "item", *tokens, *head.names, *head.change]
+
+
+def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
+    """Returns the columns of a CSV table by name, ``(cells,)`` each, with NaN where a cell is masked.
+
+    Args:
+        report: the chosen heads of one recording.
+
+    Raises:
+        AttnvizError: if a head holds no single cells, or the columns need more memory than is free.
+    """
+    report.numbers.refuse_without_cells()
+    heads = report.numbers.heads
+    cells = sum((head.queries.stop - head.queries.start) * (head.keys.stop - head.keys.start) for head in heads)
+    refuse_without_memory(cells * BYTES_PER_ROW, f"a table of {cells} cells", f"choose fewer with {option('heads')}")
+    blocks = [_block_columns(head, block) for head in heads for block in head.blocks()]
+    return {name: np.concatenate([block[name] for block in blocks]) for name in _column_names(heads[0])}
+
+
+def _block_columns(head: HeadCells, block: NumberBlock) -> dict[str, NDArray[Any]]:
+    """Returns the columns of a block of a head by name, one row for each cell."""
+    maps = head.maps
+    queries, keys = np.arange(block.queries.start, block.queries.stop), np.arange(head.keys.start, head.keys.stop)
+    count = len(queries) * len(keys)
+    head_values = (maps.layer, head.head, maps.kind, maps.item)
+    query_labels = np.array(maps.query_tokens.labels[block.queries], object)
+    key_labels = np.array(maps.key_tokens.labels[head.keys], object)
+    columns = [
+        *(np.full(count, value) for value in head_values),
+        *(np.repeat(values, len(keys)) for values in (queries, query_labels)),
+        *(np.tile(values, len(queries)) for values in (keys, key_labels)),
+        *(_with_nan(block.fields[name]).ravel() for name in head.names),
+    ]
+    return dict(zip(_column_names(head), columns, strict=True))
 
 
 def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import IO, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.base.errors import AttnvizError
@@ -15,6 +16,7 @@ from attnviz.metrics.head_frame import HeadFrame, metrics_first
 from attnviz.report.picture.report import HeadAtlas, HeadList
 
 FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "'")
+HEAD_COLUMNS = ("layer", "head", "kind", "pattern")  # attributes of a row that identify and describe it
 HEADS_FORMAT, HEADS_VERSION = "attnviz heads", 1
 
 
@@ -54,16 +56,23 @@ def _cell_text(value: object) -> str:
 
 def _rows(table: HeadFrame) -> Iterator[list[Any]]:
     """Yields the header, then a row for each head."""
+    columns = {name: values.tolist() for name, values in columns_of_heads(table).items()}
+    columns["pattern"] = list(map(spreadsheet_text, columns["pattern"]))
+    yield list(columns)
+    yield from map(list, zip(*columns.values(), strict=True))
+
+
+def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
+    """Returns the columns of a file of heads by name, ``(rows,)`` each; a number that does not apply is NaN."""
     frame = table.select(names_of(table))
-    columns = _columns(frame)
-    yield ["layer", "head", "kind", "pattern", *(name for names, _ in columns for name in names)]
-    for index, row in enumerate(frame.rows):
-        numbers = (number for _, values in columns for number in values[index].tolist())
-        yield [row.layer, row.head, row.kind, spreadsheet_text(row.pattern), *numbers]
+    columns = {name: np.array([getattr(row, name) for row in frame.rows]) for name in HEAD_COLUMNS}
+    for names, numbers in _number_columns(frame):
+        columns |= dict(zip(names, numbers.T, strict=True))
+    return columns
 
 
-def _columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
-    """Returns groups of columns, each with its names and numbers, ``(heads, names)``.
+def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
+    """Returns groups of columns, each with its names and numbers, ``(rows, names)``.
 
     These are values, spreads over texts if there are several, and the statistics of a survey if the table has them.
     """
