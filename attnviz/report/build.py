@@ -15,7 +15,7 @@ ALL = (None, None)  # queries or keys
 
 
 def build_report(recording: Recording, options: ReportOptions) -> Report:
-    """Returns the report of a recording that the options ask for.
+    """Returns the report of a recording that the options ask for: of single heads, or of one map that combines them.
 
     Raises:
         AttnvizError: if the options name what the recording does not have, or cannot give.
@@ -65,7 +65,9 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
 
 def _answer_line(recording: Recording, options: ReportOptions) -> str:
-    """Returns a sentence on the turn or passage that the last one looked at most; "" for any other units."""
+    """Returns a sentence on the turn or passage that the last one looked at most, and a space; "" for other units.
+
+    It is "" for contributions too, and if no unit is before the last one."""
     if options.grouping.units not in REMAINDER_LABELS or options.of == CONTRIBUTIONS:
         return ""
     from attnviz.metrics.unit_shares import unit_frame

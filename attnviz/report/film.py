@@ -52,16 +52,16 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
         options: the look and the medium.
 
     Raises:
-        AttnvizError: if there are too many steps.
+        AttnvizError: if there are too many steps, or pictures of steps differ in their heads or tokens.
     """
     _refuse_long(len(steps), "queries", "10:40")
-    chosen = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
+    of_heads = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
     frames = []
     for number, query in enumerate(track(steps.queries.tolist(), "drawing")):
         token = steps.tokens[number]
         title = f"step {number + 1} of {len(steps)}" + (f" wrote “{token}”" if token else "")
         look = replace(options.look, query=str(query), style="text", title=title)
-        frames.append(build_report(recording, replace(chosen, look=look)))
+        frames.append(build_report(recording, replace(of_heads, look=look)))
     return _film(frames, steps_caption(recording, steps), 0.5)
 
 
@@ -94,10 +94,10 @@ def _refuse_long(frames: int, name: str, value: str) -> None:
 
 
 def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
-    """Returns the film of reports, whose panels get one colour scale for each quantity.
+    """Returns the film of the reports; all panels of a quantity get one colour scale.
 
     Raises:
-        AttnvizError: if the reports do not have the same panels.
+        AttnvizError: if a report is no picture, or the reports' panels differ in heads or numbers of tokens.
     """
     frames = [report for report in reports if isinstance(report, DRAWN) and not isinstance(report, ExactNumbers)]
     shapes = {tuple((panel.title, panel.values.shape) for panel in _with_head_titles(frame)) for frame in frames}
@@ -112,7 +112,7 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
 
 
 def _with_head_titles(frame: DrawnReport) -> tuple[Panel, ...]:
-    """Returns the panels with titles of heads alone, without the query and the pattern."""
+    """Returns the panels, titled by their heads alone, without query and pattern, so that frames can be compared."""
     return tuple(replace(panel, title=panel.name.partition(":")[0]) for panel in frame.panels)
 
 

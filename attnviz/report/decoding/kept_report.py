@@ -51,11 +51,11 @@ class KeptNumbers:
         ]
         for number, policy in enumerate(kept.policies):
             for place, head in enumerate(kept.heads):
-                about = [policy, head.layer, head.head, _kind(kept, place), float(kept.far[place])]
+                columns_of_head = [policy, head.layer, head.head, _kind(kept, place), float(kept.far[place])]
                 for step, query in enumerate(kept.queries.tolist()):
                     numbers = [float(kept.kept[number, place, step]), int(kept.held[number, place, step])]
                     visible = int(kept.visible[place, step])
-                    rows.append([*about, query, kept.tokens.labels[query], *numbers, visible])
+                    rows.append([*columns_of_head, query, kept.tokens.labels[query], *numbers, visible])
         return rows
 
     def as_json(self) -> dict[str, Any]:
@@ -113,12 +113,12 @@ def kept_report(recording: Recording, kept: KeptMass, options: ReportOptions) ->
 
 
 def _kind(kept: KeptMass, place: int) -> str:
-    """Returns ``retrieval`` or ``streaming``, the kind of the head at an index."""
+    """Returns the kind of the head at an index: ``retrieval`` or ``streaming``."""
     return "retrieval" if kept.retrieves[place] else "streaming"
 
 
 def _caption(recording: Recording, kept: KeptMass) -> str:
-    """Returns a sentence on the policy that keeps most, among those that drop keys."""
+    """Returns a sentence on the policy that keeps most of the weight, among those that drop keys."""
     means = kept.kept.mean(axis=(1, 2))
     best = int(np.where(kept.drops, means, -1).argmax())
     steps = f"{len(kept.queries)} steps after {kept.prompt} tokens"
@@ -129,7 +129,9 @@ def _caption(recording: Recording, kept: KeptMass) -> str:
 
 
 def _summary(kept: KeptMass, wide: bool) -> Summary:
-    """Returns a list with a row per policy, with more heads and tokens in a row if it is wide."""
+    """Returns a list with a row per policy: what it keeps, its memory, and the heads and tokens that lose most.
+
+    A wide terminal lists more heads and tokens in a row."""
     means = kept.kept.mean(axis=(1, 2))
 
     def worst_heads(number: int) -> str:
@@ -158,7 +160,7 @@ def _summary(kept: KeptMass, wide: bool) -> Summary:
 
 
 def _panels(kept: KeptMass) -> list[Panel]:
-    """Returns a map of layers by heads for each policy."""
+    """Returns a map of layers by heads for each policy; raises AttnvizError if no head has a cache."""
     if not kept.heads:
         raise AttnvizError("no head has a cache")
     means = kept.kept.mean(axis=2)
@@ -177,6 +179,6 @@ def _remarks(kept: KeptMass) -> tuple[str, ...]:
         f"{len(retrieval_heads)} of {len(kept.heads)} heads retrieve, and the others stream: {names}{more}."
     )
     count_sentence = count_sentence if retrieval_heads else "No head retrieves; all stream."
-    split = f"{count_sentence} A retrieval head has {rule}, and is in the quarter of heads with most."
+    kinds = f"{count_sentence} A retrieval head has {rule}, and is in the quarter of heads with most."
     reads = (READS_ALL,) if not kept.drops.all() else ()
-    return (split, *reads, NOT_A_LOSS)
+    return (kinds, *reads, NOT_A_LOSS)

@@ -51,11 +51,12 @@ class StepNumbers:
     def as_rows(self) -> Sequence[Sequence[Any]]:
         """Returns a header and a row for each step, with means over the heads."""
         steps = self.steps
-        shares, sink, own, change = (_mean(each) for each in (steps.shares, steps.sink, steps.on_written, steps.change))
+        shares, sink = _mean(steps.shares), _mean(steps.sink)
+        own, change = _mean(steps.on_written), _mean(steps.change)
         header = ["step", "query", "token", "own", "change", "sink", *steps.units]
         rows: list[list[Any]] = [header]
         for step, query in enumerate(steps.queries.tolist()):
-            numbers = [float(each[step]) for each in (own, change, sink)]
+            numbers = [float(values[step]) for values in (own, change, sink)]
             rows.append([step + 1, query, steps.tokens[step], *numbers, *shares[step].tolist()])
         return rows
 
@@ -108,21 +109,21 @@ def steps_report(recording: Recording, steps: DecodingSteps, options: ReportOpti
         summary=lambda: _summary(steps, options.look.width >= WIDE),
         panels=lambda: [_panel(steps)],
         refusal=PAGE_REFUSAL,
-        of_picture=("Rows are the tokens that were written, columns are units that were looked at.",),
+        picture_remarks=("Rows are the tokens that were written, columns are units that were looked at.",),
         about={"recording": origin(recording)},
     )
     return results.report(options)
 
 
 def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
-    """Returns the result of all steps in one sentence."""
+    """Returns a sentence on the mean weights over all steps: on the unit with most, and on the written tokens."""
     heads = f"head {steps.heads[0]}" if len(steps.heads) == 1 else f"{len(steps.heads)} heads"
     before = "first token" if steps.prompt == 1 else f"first {steps.prompt} tokens"
     subject = f"Steps of {model_name(recording)}: for the {len(steps)} tokens after the {before}, in {heads}"
     parts = []
-    strongest = None if steps.by == TOKENS else _strongest_earlier_unit(steps)
-    if strongest is not None:
-        unit, share = strongest
+    unit_and_share = None if steps.by == TOKENS else _strongest_earlier_unit(steps)
+    if unit_and_share is not None:
+        unit, share = unit_and_share
         parts.append(f"{share:.0%} of the weight was on {_unit_phrase(steps, unit)}")
     if not np.isnan(steps.on_written).all():
         of_weight = "" if parts else " of the weight was"
@@ -141,10 +142,9 @@ def _strongest_earlier_unit(steps: DecodingSteps) -> tuple[int, float] | None:
 
 
 def _earlier_units(steps: DecodingSteps) -> list[int]:
-    """Returns the indices of the units that begin before the written text; of all units in cross-attention."""
-    return [
-        unit for unit, start in enumerate(steps.unit_starts) if start < steps.prompt or np.isnan(steps.on_written).all()
-    ]
+    """Returns the indices of the units that begin before the written text; in cross-attention, of all units."""
+    is_cross = np.isnan(steps.on_written).all()  # no key is a written token
+    return [unit for unit, start in enumerate(steps.unit_starts) if is_cross or start < steps.prompt]
 
 
 def _unit_phrase(steps: DecodingSteps, unit: int) -> str:
@@ -211,16 +211,16 @@ def _remarks(steps: DecodingSteps) -> tuple[str, ...]:
     sink = (
         f"Not listed: the sink (first token, special tokens and tokens of no unit), {steps.sink.mean():.0%} on average."
     )
-    several = (f"Numbers are means over the {len(steps.heads)} heads.",) if len(steps.heads) > 1 else ()
-    return (TERMS, sink, *several, *_largest_change(steps))
+    mean_remark = (f"Numbers are means over the {len(steps.heads)} heads.",) if len(steps.heads) > 1 else ()
+    return (TERMS, sink, *mean_remark, *_largest_change(steps))
 
 
 def _largest_change(steps: DecodingSteps) -> tuple[str, ...]:
-    """Returns the remark on the step in which the heads change most, with the heads that change most in it."""
+    """Returns the remark on the step in which heads change most, with those that do; empty for fewer than 3 steps."""
     if len(steps) < 3:
         return ()
     step = 1 + int(_mean(steps.change)[1:].argmax())
     heads = np.argsort(-steps.change[:, step], kind="stable")[:LISTED_HEADS].tolist()
-    named = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
-    what = "Heads change" if len(steps.heads) > 1 else "It changes"
-    return (f"{what} most at step {step + 1}, “{_short_label(steps.tokens[step])}”: {named}.",)
+    heads_text = ", ".join(f"{steps.heads[head]} by {steps.change[head, step]:.2f}" for head in heads)
+    subject = "Heads change" if len(steps.heads) > 1 else "It changes"
+    return (f"{subject} most at step {step + 1}, “{_short_label(steps.tokens[step])}”: {heads_text}.",)

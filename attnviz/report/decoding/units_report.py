@@ -41,21 +41,21 @@ class UnitNumbers:
     model: str
 
     def as_rows(self) -> Sequence[Sequence[Any]]:
-        """A header and a row for each unit."""
+        """Returns a header and a row for each unit; what was not measured has no column."""
         checks = self.checks
         columns = {name: getattr(checks, name) for name in NUMBERS if getattr(checks, name) is not None}
         rows: list[list[Any]] = [["unit", "tokens", *columns]]
         for place, unit in enumerate(checks.units):
-            rows.append([unit, int(checks.tokens[place]), *(float(each[place]) for each in columns.values())])
+            rows.append([unit, int(checks.tokens[place]), *(float(values[place]) for values in columns.values())])
         return rows
 
     def as_json(self) -> dict[str, Any]:
-        """All numbers; what was not measured is ``null``."""
+        """Returns all numbers as JSON values; a number that a unit lacks is ``null``."""
         header, *rows = self.as_rows()
         units = [
             {
-                name: finite_number(each) if isinstance(each, float) else each
-                for name, each in zip(header, row, strict=True)
+                name: finite_number(value) if isinstance(value, float) else value
+                for name, value in zip(header, row, strict=True)
             }
             for row in rows
         ]
@@ -81,7 +81,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         AttnvizError: for a page.
     """
     refuse_style(options.look, "a table of units")
-    found = HeadResults(
+    results = HeadResults(
         title=report_title(recording, options.look),
         caption=_caption(recording, checks),
         remarks=(*_remarks(checks), *recording_remarks(recording)),
@@ -89,40 +89,45 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         summary=lambda: _summary(checks),
         panels=lambda: [_panel(checks)],
         refusal="units that are hidden are drawn as one picture; use -o units.png, or -o units.csv for numbers",
-        of_picture=("Columns are the units that were hidden, each in a run of its own.",),
+        picture_remarks=("Columns are the units that were hidden, each in a run of its own.",),
         about={"recording": origin(recording)},
     )
-    return found.report(options)
+    return results.report(options)
 
 
 def _order(checks: UnitChecks) -> list[int]:
-    """Returns the units, those with the largest share first."""
+    """Returns the indices of the units, those with the largest share first."""
     return [int(unit) for unit in np.argsort(-checks.shares, kind="stable")]
 
 
 def _caption(recording: Recording, checks: UnitChecks) -> str:
-    """Returns where the answer looked most, and what it loses most without; each says what was asked."""
-    most, one = _order(checks)[0], singular(checks.by)
+    """Returns two sentences: where the answer looked most, and without which unit it loses most."""
+    first, unit_noun = _order(checks)[0], singular(checks.by)
     where = f"head {checks.heads[0]}" if len(checks.heads) == 1 else f"{len(checks.heads)} heads"
-    had = f"{_quoted(checks.last)} of {model_name(recording)} had {checks.shares[most]:.0%} of its weight"
-    looked = f"Where it looked: {had} on {_quoted(checks.units[most])}, in {where}"
+    had = f"{_quoted(checks.last)} of {model_name(recording)} had {checks.shares[first]:.0%} of its weight"
+    looked = f"Where it looked: {had} on {_quoted(checks.units[first])}, in {where}"
     hidden = np.flatnonzero(~np.isnan(checks.lost))
     worst = int(hidden[checks.lost[hidden].argmax()])
-    lost = f"without the {one} {_quoted(checks.units[worst])} its log-probability {_moves(checks.lost[worst])}"
+    change = _change_phrase(checks.lost[worst])
+    lost = f"without the {unit_noun} {_quoted(checks.units[worst])} its log-probability {change}"
     among = f", the most of {len(hidden)} {checks.by}" if len(hidden) > 1 else ""
     return f"{looked}. What it lost: {lost}{among}."
 
 
-def _moves(lost: float) -> str:
+def _change_phrase(lost: float) -> str:
+    """Returns how a log-probability changes, as ``falls by 0.12 nats``; a negative loss is a rise."""
     return f"falls by {lost:.2f} nats" if lost > 0 else f"rises by {-lost:.2f} nats"
 
 
 def _quoted(label: str) -> str:
+    """Returns the label in quotes, cut to `MAX_LABEL_CHARACTERS`."""
     return f"“{first_words(label, MAX_LABEL_CHARACTERS)}”"
 
 
 def _summary(checks: UnitChecks) -> Summary:
-    def number(values: Float64Array, spec: str) -> Any:
+    """Returns a list with a row per unit, the largest share first; a number that was not measured has no column."""
+
+    def formatted(values: Float64Array, spec: str) -> Any:
         return lambda unit: format_known(float(values[unit]), spec)
 
     largest = float(np.nanmax(np.abs(checks.lost))) or 1.0
@@ -133,19 +138,20 @@ def _summary(checks: UnitChecks) -> Summary:
     columns = [
         Column[int](singular(checks.by), lambda unit: first_words(checks.units[unit], MAX_LABEL_CHARACTERS), align="<"),
         Column[int]("tokens", lambda unit: str(int(checks.tokens[unit]))),
-        Column[int]("share", number(checks.shares, ".2f"), lambda unit: float(checks.shares[unit])),
-        Column[int]("lift", number(checks.lifts, ".1f")),
-        Column[int](f"top {STRONGEST_TOKENS}", number(checks.strongest, ".2f")),
+        Column[int]("share", formatted(checks.shares, ".2f"), lambda unit: float(checks.shares[unit])),
+        Column[int]("lift", formatted(checks.lifts, ".1f")),
+        Column[int](f"top {STRONGEST_TOKENS}", formatted(checks.strongest, ".2f")),
     ]
     if checks.calibrated is not None:
-        columns.append(Column("calibrated", number(checks.calibrated, "+.3f")))
+        columns.append(Column("calibrated", formatted(checks.calibrated, "+.3f")))
     if checks.reversed is not None:
-        columns.append(Column("reversed", number(checks.reversed, ".2f")))
-    columns.append(Column("lost", number(checks.lost, "+.2f"), bar))
+        columns.append(Column("reversed", formatted(checks.reversed, ".2f")))
+    columns.append(Column("lost", formatted(checks.lost, "+.2f"), bar))
     return list_summary(_order(checks), columns)
 
 
 def _panel(checks: UnitChecks) -> Panel:
+    """Returns a panel of one row: what the answer loses without each unit that was hidden."""
     hidden = [unit for unit in _order(checks) if not math.isnan(checks.lost[unit])]
     labels = [first_words(checks.units[unit], MAX_LABEL_CHARACTERS) for unit in hidden]
     return labelled_panel(
@@ -158,6 +164,7 @@ def _panel(checks: UnitChecks) -> Panel:
 
 
 def _remarks(checks: UnitChecks) -> tuple[str, ...]:
+    """Returns the remarks that explain each column."""
     unit = singular(checks.by)
     terms = [
         f"Share: weight of the answer's rows on the {unit}, without sink and marks. Lift: share over an even share of "

@@ -32,7 +32,7 @@ def battery_report(types: HeadTypes, options: ReportOptions) -> HeadsReport:
             layers_by_heads(scores.rows, scores.column(name).tolist(), name, SCORE) for name in scores.names
         ],
         refusal="types of heads are drawn as one picture; use -o atlas.png, or -o types.csv for numbers",
-        of_picture=("Rows are layers, columns are heads, colours are scores.",),
+        picture_remarks=("Rows are layers, columns are heads, colours are scores.",),
     )
     return results.report(options)
 
@@ -41,22 +41,22 @@ def _summary(types: HeadTypes) -> Summary:
     """Returns a list with a row per type: its first head with interval and control, the next heads, and a count."""
     scores = types.scores
 
-    def ranked(type: HeadType) -> list[int]:
+    def best_first(type: HeadType) -> list[int]:
         return scores.ranked(type.name)
 
-    def best_number(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
-        return float(frame.column(type.name, of)[ranked(type)[0]])
+    def number_of_best(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
+        return float(frame.column(type.name, of)[best_first(type)[0]])
 
     def next_heads(type: HeadType) -> list[str]:
         column = scores.column(type.name)
-        return [f"{scores.rows[row].name} {column[row]:.2f}" for row in ranked(type)[1 : 1 + MAX_NEXT_HEADS]]
+        return [f"{scores.rows[row].name} {column[row]:.2f}" for row in best_first(type)[1 : 1 + MAX_NEXT_HEADS]]
 
     columns = [
         Column[HeadType]("type", lambda type: type.name, align="<"),
-        Column[HeadType]("head", lambda type: scores.rows[ranked(type)[0]].name, align="<"),
-        Column[HeadType]("score", lambda type: f"{best_number(type):.3f}", best_number),
-        Column[HeadType]("95 %", lambda type: margin_text(best_number(type, of="margins"))),
-        Column[HeadType]("control", lambda type: f"{best_number(type, types.controls):.3f}"),
+        Column[HeadType]("head", lambda type: scores.rows[best_first(type)[0]].name, align="<"),
+        Column[HeadType]("score", lambda type: f"{number_of_best(type):.3f}", number_of_best),
+        Column[HeadType]("95 %", lambda type: margin_text(number_of_best(type, of="margins"))),
+        Column[HeadType]("control", lambda type: f"{number_of_best(type, types.controls):.3f}"),
         Column[HeadType]("above control", lambda type: f"{types.is_clear(type.name).sum()} of {len(scores.rows)}"),
         Column[HeadType]("next", lambda type: "  ".join(next_heads(type)), align="<"),
     ]

@@ -41,27 +41,27 @@ def effects_comparison_report(before: Effects, after: Effects, options: ReportOp
         summary=lambda: _summary(changes),
         panels=lambda: [_panel(before, after)],
         refusal="changes of effects are drawn as one picture; use -o change.png, or -o change.csv for numbers",
-        of_picture=CHANGE_REMARKS,
+        picture_remarks=CHANGE_REMARKS,
     )
     return results.report(options)
 
 
 def _refuse_selection(options: ReportOptions) -> None:
-    """Raises AttnvizError if an option selects heads or cells of maps."""
+    """Raises AttnvizError if an option selects heads or cells of maps, since tables of effects are compared whole."""
     look = options.look
-    selecting = [
+    selecting_options = [
         *(name for group in (options, options.selection, options.grouping) for name in _changed_fields(group)),
         *(name for name in ("query", "mark", "effects") if getattr(look, name) is not None),
     ]
-    if selecting:
-        name = "heads" if selecting[0] == "pairs" else selecting[0]
+    if selecting_options:
+        name = "heads" if selecting_options[0] == "pairs" else selecting_options[0]
         raise AttnvizError(
             f"{option(name)} applies to maps alone; leave it out, as tables of effects are compared whole"
         )
 
 
 def _changed_fields(choice: ReportOptions | Selection | Grouping) -> list[str]:
-    """Returns the names of the fields that differ from their defaults."""
+    """Returns the names of the fields that differ from their defaults, without those of `PARTS`."""
     default = type(choice)()
     names = [field.name for field in fields(choice) if field.name not in PARTS]
     return [name for name in names if getattr(choice, name) != getattr(default, name)]
@@ -79,7 +79,7 @@ def _panel(before: Effects, after: Effects) -> Panel:
 
 
 def _summary(changes: HeadChanges) -> Summary:
-    """Returns a list with a row per head or set of heads."""
+    """Returns a list with a row per head or set of heads: its effect before and after, and the change with a bar."""
     bar = bar_length([change.difference for change in changes.changes])
     columns = [
         Column[NumberChange]("without", lambda change: change.name, align="<"),
@@ -95,7 +95,7 @@ def _summary(changes: HeadChanges) -> Summary:
 
 
 def _caption(changes: HeadChanges, metric: str) -> str:
-    """Returns a sentence on the largest change."""
+    """Returns a sentence on the largest change, or one that says that nothing changes."""
     largest = changes.changes[0]
     if largest.difference == 0:
         return f"The effects of heads on {metric} do not change."

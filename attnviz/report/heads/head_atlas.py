@@ -121,16 +121,16 @@ def heads_report(
 
 
 def _refuse_spans(options: ReportOptions) -> None:
-    """Raises AttnvizError if the options select queries or keys, since maps are measured as a whole."""
-    restricted = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
-    if restricted:
+    """Raises AttnvizError if the options select queries or keys, since heads are measured over their whole maps."""
+    axes = [name for name in ("queries", "keys") if getattr(options.selection, name) != (None, None)]
+    if axes:
         raise AttnvizError(
-            f"{option(restricted[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
+            f"{option(axes[0])} chooses what is drawn, but heads are measured over their whole maps; leave it out"
         )
 
 
 def _moved_norms(heads: list[tuple[LayerMaps, int]]) -> HeadFrame:
-    """Returns a frame of the norm that each head moves, as a mean over the texts."""
+    """Returns a frame with one measure, the norm of what each head moves into a query, as a mean over the texts."""
     from attnviz.maps.contributions import mean_contribution
 
     norms: dict[tuple[int, int], list[float]] = {}
@@ -150,7 +150,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
             size and the options select nothing, the list has only as many heads as fit, the clearest ones.
 
     Raises:
-        AttnvizError: for an unknown measure or an invalid filter.
+        AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
     """
     frame = frame.with_names(read_names(options.look.names))
     table = frame.selected(options.sort, options.top, options.filter)
@@ -162,8 +162,8 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
         results=table,
         summary=lambda: _summary(table, shown),
         panels=lambda: _panels(table, _drawn_metrics(table, options)),
-        of_list=_metric_meanings(shown),
-        of_picture=_picture_remarks(table, options),
+        list_remarks=_metric_meanings(shown),
+        picture_remarks=_picture_remarks(table, options),
         about={"recording": source.about},
     )
     report, fits = results.report(options), options.medium.fits
@@ -176,7 +176,14 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
 def _shorter_lists(
     full_list: HeadList, table: HeadFrame, source: About, shown: tuple[Measure, ...]
 ) -> Iterator[HeadList]:
-    """Yields shorter and shorter lists of the clearest heads, under a caption that sums up all heads."""
+    """Yields shorter and shorter lists of the clearest heads, under a caption that counts the patterns of all heads.
+
+    Args:
+        full_list: the list of all heads.
+        table: the numbers of all heads.
+        source: the source of the numbers.
+        shown: the metrics that are listed.
+    """
     patterns = pattern_counts(row.first_pattern for row in table.rows)
     caption = f"Patterns of {len(table.rows)} heads in {source.model}: {patterns}; the clearest heads are listed."
     remark = (
@@ -189,17 +196,15 @@ def _shorter_lists(
 
 
 def _listed_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, ...]:
-    """Returns as many metrics as fit the width: the one that sorts the rows, those of `FIRST_SHOWN`, then others."""
+    """Returns the metrics that fit the width, at least one: the one that sorts, those of `FIRST_SHOWN`, then others."""
     sorted_by = [options.sort.removeprefix("-")] if options.sort else []
     applicable = {metric.name: metric for metric in table.applicable}
     names = [name for name in dict.fromkeys((*sorted_by, *FIRST_SHOWN, *applicable)) if name in applicable]
     head_width = max(map(len, ("head", *(row.title for row in table.rows))))
     pattern_width = min(PATTERN_COLUMNS, max(map(len, ("pattern", *(row.pattern for row in table.rows)))))
     free_columns = options.look.width - head_width - pattern_width - 2
-    return tuple(
-        applicable[name]
-        for name in names[: max(1, free_columns // (NUMBER_COLUMNS + SPREAD_COLUMNS * (table.texts > 1)))]
-    )
+    columns_each = NUMBER_COLUMNS + (SPREAD_COLUMNS if table.texts > 1 else 0)
+    return tuple(applicable[name] for name in names[: max(1, free_columns // columns_each)])
 
 
 def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
@@ -213,7 +218,7 @@ def _summary(table: HeadFrame, shown: tuple[Measure, ...]) -> Summary:
 
 
 def _column(table: HeadFrame, metric: Measure) -> Column[int]:
-    """Returns the column of a metric, with bars and, after ±, the spread over texts.
+    """Returns the column of a metric, with bars and, for several texts, the standard deviation after ±.
 
     A full bar is 1 for shares, and the largest number of the table for other units.
     """
@@ -254,7 +259,8 @@ def _drawn_metrics(table: HeadFrame, options: ReportOptions) -> tuple[Measure, .
         return table.applicable
     sort_name = [options.sort.removeprefix("-")] if options.sort else []
     names = dict.fromkeys((*sort_name, *FIRST_SHOWN, *(metric.name for metric in table.applicable)))
-    drawn_names = [name for name in names if name in {metric.name for metric in table.applicable}][:MAX_DRAWN]
+    applicable = {metric.name for metric in table.applicable}
+    drawn_names = [name for name in names if name in applicable][:MAX_DRAWN]
     return tuple(metric for metric in table.applicable if metric.name in drawn_names)
 
 
@@ -267,7 +273,7 @@ def _picture_remarks(table: HeadFrame, options: ReportOptions) -> tuple[str, ...
 
 
 def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
-    """Returns a panel for each metric to draw, whose quantity says which panels share its colours."""
+    """Returns a panel for each metric to draw; metrics in the same unit share a quantity, and so a colour scale."""
     if not table.applicable:
         raise AttnvizError("no query sees two keys, so no head has a number; give a text of two tokens or more")
     quantities = _quantities(metrics)
@@ -278,7 +284,9 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
 
 
 def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
-    """Returns the quantity of each unit; of several, each is named after its metrics too, as "entropy: bits"."""
+    """Returns the quantity of each unit; if there are several units, its name lists its metrics, as "entropy: bits".
+
+    The unit with most metrics is called "all others" instead if it has more than `MAX_NAMED_METRICS`."""
     names: dict[str, list[str]] = {}
     for metric in metrics:
         names.setdefault(metric.unit, []).append(metric.name)
@@ -288,9 +296,9 @@ def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
     short_names = {largest_unit: "all others"} if len(names[largest_unit]) > MAX_NAMED_METRICS else {}
     return {
         unit: METRIC_QUANTITIES[unit].named(
-            f"{short_names.get(unit) or ', '.join(list_summary)}: {METRIC_QUANTITIES[unit].name}"
+            f"{short_names.get(unit) or ', '.join(metric_names)}: {METRIC_QUANTITIES[unit].name}"
         )
-        for unit, list_summary in names.items()
+        for unit, metric_names in names.items()
     }
 
 
@@ -321,7 +329,7 @@ def _metric_meanings(shown: tuple[Measure, ...]) -> tuple[str, ...]:
 
 
 def _table_remarks(table: HeadFrame) -> tuple[str, ...]:
-    """Returns remarks: how the numbers are averaged, and the metrics that do not apply."""
+    """Returns remarks on how the numbers are averaged, and on metrics that do not apply, with what they need."""
     over_texts = " and over the texts; ± is the standard deviation over texts" if table.texts > 1 else ""
     numbers = f"Numbers are means over queries that see two keys or more{over_texts}."
     reasons: dict[str, list[str]] = {}

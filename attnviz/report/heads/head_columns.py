@@ -54,7 +54,7 @@ class Column(Generic[Item]):
 
 
 def list_summary(items: Sequence[Item], columns: Sequence[Column[Item]]) -> Summary:
-    """Returns a list with a row per item."""
+    """Returns a table with a row per item; a column without bars has none in any row."""
     return Summary(
         header=tuple(column.header for column in columns),
         rows=tuple(tuple(column.cell(item) for column in columns) for item in items),
@@ -70,7 +70,7 @@ def bar_length(numbers: Sequence[float]) -> Callable[[float], float]:
 
 
 def margin_text(margin: float) -> str:
-    """Returns half of an interval after ±; a dash if it is NaN."""
+    """Returns the margin, half of an interval, with ± before it; a dash if it is NaN."""
     return UNKNOWN if math.isnan(margin) else f"±{margin:.3f}"
 
 
@@ -80,7 +80,7 @@ def format_known(number: float, spec: str) -> str:
 
 
 def layers_by_heads(rows: Sequence[HeadRow], values: Sequence[float], title: str, quantity: Quantity) -> Panel:
-    """Returns a panel of one number per head: a row per layer, a column per head; NaN where a layer lacks the head.
+    """Returns a panel of one number per head: a row per layer, a column per head; blank where a layer lacks the head.
 
     Args:
         rows: single heads; modules of the same layer have a row each.
@@ -126,5 +126,5 @@ def labelled_panel(
 
 
 def _axis(name: str, labels: Sequence[str]) -> Axis:
-    """Returns an axis with one unit per label."""
+    """Returns an axis with one cell per label."""
     return Axis(name=name, labels=tuple(labels), edges=tuple(range(len(labels) + 1)))

@@ -59,21 +59,23 @@ def _panel(effects: Effects) -> Panel:
 
 
 def _pairs_panel(effects: Effects) -> list[Panel]:
-    """Returns a panel of heads by heads with the change without both, if two heads were removed at a time."""
+    """Returns a panel of heads by heads with the change without both; none if no two heads were removed together.
+
+    A greedy search has none either: its rows are sets that grow by one head."""
     pairs = [row for row in effects.rows if len(row.heads) == 2]
     if effects.greedy or not pairs:
         return []
     names = list(dict.fromkeys(name for row in effects.rows for name in row.name.split("+")))
     cells = np.full((len(names), len(names)), np.nan)
     for row in pairs:
-        row_index, column_index = (names.index(name) for name in row.name.split("+"))
-        cells[row_index, column_index] = cells[column_index, row_index] = row.mean
+        first, second = (names.index(name) for name in row.name.split("+"))
+        cells[first, second] = cells[second, first] = row.mean
     title, name = f"without two heads: change of {effects.metric}", _panel(effects).quantity.name
     return [labelled_panel(title, cells, ("heads removed", names), ("heads", names), EFFECT.named(name))]
 
 
 def single_heads(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel:
-    """Returns a panel of layers by heads with the first measure of single heads, in colours that diverge from 0.
+    """Returns a panel of layers by heads with the first measure of each single head.
 
     Args:
         frame: the numbers of single heads and of sets, which are left out.
@@ -96,7 +98,9 @@ def with_unit(measure: Measure) -> str:
 
 
 def _summary(effects: Effects) -> Summary:
-    """Returns a list with a row per head or set of heads, the largest change first."""
+    """Returns a list with a row per head or set of heads: the metric without it, the change, and what else is known.
+
+    The order is that of ``effects.sorted()``."""
     rows = effects.sorted()
     bar = bar_length([row.mean for row in rows])
     columns = [
@@ -112,7 +116,7 @@ def _summary(effects: Effects) -> Summary:
 
 
 def _caption(effects: Effects) -> str:
-    """Returns a sentence on the metric with all heads, and on the largest change."""
+    """Returns a sentence on the metric with all heads, and on the largest change; if greedy, on the last removal."""
     largest = effects.rows[-1] if effects.greedy else effects.sorted()[0]
     texts = f", the mean over {effects.texts} texts" if effects.texts > 1 else ""
     heads = f"{'heads' if len(largest.heads) > 1 else 'head'} {largest.name}"
@@ -125,7 +129,7 @@ def _caption(effects: Effects) -> str:
 
 
 def _direction(effects: Effects, change: float) -> str:
-    """Returns words for a change: its direction, the number after it, and "worse" or "better" if that is known."""
+    """Returns words for a change: its direction, the metric after it, and for loss and accuracy "worse" or "better"."""
     if not change:
         return f"stays {effects.baseline:.4f}"
     verdict = change * IS_WORSE.get(effects.metric, 0)

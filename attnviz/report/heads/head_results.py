@@ -30,8 +30,8 @@ class HeadResults:
         panels: builds the panels of the picture.
         refusal: the message that refuses a page and says what to do; "" for a table of heads, which has a page.
         has_page: True if a page draws the list itself.
-        of_list: remarks of the list only, before the others.
-        of_picture: remarks of the picture only, before the others.
+        list_remarks: remarks of the list only, before the others.
+        picture_remarks: remarks of the picture only, before the others.
         about: the origin of the numbers, as JSON values.
     """
 
@@ -43,25 +43,27 @@ class HeadResults:
     panels: Callable[[], Sequence[Panel]]
     refusal: str = ""
     has_page: bool = False
-    of_list: tuple[str, ...] = ()
-    of_picture: tuple[str, ...] = PICTURE_REMARKS
+    list_remarks: tuple[str, ...] = ()
+    picture_remarks: tuple[str, ...] = PICTURE_REMARKS
     about: dict[str, object] = field(default_factory=dict)
 
     def report(self, options: ReportOptions) -> HeadsReport:
-        """Returns the list if the medium lists heads; else the panels, as an atlas for a table of heads.
+        """Returns the list if the medium, or a page, lists the heads; else the picture.
+
+        The picture is an atlas for a table of heads, else heatmaps, which show their numbers if the cells are few.
 
         Raises:
-            AttnvizError: for a page, unless the numbers are a table of heads.
+            AttnvizError: for a page that can draw neither.
         """
         look, title = options.look, options.look.title or self.title
         fields: dict[str, Any] = {"title": title, "caption": self.caption, "look": look}
         if options.medium.lists_heads or (self.has_page and not options.medium.draws_maps):
-            remarks = (*(self.of_list if options.medium.lists_heads else ()), *self.remarks)
+            remarks = (*(self.list_remarks if options.medium.lists_heads else ()), *self.remarks)
             return HeadList(**fields, remarks=remarks, results=self.results, summary=self.summary())
         if self.refusal and not options.medium.draws_maps:
             raise AttnvizError(self.refusal)
         panels = share_scales(self.panels(), look)
-        fields |= {"panels": panels, "remarks": (*self.of_picture, *self.remarks), "about": self.about}
+        fields |= {"panels": panels, "remarks": (*self.picture_remarks, *self.remarks), "about": self.about}
         if isinstance(self.results, HeadFrame):
             return HeadAtlas(**fields, results=self.results)
         if sum(panel.values.size for panel in panels) <= MAX_NUMBERED:

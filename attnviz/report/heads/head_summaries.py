@@ -30,12 +30,12 @@ class HeadSummaries:
 
     @cached_property
     def notes(self) -> Notes:
-        """The note for each head's heading, without heads whose pattern is ``mixed``."""
+        """The note on each head's pattern, by the head's key; a head without a clear pattern has none."""
         return {head.key: row.note for head, row in zip(self.heads, self.frame.rows, strict=True) if row.note}
 
     @cached_property
     def clearest(self) -> list[ChosenHead]:
-        """The heads in the order in which a reader should meet them."""
+        """The heads, those with the clearest patterns first."""
         from attnviz.metrics.patterns import clearest_first
 
         patterns = (row.first_pattern for row in self.frame.rows)
@@ -48,7 +48,7 @@ class HeadSummaries:
 
     @property
     def summary(self) -> str:
-        """The number of heads per pattern: ``2 previous token, 31 sinks on [CLS], 38 mixed``."""
+        """The number of heads per pattern, ``2 previous token, 31 sinks on [CLS], 38 mixed``, and if it was sampled."""
         from attnviz.metrics.patterns import pattern_counts
 
         stride = self.frame.stride
@@ -57,7 +57,7 @@ class HeadSummaries:
 
     @property
     def sentence(self) -> str:
-        """The summary as a remark that names the clearest heads."""
+        """The summary as a remark, with up to `MAX_NAMED_HEADS` of the clearest heads if any is clear."""
         clearest = [head for head in self.clearest[:MAX_NAMED_HEADS] if head.key in self.notes]
         examples = ", ".join(f"{head.name} ({self.notes[head.key]})" for head in clearest)
         return f"Patterns: {self.summary}{'; the clearest: ' if examples else ''}{examples}."

@@ -47,23 +47,23 @@ def logit_report(parts: LogitParts, options: ReportOptions) -> HeadsReport:
         summary=lambda: _key_list(parts, selected) if selected else _part_list(parts, options),
         panels=lambda: [_by_layer(parts), _by_key(parts, heads[:MAX_DRAWN_HEADS])],
         refusal="parts of a logit are drawn as one picture; use -o logit.png, or -o logit.csv for numbers",
-        of_picture=_picture_remarks(parts, heads),
+        picture_remarks=_picture_remarks(parts, heads),
         about={"logit": parts.as_json(), **source_of(parts.model, parts.title)},
     )
     return results.report(options)
 
 
 def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart]:
-    """Returns the heads that the user selected; empty if nothing was selected."""
+    """Returns the heads that the user selected; empty without a selection, refused if no head matches it."""
     selection = options.selection
     if selection.chosen_layers is None and selection.heads is None:
         return []
-    selected = [
-        part
-        for part in parts.heads
-        if part.layer in (selection.chosen_layers or (part.layer,))
-        and part.head in (selection.heads_of(part.layer or 0) or (part.head,))
-    ]
+
+    def is_selected(part: LogitPart) -> bool:
+        layers, heads = selection.chosen_layers, selection.heads_of(part.layer or 0)
+        return (not layers or part.layer in layers) and (not heads or part.head in heads)
+
+    selected = [part for part in parts.heads if is_selected(part)]
     if not selected:
         heads = [part.name for part in parts.heads]
         raise AttnvizError(f"no such head adds to the logit; choose from {heads[0]} to {heads[-1]}")
@@ -100,7 +100,7 @@ def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
 
 
 def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
-    """Returns a list with a row per key and a column per head."""
+    """Returns a list with a row per key, then the sum, and a column per head; refuses heads over different keys."""
     groups = {parts.labels_of(head) for head in heads}
     if len(groups) > 1:
         raise AttnvizError("these heads look at different texts; choose heads of one kind of attention")
@@ -109,6 +109,7 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     bar = bar_length(values.ravel().tolist())
 
     def column(head: LogitPart, amounts: Float64Array) -> Column[int]:
+        # the row after the last key holds the sum
         return Column(
             head.name,
             lambda key: f"{amounts[key] if key < len(labels) else head.adds:+.4f}",
@@ -135,7 +136,9 @@ def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ..
 
 
 def _by_layer(parts: LogitParts) -> Panel:
-    """Returns a panel with a row per layer and a column per head, and columns for the other parts of layers."""
+    """Returns a panel of the parts in layers: a row per layer, a column per head, and columns for MLPs and the like.
+
+    Parts that share a cell are summed; a layer without a part has a blank cell."""
     in_layers = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in in_layers if part.layer is not None})
     ordered = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))
@@ -149,12 +152,12 @@ def _by_layer(parts: LogitParts) -> Panel:
 
 
 def _column(part: LogitPart) -> str:
-    """Returns the heading of a part's column: its name without the layer, so that cross-attention has columns apart."""
+    """Returns the heading of a part's column: its name without the number of the layer."""
     return part.name.replace(f"{part.layer}.", "", 1)
 
 
 def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
-    """Returns a panel of heads by the keys with the largest parts, at most `MAX_DRAWN_KEYS`."""
+    """Returns a panel of heads by keys, at most `MAX_DRAWN_KEYS`: those with the largest sums of absolute parts."""
     values = np.stack([head.keys for head in heads if head.keys is not None])
     labels = parts.labels_of(heads[0])
     keys = sorted(np.argsort(-np.abs(values).sum(axis=0), kind="stable")[:MAX_DRAWN_KEYS].tolist())
@@ -182,7 +185,7 @@ def _caption(parts: LogitParts) -> str:
 
 
 def _remarks(parts: LogitParts) -> tuple[str, ...]:
-    """Returns remarks on frozen norms, the agreement of the sum with the logit, and the soft cap."""
+    """Returns remarks on frozen norms, on how closely the sum agrees with the logit, and on a soft cap."""
     frozen = parts.frozen
     norms_before = f" and of {len(frozen) - 1} norms before it" if len(frozen) > 1 else ""
     attribution = (

@@ -18,7 +18,7 @@ MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, onl
 
 
 def shown_metrics(numbers: Numbers) -> HeadFrame | None:
-    """Returns the metrics of all heads over all their queries and keys; ``None`` if the cells of a head are unknown."""
+    """Returns the metrics of all heads, and the norms they move; ``None`` without any, or if cells are unknown."""
     frame = _metrics_frame(numbers.heads)
     return None if frame is None else _with_moved_norms(frame, numbers.heads)
 
@@ -53,13 +53,13 @@ def _with_moved_norms(frame: HeadFrame, heads: tuple[HeadCells, ...]) -> HeadFra
 
     maps_by_id = {id(head.maps): head.maps for head in heads}
     contributions = {
-        name: maps if maps.quantity == "contribution" else contribution_maps(maps) for name, maps in maps_by_id.items()
+        key: maps if maps.quantity == "contribution" else contribution_maps(maps) for key, maps in maps_by_id.items()
     }
-    moved = [
+    norms = [
         [mean_contribution(cell_maps(contributions[id(head.maps)]), head.head, head.queries, head.keys)]
         for head in heads
     ]
-    return frame.with_columns((MOVED,), np.array(moved))
+    return frame.with_columns((MOVED,), np.array(norms))
 
 
 def _metrics_frame(heads: tuple[HeadCells, ...]) -> HeadFrame | None:

@@ -29,11 +29,11 @@ from attnviz.report.words.captions import (
     head_title,
     heads_caption,
     heads_phrase,
+    largest_key_clause,
     model_name,
     quoted_token,
     recording_remarks,
     report_title,
-    strongest_key,
 )
 from attnviz.text.tokens import Tokens, is_padding
 
@@ -92,12 +92,11 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     look, first = options.look, heads[0]
     query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}
     draw = _whole_text if _fits_whole(first, options) else _strongest_places
-    panels = [
-        replace(panel, title=f"{title}: {panel.title}", group=title)
-        for head in heads
-        for title in (head_title(recording, head),)
-        for panel in draw(head, query_of_maps[head.maps][0], options)
-    ]
+    panels = []
+    for head in heads:
+        title, (head_query, _) = head_title(recording, head), query_of_maps[head.maps]
+        rows = draw(head, head_query, options)
+        panels += [replace(row, title=f"{title}: {row.title}", group=title) for row in rows]
     query, query_remark = query_of_maps[first.maps]
     return ShadedText(
         title=report_title(recording, look),
@@ -117,7 +116,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
 
 
 def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
-    """Raises AttnvizError for a table, or for more than `MAX_HEADS` heads."""
+    """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that no overlay can show."""
     style = option("style", options.look.style or options.look.drawn_style)
     if options.look.overlaid:
         _refuse_unlike(heads, style)
@@ -131,13 +130,14 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
 def _refuse_unlike(heads: list[ChosenHead], style: str) -> None:
     """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
     if not 2 <= len(heads) <= MAX_OVERLAID:
-        some = option("heads", "0.3,1.2")
-        raise AttnvizError(f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, as {some}")
+        example = option("heads", "0.3,1.2")
+        raise AttnvizError(f"{style} draws two to {MAX_OVERLAID} heads, not {len(heads)}; choose some, as {example}")
     if len({(head.maps.query_tokens.labels, head.maps.key_tokens.labels) for head in heads}) > 1:
         raise AttnvizError(f"{style} needs heads over the same tokens; choose heads of one text and one kind")
 
 
 def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
+    """Returns the panel of a head whose cells are drawn as lines; refuses more tokens than `MAX_ARC_TOKENS`."""
     [panel] = head_panels(head, [PERCENT], limit_cells(options, MAX_ARC_TOKENS), title)
     if panel.pooled:
         count = max(panel.rows.edges[-1], panel.columns.edges[-1])
@@ -149,7 +149,10 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
 
 
 def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
-    """Returns the panels with scales from uniform attention up, if any weight is well above it; else unchanged."""
+    """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line.
+
+    They are unchanged if the user set limits, if keys are not counted, or if no weight is well above uniform.
+    """
     visible_counts = [
         panel.visible_keys.max() for panel in panels if panel.visible_keys is not None and panel.quantity.is_weight
     ]
@@ -162,10 +165,10 @@ def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, 
 
 
 def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
-    """Returns the remark on how lines show weights."""
-    strongest = panels[0].quantity.text(max(panel.peak for panel in panels))
+    """Returns the remark on how lines show weights, and which weights and pairs have no line."""
+    largest = panels[0].quantity.text(max(panel.peak for panel in panels))
     noun = "contribution" if panels[0].quantity is CONTRIBUTION else "weight"
-    up_to = f", up to {strongest}" if look.limits == "shared" else ""
+    up_to = f", up to {largest}" if look.limits == "shared" else ""
     masked = "" if all(panel.visible.all() for panel in panels) else " Masked pairs have no line."
     low = 0.0 if look.limits == "head" else panels[0].scale.low
     uniform = " (no preference)" if low > 0 and look.limits == "shared" else ""
@@ -174,7 +177,7 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
 
 
 def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
-    """True if all chosen keys of a head are few enough for one text."""
+    """True if the chosen keys of a head are few enough to be drawn as one text; a page grows, so it fits more."""
     grows = options.medium.one_page and options.look.inches is None
     count: int = head.keys.stop - head.keys.start
     return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
@@ -192,8 +195,8 @@ def _strongest_places(head: ChosenHead, query: int, options: ReportOptions) -> l
     weights = np.where(window.visible[0], np.nan_to_num(window.weights[0, 0]), 0)
     best_keys = [int(key) for key in np.argsort(-weights, kind="stable")[:MAX_KEYS] if weights[key] > 0]
     panels = []
-    for group in _near_keys(best_keys) or [[]]:
-        center = keys.start + (group or [0])[0]
+    for group in _near_keys(best_keys) or [[]]:  # without any weight, the start of the text
+        center = keys.start + (group[0] if group else 0)
         context = slice(max(center - CONTEXT_TOKENS, keys.start), min(center + CONTEXT_TOKENS + 1, keys.stop))
         quantity = quantity_of(maps, PERCENT)
         shares = ", ".join(
@@ -250,29 +253,32 @@ def _context_remark(tokens: Tokens, query: int) -> str:
 
 
 def _query_name(query_of_maps: dict[LayerMaps, tuple[int, str]]) -> str:
-    """Returns the name of the query, or "one query of each text" if texts have different ones."""
+    """Returns the query's token in quotes with its number, or "one query of each text" if texts have different ones."""
     names = {_quoted_token(maps.query_tokens, query) for maps, (query, _) in query_of_maps.items()}
     return names.pop() if len(names) == 1 else "one query of each text"
 
 
 def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, panels: Sequence[Panel]) -> str:
-    """Returns the caption of a shaded text."""
+    """Returns the sentence on what the subject, a query, attends to: how many keys, which heads, the largest weight."""
     heads_text = panels[0].group if len(heads) == 1 else heads_phrase(heads)
     keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
     keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{for_texts(heads)}"
-    return f"What {subject} attends to among {keys_text}{strongest_key(panels)}."
+    return f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}."
 
 
 def _text_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    """Returns the remark on masked tokens; empty if the query sees all."""
     masked = not all(panel.visible.all() for panel in panels)
     return ("Masked tokens have no shade: the query cannot see them.",) if masked else ()
 
 
 def _chosen_query(head: ChosenHead, name: str | None) -> tuple[int, str]:
-    """Returns the index of the chosen query with this name, the last one without a name, and a remark or "".
+    """Returns the index of the query with this name, among those chosen, and a remark on other matches or "".
+
+    Without a name it is the last chosen query that is not padding.
 
     Raises:
-        AttnvizError: if the query is none of the chosen ones.
+        AttnvizError: if no query has this name, or it is not among those chosen.
     """
     tokens, (start, stop) = head.maps.query_tokens, (head.queries.start, head.queries.stop)
     if name is None:
@@ -307,6 +313,6 @@ def find_query(tokens: Tokens, name: str | None, role: str = "query") -> tuple[i
     if not indices:
         return find_word(tokens, name, role)
     others = ", ".join(map(str, indices[1:6]))
-    return indices[
-        0
-    ], f"“{name}” is also at {others}; use {option('query', indices[1])} for that one." if others else ""
+    if not others:
+        return indices[0], ""
+    return indices[0], f"“{name}” is also at {others}; use {option('query', indices[1])} for that one."

@@ -19,6 +19,7 @@ from attnviz.report.picture.panels import CONTRIBUTION, PERCENT, WEIGHT, Panel
 from attnviz.report.picture.report import ExactNumbers, Heatmaps, NumberTables
 from attnviz.report.picture.scales import scale_remarks, share_scales
 from attnviz.report.words.captions import (
+    largest_weight_clause,
     mark_remarks,
     model_name,
     panel_remarks,
@@ -26,7 +27,6 @@ from attnviz.report.words.captions import (
     quoted_token,
     recording_remarks,
     report_title,
-    strongest,
 )
 
 
@@ -103,7 +103,7 @@ def combined_report(
     colored = share_scales((_with_quantity_name(panel, method) for panel in panels), options.look)
     return (Heatmaps if options.table is None else NumberTables)(
         title=title,
-        caption=f"{caption}{strongest(panels)}.",
+        caption=f"{caption}{largest_weight_clause(panels)}.",
         remarks=(
             remark,
             *_sink_remarks(head, panels),
@@ -119,7 +119,9 @@ def combined_report(
 
 
 def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark if a special token gets over half of the weight, which makes all others pale; else empty."""
+    """Returns a remark on a special token that gets over half of the weight, which makes all others pale; else empty.
+
+    Pooled maps and contributions have none."""
     special, values = head.maps.key_tokens.special[head.keys], panels[0].values
     if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
         return ()
@@ -134,6 +136,7 @@ def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def _refuse_scores(options: ReportOptions) -> None:
+    """Raises AttnvizError if the table asks for scores."""
     if options.table not in (None, "weights"):
         raise AttnvizError(
             f"{option('reduce')} combines weights, and {option('table', options.table)} asks for scores; "
@@ -142,7 +145,7 @@ def _refuse_scores(options: ReportOptions) -> None:
 
 
 def _combined_head(recording: Recording, options: ReportOptions, method: str, residual: float) -> ChosenHead:
-    """Returns the combination of all chosen heads as a head: number 0 of the combined maps."""
+    """Returns the combination of the chosen heads, filtered and cut to the top few, as head 0 of the combined maps."""
     filtered = filtered_heads(chosen_heads(recording, options.selection), options.filter)
     heads = [head for head, _ in ranked_heads(filtered, options.sort, options.top)]
     maps = reduce_heads(cell_heads(heads), method, residual)
@@ -150,9 +153,9 @@ def _combined_head(recording: Recording, options: ReportOptions, method: str, re
 
 
 def _with_quantity_name(panel: Panel, method: str) -> Panel:
-    """Returns the panel with its quantity named after the combination, as "mean weight"."""
+    """Returns the panel with its quantity named after the method: "mean weight", or "mean contribution"."""
     name = COMBINATIONS[method].quantity
     if panel.quantity is CONTRIBUTION:
-        combined = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))
-        return replace(panel, quantity=ROLLOUT_CONTRIBUTION if method == "rollout" else combined)
+        named_quantity = replace(CONTRIBUTION, name=name.replace("weight", "contribution"))
+        return replace(panel, quantity=ROLLOUT_CONTRIBUTION if method == "rollout" else named_quantity)
     return replace(panel, quantity=replace(panel.quantity, name=name))

@@ -77,7 +77,7 @@ class _Comparison:
         return self.changes.column("variation_mean")
 
     def take(self, indices: Sequence[int]) -> "_Comparison":
-        """Returns the comparison of the heads at these indices, in this order."""
+        """Returns the comparison of the heads at these indices alone, in this order."""
         return replace(self, pairs=[self.pairs[index] for index in indices], changes=self.changes.take(indices))
 
     @property
@@ -123,7 +123,9 @@ def comparison_report(
 
 
 def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
-    """Yields the report of all heads, then of the one that changes most with fewer and fewer rows, numbers, remarks."""
+    """Yields the report of all heads, then of the head that changes most, with fewer and fewer details.
+
+    The table loses rows, the cells their numbers, and the picture its less important remarks."""
     full = _heatmaps(comparison)
     yield full
     by_change = np.argsort(-comparison.variations, kind="stable").tolist()
@@ -132,15 +134,18 @@ def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     remarks = full.remarks if len(by_change) == 1 else (advice, *largest_change.remarks)
     for rows in dict.fromkeys((len(by_change), MAX_SCREEN_ROWS, 1)):
         summary = _summary(comparison if rows >= len(by_change) else comparison.take(by_change[:rows]))
-        for numbers, omitted in product(
-            (True, False), ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
-        ):
+        omissions = ((), (MASKED, LIFTED, ONE_KEY), (MASKED, LIFTED, ONE_KEY, MEASURES))
+        for numbers, omitted in product((True, False), omissions):
             sentences = tuple(remark for remark in remarks if remark not in omitted)
             yield replace(largest_change, numbers=numbers, summary=summary, remarks=sentences)
 
 
 def _selected_rows(changes: HeadFrame, options: ReportOptions) -> list[int]:
-    """Returns the rows of the heads to show, sorted by their change if the user asks for it."""
+    """Returns the rows of the heads that the user's filter keeps, cut to the top few and sorted by change on request.
+
+    Raises:
+        AttnvizError: if the user sorts by anything but the change.
+    """
     if options.sort not in (None, "change", "-change"):
         sort, by_change = option("sort", options.sort), option("sort", "change")
         raise AttnvizError(f"{sort} orders the heads of one recording; with compare use {by_change}")
@@ -189,7 +194,12 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
 
 
 def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> ExactNumbers:
-    """Returns the numbers of the heads; for a page, which sorts them itself, as recorded and with their changes."""
+    """Returns the exact numbers of the heads, sorted as the user asks.
+
+    Args:
+        comparison: the heads to show.
+        in_recorded_order: the same heads as recorded, for a page, which sorts them itself by their changes.
+    """
     look = comparison.options.look
     sorts_heads = comparison.options.medium.sorts_heads
     shown = in_recorded_order if sorts_heads else comparison
@@ -209,6 +219,7 @@ def _exact_numbers(comparison: _Comparison, in_recorded_order: _Comparison) -> E
 
 
 def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
+    """Returns the cells of both recordings for each head, with the measures of its change."""
     return tuple(
         head_cells({"_a": a, "_b": b}, comparison.options.table, comparison.changes.numbers_of(index))
         for index, (a, b) in enumerate(comparison.pairs)
@@ -216,7 +227,7 @@ def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
 
 
 def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
-    """Returns the panels of the head in A, in B, and of B − A."""
+    """Returns the panels of a head in A, in B, and of B − A; a cell of the last is visible if it is so in A or in B."""
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
     difference = Panel(
@@ -233,7 +244,7 @@ def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[s
 
 
 def _differences(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
-    """Yields B − A of each head as a thumbnail, titled with its change where the heads are sorted."""
+    """Yields a small panel of B − A for each head; if heads are sorted, the title has the total variation."""
     for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
         title = pair[0].name + ("" if options.sort is None else f"{NOTE}{variation:.3f}")
         panel = _triple(*pair, options, comparison.sides)[-1]
@@ -241,6 +252,7 @@ def _differences(comparison: _Comparison, options: ReportOptions) -> Iterator[Pa
 
 
 def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> tuple[str, ...]:
+    """Returns the remarks on a comparison, each once: the names A and B, ``first``, measures, colours, recordings."""
     a, b, options = comparison.a, comparison.b, comparison.options
     sentences = (
         *(
@@ -260,6 +272,7 @@ def _remarks(comparison: _Comparison, panels: Sequence[Panel], *first: str) -> t
 
 
 def _summary(comparison: _Comparison) -> Summary:
+    """Returns the table of heads by measures of change, with names that the user gave to heads."""
     changes = comparison.changes.with_names(read_names(comparison.options.look.names))
     rows = (
         (f"{row.name} {row.pattern}".rstrip(), *(f"{number:.4f}" for number in row_values))
@@ -269,6 +282,7 @@ def _summary(comparison: _Comparison) -> Summary:
 
 
 def _caption(comparison: _Comparison) -> str:
+    """Returns the sentence that names the change and the head that changes most, if any does."""
     changes, maps = comparison.changes, comparison.pairs[0][0].maps
     largest = int(comparison.variations.argmax())
     name, variation = changes.rows[largest].name, comparison.variations[largest]

@@ -48,7 +48,7 @@ def fit_screen(
         heads: its chosen heads.
         options: options whose medium tells if a report fits.
         summaries: the summary of what the heads do.
-        whole: returns the report of all heads.
+        draw_all: returns the report of all heads.
     """
     fits = options.medium.fits or (lambda report: True)
     groups = len({(head.maps.layer, head.maps.kind) for head in heads})
@@ -61,9 +61,8 @@ def fit_screen(
     of_repeats = any(name in OF_REPEATS for name in summaries.names)
     sizes = _extents(_longer_side(clearest[0]), options.medium.max_cells, of_repeats)
     reports = (_clearest_report(recording, clearest, options, summaries, size) for size in sizes)
-    return first_that_fits(
-        (candidate for report in reports for candidate in _with_fewer_remarks(report, recording)), fits
-    )
+    candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
+    return first_that_fits(candidates, fits)
 
 
 def fit_first_heads(
@@ -72,7 +71,9 @@ def fit_first_heads(
     options: ReportOptions,
     draw: Callable[[list[ChosenHead]], Heatmaps],
 ) -> Heatmaps:
-    """Returns the report of all heads if it fits on the screen, else of the first heads: random weights are all alike.
+    """Returns the report of all heads if it fits on the screen, else of as many of the first heads as fit.
+
+    It suits random weights, which are all alike. If not even one head fits, all heads are drawn.
 
     Args:
         heads: the chosen heads.
@@ -83,17 +84,16 @@ def fit_first_heads(
     fits = options.medium.fits or (lambda report: True)
     advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
     full = draw(heads)
-    fewer = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
-    with_remark = (replace(report, remarks=(advice, *report.remarks)) for report in fewer)
-    shorter = (
-        candidate for report in chain([full], with_remark) for candidate in _with_fewer_remarks(report, recording)
-    )
-    fitted = first_that_fits(shorter, fits)
+    of_fewer_heads = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
+    with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in of_fewer_heads)
+    reports = chain([full], with_advice)
+    candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
+    fitted = first_that_fits(candidates, fits)
     return fitted if fits(fitted) else full
 
 
 def first_that_fits(reports: Iterable[Heatmaps], fits: Callable[[Report], bool]) -> Heatmaps:
-    """Returns the first report that fits on the screen, or the last one if none does."""
+    """Returns the first report that fits on the screen, or the last one if none does; there must be one."""
     for report in reports:
         if fits(report):
             break
@@ -106,7 +106,14 @@ def _longer_side(head: ChosenHead) -> int:
 
 
 class Extent(NamedTuple):
-    """The number of heads to draw, the rows of each, the part of the text, and True if cells may show numbers."""
+    """How much of a recording a report draws.
+
+    Attributes:
+        heads: the number of heads.
+        rows: the number of rows of each map.
+        part: the part of the text that the rows show.
+        numbers: True if cells may show numbers.
+    """
 
     heads: int
     rows: int
@@ -115,7 +122,7 @@ class Extent(NamedTuple):
 
 
 def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
-    """Returns the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
+    """Yields the extents to try, most informative first: whole maps with numbers, whole maps, parts or pooled maps.
 
     Args:
         length: the number of tokens of the text.
@@ -137,7 +144,7 @@ def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
 def _clearest_report(
     recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadSummaries, extent: Extent
 ) -> Heatmaps:
-    """Returns the report of the clearest heads at one extent: whole, in part, or pooled."""
+    """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows."""
     heads = [_restricted(head, extent) for head in clearest[: extent.heads]]
     if extent.part != "last queries":
         options = limit_cells(options, extent.rows)
@@ -162,7 +169,7 @@ def _clearest_report(
 
 
 def _restricted(head: ChosenHead, extent: Extent) -> ChosenHead:
-    """Returns the head restricted to the part of its queries and keys that the extent names."""
+    """Returns the head with the last queries or the first tokens alone if the extent says so; else unchanged."""
     queries, keys, count = head.queries, head.keys, extent.rows
     if extent.part == "last queries":
         return replace(head, queries=slice(max(queries.start, queries.stop - count), queries.stop))
@@ -173,10 +180,12 @@ def _restricted(head: ChosenHead, extent: Extent) -> ChosenHead:
 
 
 def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
-    """Yields the report with all remarks, then without the passed check, then also without remarks on the drawing."""
+    """Yields the report, then without the remark on exact weights, then also without those on masks and colours.
+
+    A warning that weights are not exact stays."""
     yield report
-    checked = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
-    for omitted in (checked, (*checked, MASKED, LIFTED)):
+    passed_check = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
+    for omitted in (passed_check, (*passed_check, MASKED, LIFTED)):
         yield replace(report, remarks=tuple(remark for remark in report.remarks if remark not in omitted))
 
 
@@ -203,4 +212,5 @@ def _caption(
 
 
 def _count(span: slice) -> int:
+    """Returns the number of tokens of a span."""
     return len(range(span.start, span.stop))

@@ -71,7 +71,7 @@ def head_panels(
     maps, look = head.maps, options.look
     queries, keys = (_cut_for_table(span, options) for span in (head.queries, head.keys))
     resolution = maps.resolution(queries, keys)
-    height, width = (_equal_blocks(most, options.medium.max_cells) for most in resolution)
+    height, width = (_equal_blocks(count, options.medium.max_cells) for count in resolution)
     over_blocks = maps_over_tokens(maps) is not maps
     rows = token_axis("blocks of queries" if over_blocks else "queries", maps.query_tokens, queries, height, look.mark)
     columns = token_axis("blocks of keys" if over_blocks else "keys", maps.key_tokens, keys, width, look.mark)
@@ -87,7 +87,7 @@ def head_panels(
         values = {SCORE: window.scores[0], WEIGHT: window.weights[0], PERCENT: window.weights[0]}
         visible = window.visible
     visible_counts = mean_visible_keys(maps, head.head, rows.edges) if maps.quantity == "weight" else None
-    seen = None if visible_counts is None else visible_counts.astype(np.float32)
+    visible_keys = None if visible_counts is None else visible_counts.astype(np.float32)
     return [
         Panel(
             title=f"{title} {quantity.name.split()[-1]}s" if len(quantities) > 1 else title,
@@ -99,7 +99,7 @@ def head_panels(
             scale=ColorScale(0, 1),
             group=group,
             pool=look.pool,
-            visible_keys=seen,
+            visible_keys=visible_keys,
             units="blocks" if over_blocks else "tokens",
             zooms=not over_blocks and resolution == (queries.stop - queries.start, keys.stop - keys.start),
         )
@@ -107,9 +107,9 @@ def head_panels(
     ]
 
 
-def _equal_blocks(count: int, most: int) -> int:
-    """Returns the largest number, at most ``most``, of blocks of equal size for ``count`` cells."""
-    return -(-count // -(-count // min(most, count)))
+def _equal_blocks(count: int, max_blocks: int) -> int:
+    """Returns the number of equal blocks, at most ``max_blocks``, for ``count`` cells; the last may be smaller."""
+    return -(-count // -(-count // min(max_blocks, count)))
 
 
 def _cut_for_table(span: slice, options: ReportOptions) -> slice:

@@ -91,7 +91,7 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
 def _row_drawer(
     heads: list[ChosenHead], options: ReportOptions
 ) -> Callable[[Recording, list[ChosenHead], ReportOptions, Notes], Arcs | ShadedText] | None:
-    """Returns the function that draws arcs, or rows of weights over a text or an image; ``None`` if maps are drawn."""
+    """Returns the function that draws arcs, or rows of weights over a text or an image; ``None`` for heatmaps."""
     if shows_images(heads, options):
         from attnviz.report.maps.over_image import image_report
 
@@ -104,19 +104,20 @@ def _row_drawer(
 
 
 def shows_images(heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if rows of weights are drawn over the image that the keys stand in: the default, and for a query."""
+    """True if rows of weights are drawn over images: all heads' keys have images, and no other style is chosen."""
     style = options.look.style or "text"
-    images = all(any(isinstance(medium, Image) for medium in head.maps.key_tokens.media) for head in heads)
-    return images and style == "text" and options.table is None
+    have_images = all(any(isinstance(medium, Image) for medium in head.maps.key_tokens.media) for head in heads)
+    return have_images and style == "text" and options.table is None
 
 
 def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if the weights are random and the user gave no order, so that no head tells more than another."""
-    ordered = (options.sort, options.top, options.filter) != (None, None, None)
-    return recording.untrained and not ordered and not _are_too_many(heads, options)
+    """True if few heads with random weights are neither sorted nor filtered, so that none tells more than others."""
+    has_order = (options.sort, options.top, options.filter) != (None, None, None)
+    return recording.untrained and not has_order and not _are_too_many(heads, options)
 
 
 def _first_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    """Returns the report of all heads, or of as many of the first as fit on the screen."""
     from attnviz.report.maps.fitting import fit_first_heads
 
     return fit_first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
@@ -125,20 +126,23 @@ def _first_heads(recording: Recording, heads: list[ChosenHead], options: ReportO
 def _title_notes(
     ranking: list[tuple[ChosenHead, float]], options: ReportOptions, summaries: HeadSummaries | None
 ) -> Notes:
-    """Returns the note in each title: the given name, and the number that orders the heads or the pattern."""
+    """Returns the note in each title: the user's name for the head, and the sorting metric, else the pattern."""
     names = read_names(options.look.names)
-    given = {head.key: f"“{names[place]}”" for head, _ in ranking if (place := (head.maps.layer, head.head)) in names}
+    quoted_names = {}
+    for head, _ in ranking:
+        if name := names.get((head.maps.layer, head.head)):
+            quoted_names[head.key] = f"“{name}”"
     notes = dict({} if summaries is None else summaries.notes)
     if options.sort is not None:
         metric = options.sort.removeprefix("-")
         notes = {head.key: f"{metric} {value:.2f}" for head, value in ranking}
-    return notes | {key: f"{name}, {notes[key]}" if key in notes else name for key, name in given.items()}
+    return notes | {key: f"{name}, {notes[key]}" if key in notes else name for key, name in quoted_names.items()}
 
 
 def filtered_heads_of(recording: Recording, options: ReportOptions) -> list[ChosenHead]:
-    """Returns the selected heads that pass the filter; all of them without a filter, which spares importing metrics."""
+    """Returns the selected heads that pass the user's filter; all selected heads without a filter."""
     chosen = chosen_heads(recording, options.selection)
-    if options.filter is None:
+    if options.filter is None:  # spares the import of metrics
         return chosen
     from attnviz.metrics.measured_heads import filtered_heads
 
@@ -171,16 +175,17 @@ def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
 
 
 def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
+    """Returns the report of heads as maps with labels; on a page, several texts stand under each other."""
     texts = {head.maps.item: words_of(head) for head in heads}
-    if batch := options.medium.one_page and len(texts) > 1:
+    if is_batch := options.medium.one_page and len(texts) > 1:
         notes = {head.key: first_words(texts[head.maps.item], MAX_NOTE_CHARACTERS) for head in heads} | dict(notes)
     panels = titled_panels(recording, heads, [PERCENT], divide_page(options, len(heads)), notes)
     colored = share_scales(panels, options.look)
     across = len(heads) // len(texts)
     return Heatmaps(
-        title=(options.look.title or f"{len(texts)} texts") if batch else report_title(recording, options.look),
+        title=(options.look.title or f"{len(texts)} texts") if is_batch else report_title(recording, options.look),
         panels=colored,
-        across=across if batch and 1 < across <= MAX_HEADS_OF_A_TEXT else None,
+        across=across if is_batch and 1 < across <= MAX_HEADS_OF_A_TEXT else None,
         caption=heads_caption(recording, heads, panels),
         remarks=_map_remarks(recording, colored, options.look),
         look=options.look,
@@ -189,12 +194,13 @@ def _heatmaps(recording: Recording, heads: list[ChosenHead], options: ReportOpti
 
 
 def words_of(head: ChosenHead) -> str:
-    """The text of a head's queries on one line, or their labels if the text is not known."""
+    """Returns the text of a head's queries on one line, or their labels if the text is not known."""
     tokens = head.maps.query_tokens
     return " ".join((tokens.text or " ".join(tokens.labels)).split())
 
 
 def _number_tables(recording: Recording, heads: list[ChosenHead], options: ReportOptions, table: str) -> NumberTables:
+    """Returns the report of heads as tables of scores, weights or both."""
     quantities = TABLE_QUANTITIES[table]
     panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), {})
     colored = tuple(map(_exact, share_scales(panels, options.look)))
@@ -210,12 +216,13 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
 
 
 def _exact(panel: Panel) -> Panel:
-    """Returns the panel with at least as many decimals as its quantity's format."""
+    """Returns the panel with at least the decimals of its quantity's format; one with a unit is unchanged."""
     loses_digits = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
     return replace(panel, decimals=None) if loses_digits else panel
 
 
 def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> tuple[str, ...]:
+    """Returns the remarks on labels, cells, colours and the recording."""
     return (
         *mark_remarks(look.mark, panels),
         *panel_remarks(panels),
@@ -225,7 +232,7 @@ def _map_remarks(recording: Recording, panels: Sequence[Panel], look: Look) -> t
 
 
 def _are_too_many(heads: list[ChosenHead], options: ReportOptions) -> bool:
-    """True if the heads are too many for maps with labels: on one page, or if the user did not choose them."""
+    """True if heads are too many for maps with labels: on one page, or elsewhere if the user did not choose them."""
     if options.medium.one_page:
         return len(heads) > MAX_PAGE_MAPS
     return not are_chosen(options) and len(heads) > MAX_UNCHOSEN_MAPS
@@ -242,7 +249,7 @@ def _thumbnails(
     options: ReportOptions,
     summaries: HeadSummaries | None,
 ) -> Thumbnails:
-    """Returns every head as a thumbnail: one row per layer, or sorted, with the metric in each title."""
+    """Returns the report of every head as a thumbnail: a row per layer, or sorted, with the metric in each title."""
     heads = [head for head, _ in ranking]
     groups = [group_title(recording, head.maps) for head in heads]
     filled = options.sort is not None or not are_adjacent(groups)
@@ -253,9 +260,9 @@ def _thumbnails(
         for head, title, group in track(list(zip(heads, titles, groups, strict=True)), "pooling heads")
         for panel in head_panels(head, [PERCENT], thumbnail_options, title, group=group)
     ]
-    strongest = max(range(len(panels)), key=lambda index: panels[index].peak)
-    example = heads[strongest].name if summaries is None else summaries.clearest[0].name
-    colored = share_scales(panels, options.look, most=MAX_THUMBNAIL_RATIO)
+    of_largest_weight = max(range(len(panels)), key=lambda index: panels[index].peak)
+    example = heads[of_largest_weight].name if summaries is None else summaries.clearest[0].name
+    colored = share_scales(panels, options.look, max_ratio=MAX_THUMBNAIL_RATIO)
     return Thumbnails(
         title=report_title(recording, options.look),
         panels=colored,
@@ -281,7 +288,7 @@ def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> st
 
 
 def are_adjacent(groups: Sequence[str]) -> bool:
-    """True if the members of each group are adjacent, as those of heads in the order of their layers are."""
+    """True if equal groups are adjacent, as the layers of heads in recorded order are."""
     return len(list(groupby(groups))) == len(set(groups))
 
 
@@ -294,7 +301,7 @@ def order_remarks(sort: str | None) -> tuple[str, ...]:
 
 
 def _opening_remark(heads: list[ChosenHead], example: str) -> str:
-    """Returns the remark on how to open one head or one layer of an overview."""
+    """Returns the remark on how to open one head, the example, or all heads of its layer."""
     layer = example.partition(".")[0]
     many_heads = sum(str(head.maps.layer) == layer for head in heads) > MAX_UNCHOSEN_MAPS
     heads_option = f" {option('heads', f'0-{MAX_UNCHOSEN_MAPS - 1}')}" if many_heads else ""
@@ -302,7 +309,7 @@ def _opening_remark(heads: list[ChosenHead], example: str) -> str:
 
 
 def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: bool) -> ReportOptions:
-    """Returns the options with the number of cells that each thumbnail has space for."""
+    """Returns the options with as many cells per thumbnail as fit; ``filled`` rows hold heads of several layers."""
     layers = len({(head.maps.layer, head.maps.kind, head.maps.item) for head in heads})
     rows = math.ceil(math.sqrt(len(heads))) if filled else layers
     grows = options.medium.one_page and options.look.inches is None
@@ -311,13 +318,14 @@ def _thumbnail_options(heads: list[ChosenHead], options: ReportOptions, filled: 
 
 
 def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: ReportOptions) -> ExactNumbers:
+    """Returns the exact numbers of the heads, in the user's order; for a page that sorts heads, in recorded order."""
     from attnviz.report.heads.page_metrics import with_page_numbers
 
     look = options.look
     heads = [head for head, _ in ranked_heads_of(chosen, options)]
     # A page sorts heads by their metrics, which it has only if all heads have cells.
-    sorts = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
-    if sorts:
+    sorts_heads = options.medium.sorts_heads and len(heads_with_cells(heads)) == len(heads)
+    if sorts_heads:
         heads = recorded_order(heads, chosen)
     return with_page_numbers(
         ExactNumbers(
@@ -330,20 +338,20 @@ def _exact_numbers(recording: Recording, chosen: list[ChosenHead], options: Repo
             ),
             view=VIEWS[look.drawn_style] if options.table is None else "table",
             query=None if look.query is None else _first_query(heads[0], look.query),
-            sort=(options.sort or "") if sorts else "",
+            sort=(options.sort or "") if sorts_heads else "",
         ),
         options,
     )
 
 
 def recorded_order(subset: list[Item], items: list[Item]) -> list[Item]:
-    """Returns the items of ``subset`` in the order that they have in ``items``."""
+    """Returns the objects of ``subset`` in the order that they have in ``items``; objects of no item are left out."""
     ids = set(map(id, subset))
     return [item for item in items if id(item) in ids]
 
 
 def _first_query(head: ChosenHead, name: str) -> int | None:
-    """Returns the query with this number or label, counted from the first query shown; ``None`` if it is not shown."""
+    """Returns the index of the query with this name among the queries shown; ``None`` if it is not shown."""
     from attnviz.report.maps.arcs_and_text import find_query
     from attnviz.report.maps.over_image import find_pixel, is_pixel
 

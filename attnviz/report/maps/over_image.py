@@ -25,11 +25,11 @@ from attnviz.report.words.captions import (
     group_title,
     head_title,
     heads_phrase,
+    largest_key_clause,
     model_name,
     quoted_token,
     recording_remarks,
     report_title,
-    strongest_key,
 )
 from attnviz.text.tokens import Tokens
 
@@ -65,11 +65,11 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     named_panels = [replace(panel, group=panel.name) for panel in panels]
     heads_text = heads_phrase(drawn) if len(drawn) > 1 else panels[0].name
     subject = " or ".join(sorted(names))
-    strongest = strongest_key(named_panels)
+    largest_key = largest_key_clause(named_panels)
     return ShadedText(
         title=report_title(recording, options.look),
         panels=colored,
-        caption=f"What {subject} looks at in the image, in {heads_text} of {model_name(recording)}{strongest}.",
+        caption=f"What {subject} looks at in the image, in {heads_text} of {model_name(recording)}{largest_key}.",
         remarks=(
             f"Colours show what {subject} looks at, over the image in grey.",
             *_remarks(heads, drawn, panels),
@@ -82,12 +82,16 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
 
 
 def image_query(tokens: Tokens, name: str | None) -> int | None:
-    """Returns the index of the query that a label, number or pixel ``@420,180`` names; ``None`` for the mean of all.
+    """Returns the index of the query that a label, a number or a pixel as ``@420,180`` names.
+
 
     Args:
         tokens: the queries.
-        name: the name; ``None`` for the last token if there are words too, for the first one if it has no place
-            (``[CLS]``), else for the mean of all.
+        name: the name; ``None`` for the default.
+
+    Returns:
+        The index; ``None`` for the mean of all queries. The default is the last token if there are words too, the first
+        one if it has no place (``[CLS]``), else the mean of all.
 
     Raises:
         AttnvizError: if there is no such query, or no patch at the pixel.
@@ -100,12 +104,12 @@ def image_query(tokens: Tokens, name: str | None) -> int | None:
 
 
 def is_pixel(tokens: Tokens, name: str) -> bool:
-    """True if the name is a pixel of the tokens' image, as ``@420,180``."""
+    """True if the name has the form of a pixel, ``@420,180``, and the tokens have an image."""
     return bool(_images(tokens)) and PIXEL.fullmatch(name) is not None
 
 
 def find_pixel(tokens: Tokens, name: str) -> int:
-    """Returns the position of the patch at a pixel, as ``@420,180``.
+    """Returns the index of the patch that holds a pixel, as ``@420,180``, of the first image.
 
     Raises:
         AttnvizError: if no patch is there.
@@ -128,14 +132,14 @@ def mass_mask(row: FloatArray, share: float = OUTLINED_SHARE) -> BoolArray:
     is at most 1 − share.
     """
     order = np.argsort(row, kind="stable")
-    kept = np.cumsum(row[order] / row.sum()) > 1 - share
+    are_inside = np.cumsum(row[order] / row.sum()) > 1 - share
     inside = np.zeros(len(row), dtype=bool)
-    inside[order[kept]] = True
+    inside[order[are_inside]] = True
     return inside
 
 
 def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[ChosenHead]:
-    """Returns the heads to draw: all if they are few or the user selected some; else those of the last layer."""
+    """Returns the heads to draw: all, or those of the last layer if they are many and the user chose none."""
     user_selected = options.selection.heads is not None or options.selection.pairs is not None
     max_heads = MAX_SCREEN_IMAGES if options.medium.fits is not None else MAX_IMAGES
     if user_selected or options.all or len(heads) <= max_heads:
@@ -149,8 +153,13 @@ def _images(tokens: Tokens) -> list[int]:
     return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
-def _over(tokens: Tokens, image: int) -> Tokens:
-    """Returns the tokens with places in one image alone; words, and parts of other images, then have none."""
+def _with_places_in(tokens: Tokens, image: int) -> Tokens:
+    """Returns the tokens with places in one image alone; words and patches of other images lose theirs.
+
+    Args:
+        tokens: the tokens, of one or several media.
+        image: the index of the image among the media.
+    """
     if len(tokens.media) == 1:
         return tokens
     medium = np.where(tokens.medium == image, 0, -1)
@@ -159,7 +168,18 @@ def _over(tokens: Tokens, image: int) -> Tokens:
 
 
 def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: int) -> Panel:
-    """Returns the panel of one query's weights, or of the mean over all; keys outside the image are masked."""
+    """Returns the panel of one query's weights over an image; keys outside the image are masked.
+
+    Args:
+        head: the head.
+        query: the index of the query; ``None`` for the mean over all.
+        title: the title; the share of the image follows if there are other media.
+        group: the row of an overview.
+        image: the index of the image among the media of the keys.
+
+    Raises:
+        AttnvizError: if the head was recorded in blocks of patches.
+    """
     maps = head.maps
     queries = head.queries if query is None else slice(query, query + 1)
     count = head.keys.stop - head.keys.start
@@ -168,7 +188,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
             f"head {head.name} was recorded in blocks of patches; record it again with {option('dense', True)}"
         )
     overview = maps.overview((head.head,), 1, count, queries, head.keys, maximum=False)
-    over_image = _over(maps.key_tokens, image)
+    over_image = _with_places_in(maps.key_tokens, image)
     columns = token_axis("keys", over_image, head.keys, count)
     in_image = over_image.medium[head.keys] >= 0
     visible = overview.visible & in_image
@@ -184,7 +204,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
         title=f"{title}{image_share}",
         values=values,
         visible=visible,
-        rows=_query_axis(_queries_over(maps.query_tokens, over_image), query, queries),
+        rows=_query_axis(_queries_with_places_in(maps.query_tokens, over_image), query, queries),
         columns=columns,
         quantity=quantity_of(maps, PERCENT),
         scale=ColorScale(0, 1),
@@ -195,7 +215,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
 
 
 def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
-    """Returns the share of a row on an image; with words beside it, their share too, and the word with most weight."""
+    """Returns the share of a row on an image as text; with words, also their share and the word with most weight."""
     medium, labels, images = tokens.medium[keys], tokens.labels[keys], _images(tokens)
     number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     on_image = f"{NOTE}{row[medium == image].sum():.0%} on image{number}"
@@ -205,19 +225,21 @@ def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
     return f"{on_image}, {on_words.sum():.0%} on words, most on {quoted_token(labels[int(on_words.argmax())])}"
 
 
-def _queries_over(tokens: Tokens, keys: Tokens) -> Tokens:
+def _queries_with_places_in(tokens: Tokens, keys: Tokens) -> Tokens:
     """Returns the queries with places in the image of the keys; unchanged if they are tokens of other media."""
-    return next((_over(tokens, number) for number in _images(tokens) if tokens.media[number] is keys.canvas), tokens)
+    image = next((number for number in _images(tokens) if tokens.media[number] is keys.canvas), None)
+    return tokens if image is None else _with_places_in(tokens, image)
 
 
 def _query_axis(tokens: Tokens, query: int | None, queries: slice) -> Axis:
-    """Returns the axis of one query, or of the mean over all, which has no place."""
+    """Returns the axis of one query; for ``None``, of the mean over all, which has no place."""
     if query is not None:
         return token_axis("queries", tokens, queries, 1)
     return Axis("queries", (MEAN_OF_ALL,), (queries.start, queries.start + 1), canvas=tokens.canvas)
 
 
 def _query_name(tokens: Tokens, query: int | None) -> str:
+    """Returns the query's token in quotes with its number; ``None`` is the mean of all queries."""
     return MEAN_OF_ALL if query is None else f"{quoted_token(tokens.labels[query])} ({query})"
 
 

@@ -53,7 +53,7 @@ def chapters(recording: Recording, options: ReportOptions, original: Recording) 
 
 
 def _picture_at(address: Address, recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """Returns the picture that the page shows at an address."""
+    """Returns the picture that the page shows at an address: its heads, one token in all heads, or all heads."""
     options = _with_look_of(address, options)
     names = re.sub(r"~\d+", "", address.get("heads", address.get("head", "")))
     if not names:
@@ -80,7 +80,7 @@ def _picture_at(address: Address, recording: Recording, options: ReportOptions, 
 
 
 def _with_look_of(address: Address, options: ReportOptions) -> ReportOptions:
-    """Returns the options with the colour scale and limits of an address."""
+    """Returns the options of a heatmap without notes, with the colour scale and limits that an address names."""
     scale = address.get("scale")
     look = replace(options.look, notes=None, style="heatmap")
     if scale in COLOR_SCALES:
@@ -103,23 +103,23 @@ def _require_drawn(report: Report) -> DrawnReport:
 
 
 def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int | None]:
-    """Returns the query and the key that an address names by number or by token; ``None`` for each it does not name."""
+    """Returns the indices of the query and the key that an address names; ``None`` for each that it does not name."""
     query = find_query(head.maps.query_tokens, address["query"])[0] if "query" in address else None
     key = find_query(head.maps.key_tokens, address["key"], "key")[0] if "key" in address else None
     return query, key
 
 
 def _lens_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
-    """Returns one token's row in every head; of many heads, only those with the largest weights, in their order."""
+    """Returns the report of one token's row in every head, or in the `MAX_LENS_HEADS` with the largest weights.
+
+    The token is the query, or the key if the address names no query or has the direction ``from``."""
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
     of_query = query is not None and (key is None or address.get("direction") != "from")
-    rows = [
-        row for head in heads if (row := _token_row(head, query if of_query else key, of_query, options)) is not None
-    ]
-    second_token = key if of_query else query
+    token, second_token = (query, key) if of_query else (key, query)
+    candidates = [_token_row(head, token, of_query, options) for head in heads]
+    rows = [row for row in candidates if row is not None]
     shown_rows = _largest_first(rows, second_token) if len(rows) > MAX_LENS_HEADS else rows
-    token = query if of_query else key
     assert token is not None
     label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[token]
     subject = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
@@ -140,7 +140,17 @@ def _lens_report(address: Address, recording: Recording, options: ReportOptions)
 
 
 def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: ReportOptions) -> Panel | None:
-    """Returns a query's row ``(1, keys)`` in a head, or a key's column as ``(1, queries)``; ``None`` if not shown."""
+    """Returns the panel of a query's row ``(1, keys)``, or of a key's column ``(1, queries)``.
+
+    Args:
+        head: the head.
+        token: the index of the query or key; ``None`` if there is none.
+        of_query: True for a query, False for a key.
+        options: the look and the medium.
+
+    Returns:
+        The panel; ``None`` if the token is none, or is not among those selected.
+    """
     span = head.queries if of_query else head.keys
     if token is None or not span.start <= token < span.stop:
         return None
@@ -153,7 +163,9 @@ def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: Rep
 
 
 def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
-    """Returns the rows whose largest weight, or weight on a second token if there is one, is largest."""
+    """Returns the `MAX_LENS_HEADS` rows with the largest weights, largest first.
+
+    With a second token, rows are compared by their weight on it; else by their largest weight."""
 
     def weight(panel: Panel) -> float:
         cell = None if second_token is None else panel.columns.cell_of(second_token)
@@ -164,7 +176,7 @@ def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
 
 
 def _stacked(rows: list[Panel], title: str) -> Panel:
-    """Returns one panel with all rows that have the columns of the first row; rows with other columns are left out."""
+    """Returns one panel of all rows; rows whose columns differ from those of the first row are left out."""
     [first, *_] = rows
     matching = [row for row in rows if row.columns.labels == first.columns.labels]
     return replace(

@@ -11,40 +11,45 @@ from attnviz.text.tokens import Tokens
 MAX_OTHERS = 5  # other places of a word that a remark names
 
 
-def find_word(tokens: Tokens, name: str, called: str) -> tuple[int, str]:
-    """Returns the position of the last token of a word, which in causal models has read the whole word, and a remark.
+def find_word(tokens: Tokens, name: str, role: str) -> tuple[int, str]:
+    """Returns the index of the last token of a word, which in causal models has read the whole word, and a remark.
 
     Args:
         tokens: the tokens to search.
         name: a word of their text; upper and lower case count only if the text has the word as written.
-        called: the noun for the token in messages: ``query`` or ``key``.
+        role: the noun for the token in messages: ``query`` or ``key``.
 
     Raises:
         AttnvizError: if the text has no such word; the message proposes one that is close to it.
     """
     occurrences = [tokens_of_word for tokens_of_word in _occurrences(tokens, name) if tokens_of_word]
     if not occurrences:
-        question = did_you_mean(name, _words(tokens))
-        choose = f"{question}{'Choose' if question else 'choose'} a token or a number from 0 to {len(tokens) - 1}"
-        raise AttnvizError(f"no {called} {name!r} among the tokens; {choose}")
+        suggestion = did_you_mean(name, _words(tokens))
+        choose = f"{suggestion}{'Choose' if suggestion else 'choose'} a token or a number from 0 to {len(tokens) - 1}"
+        raise AttnvizError(f"no {role} {name!r} among the tokens; {choose}")
     first, *others = occurrences
     if len(first) == 1:
         remark = f"“{name}” is in token {first[0]}"
     else:
-        remark = f"“{name}” is {len(first)} tokens, {first[0]} to {first[-1]}; the last is the {called} here"
+        remark = f"“{name}” is {len(first)} tokens, {first[0]} to {first[-1]}; the last is the {role} here"
     other_places = ", ".join(str(other[-1]) for other in others[:MAX_OTHERS])
     return first[-1], f"{remark}; it is also at {other_places}." if other_places else f"{remark}."
 
 
 def _occurrences(tokens: Tokens, name: str) -> Iterator[list[int]]:
-    """Yields the positions of the tokens of each occurrence of a word in the text."""
+    """Yields the indices of the tokens of each occurrence of a word in the text.
+
+    If the text has the word as written, only those count; else upper and lower case do not matter.
+    """
     text, (starts, ends) = tokens.text, tokens.offsets.T
     whole_word = rf"(?<!\w){re.escape(name)}(?!\w)"
-    exact = list(re.finditer(whole_word, text)) if name.strip() else []
-    for match in exact or (re.finditer(whole_word, text, re.IGNORECASE) if name.strip() else ()):
+    if not name.strip():
+        return
+    matches = list(re.finditer(whole_word, text)) or re.finditer(whole_word, text, re.IGNORECASE)
+    for match in matches:
         yield np.flatnonzero((starts < ends) & (starts < match.end()) & (ends > match.start())).tolist()
 
 
 def _words(tokens: Tokens) -> list[str]:
-    """Returns the words of the text, then the labels of the tokens."""
+    """Returns the words of the text, then the labels of the tokens, each once."""
     return list(dict.fromkeys([*re.findall(r"\w+", tokens.text), *(label.strip("␣ ") for label in tokens.labels)]))

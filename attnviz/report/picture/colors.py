@@ -68,18 +68,18 @@ class ColorScale:
         return self.low == -self.high
 
     def fraction(self, values: ArrayLike) -> Float64Array:
-        """Returns the position of each value on the scale, 0 at low and 1 at high; NaN stays NaN."""
+        """Returns the position of each value, 0 at low (and below it) and 1 at high (and above it); NaN stays NaN."""
         numbers = np.asarray(values, dtype=np.float64)
         if self.is_signed:
-            return np.asarray(0.5 + np.sign(numbers) * self._stepped(np.minimum(np.abs(numbers) / self.high, 1)) / 2)
-        return self._stepped(np.clip((numbers - self.low) / (self.high - self.low), 0.0, 1.0))
+            return np.asarray(0.5 + np.sign(numbers) * self._position(np.minimum(np.abs(numbers) / self.high, 1)) / 2)
+        return self._position(np.clip((numbers - self.low) / (self.high - self.low), 0.0, 1.0))
 
     def value(self, fractions: ArrayLike) -> Float64Array:
         """Returns the value at each position on the scale: the inverse of ``fraction`` within the limits."""
         numbers = np.asarray(fractions, dtype=np.float64)
         if self.is_signed:
-            return np.asarray(np.sign(numbers - 0.5) * self.high * self._part(np.abs(2 * numbers - 1)))
-        return np.asarray(self.low + (self.high - self.low) * self._part(numbers))
+            return np.asarray(np.sign(numbers - 0.5) * self.high * self._share_of_span(np.abs(2 * numbers - 1)))
+        return np.asarray(self.low + (self.high - self.low) * self._share_of_span(numbers))
 
     def rgb(self, values: ArrayLike) -> ByteArray:
         """Returns the colour of each value, ``(..., 3)``; NaN gets a colour that no colormap contains."""
@@ -95,15 +95,18 @@ class ColorScale:
             positive_ticks = half.ticks(max(1, int(MIN_TICK_SHARE * max_ticks / 2)))[1:]
             return (*(-tick for tick in reversed(positive_ticks)), 0.0, *positive_ticks)
         ticks = [self.low, self.high]
+        min_distance = MIN_TICK_SHARE / max_ticks
         for step in self._round_steps(max_ticks):
-            first, last = np.ceil(self.low / step - 1e-9), self.high / step + 1e-9
-            for tick in (np.arange(first, last) if self.steps == "linear" else np.arange(first, min(last, 10))) * step:
-                if np.abs(self.fraction(ticks) - self.fraction(tick)).min() >= MIN_TICK_SHARE / max_ticks:
-                    ticks.append(float(tick) + 0.0)
+            first_multiple, end = np.ceil(self.low / step - 1e-9), self.high / step + 1e-9
+            if self.steps != "linear":
+                end = min(end, 10)  # larger multiples are those of the next larger step
+            for tick in np.arange(first_multiple, end) * step:
+                if np.abs(self.fraction(ticks) - self.fraction(tick)).min() >= min_distance:
+                    ticks.append(float(tick) + 0.0)  # no minus sign before zero
         return tuple(sorted(ticks))
 
     def _round_steps(self, max_ticks: int) -> list[float]:
-        """Returns the tick distances to try, in order: those for large values come first."""
+        """Returns the round distances of ticks to try, largest first; a single one on a linear scale."""
         if self.steps == "linear":
             span = self.high - self.low
             power = 10.0 ** np.floor(np.log10(span / max_ticks))
@@ -113,27 +116,27 @@ class ColorScale:
             return [power * size for size in (5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]
         return [power / 10**down for down in range(int(np.ceil(np.log10(self.high / self.low))) + 1)]
 
-    def _stepped(self, part: Float64Array) -> Float64Array:
-        """Returns the position in the colormap of each share of the span, both 0 to 1."""
+    def _position(self, share: Float64Array) -> Float64Array:
+        """Returns the position in the colormap of each share of the span; on a signed scale, of the half span."""
         if self.steps == "sqrt":
-            return np.asarray(np.sqrt(part))
+            return np.asarray(np.sqrt(share))
         if self.steps == "linear":
-            return np.asarray(part)
+            return np.asarray(share)
         if self.is_signed:
-            return np.asarray(np.maximum(0, 1 - np.log(np.maximum(part, LOG_RANGE)) / np.log(LOG_RANGE)))
-        spanned = self.low + part * (self.high - self.low)
-        return np.asarray(np.log(spanned / self.low) / np.log(self.high / self.low))
+            return np.asarray(np.maximum(0, 1 - np.log(np.maximum(share, LOG_RANGE)) / np.log(LOG_RANGE)))
+        value = self.low + share * (self.high - self.low)
+        return np.asarray(np.log(value / self.low) / np.log(self.high / self.low))
 
-    def _part(self, stepped: Float64Array) -> Float64Array:
-        """Returns the inverse of ``_stepped``."""
+    def _share_of_span(self, position: Float64Array) -> Float64Array:
+        """Returns the share of the span at each position in the colormap: the inverse of ``_position``."""
         if self.steps == "sqrt":
-            return np.asarray(stepped**2)
+            return np.asarray(position**2)
         if self.steps == "linear":
-            return np.asarray(stepped)
+            return np.asarray(position)
         if self.is_signed:
-            return np.asarray(np.where(stepped > 0, LOG_RANGE ** (1 - stepped), 0))
-        spanned = self.low * (self.high / self.low) ** stepped
-        return np.asarray((spanned - self.low) / (self.high - self.low))
+            return np.asarray(np.where(position > 0, LOG_RANGE ** (1 - position), 0))
+        value = self.low * (self.high / self.low) ** position
+        return np.asarray((value - self.low) / (self.high - self.low))
 
 
 @cache
@@ -159,9 +162,9 @@ def luminance(rgb: ArrayLike) -> Float64Array:
 
 
 def ink_on(rgb: ArrayLike) -> ByteArray:
-    """Returns black or white, whichever contrasts more with each colour, ``(..., 3)``."""
-    dark_paper = luminance(rgb) < 0.179  # where contrast with white equals contrast with black
-    return np.where(dark_paper[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)
+    """Returns black or white for each colour, whichever contrasts more with it, ``(..., 3)``."""
+    are_dark = luminance(rgb) < 0.179  # where contrast with white equals contrast with black
+    return np.where(are_dark[..., None], np.uint8(255), np.uint8(0)) * np.ones(3, dtype=np.uint8)
 
 
 def import_matplotlib() -> Any:
@@ -175,6 +178,7 @@ def import_matplotlib() -> Any:
 
 
 def _matplotlib_colormap(name: str) -> ByteArray:
+    """Returns 256 colours of one of matplotlib's colormaps; raises AttnvizError if it has none of this name."""
     matplotlib = import_matplotlib()
     if name not in matplotlib.colormaps:
         question = did_you_mean(name, matplotlib.colormaps)

@@ -13,14 +13,14 @@ MAX_OVERLAID = len(HUES)
 
 
 def mixed_hues(strengths: Float64Array) -> ByteArray:
-    """Returns the colour of each token: white paper, from which every head takes what its hue lacks, ``(tokens, 3)``.
+    """Returns the colour of each token, ``(tokens, 3)``: white, from which each head absorbs the complement of its hue.
 
     Args:
-        strengths: ``(heads, tokens)``, from 0 to 1; 0 for masked tokens.
+        strengths: ``(heads, tokens)``, the part that each head absorbs, from 0 to 1; 0 for masked tokens.
     """
-    lacking = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
-    taken = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * lacking[:, None, :]).sum(axis=0)
-    colors: ByteArray = np.rint((255 - taken).clip(0, 255)).astype(np.uint8)
+    complements = 255 - np.array(HUES[: len(strengths)], dtype=np.float64)
+    absorbed = (np.nan_to_num(strengths).clip(0, 1)[:, :, None] * complements[:, None, :]).sum(axis=0)
+    colors: ByteArray = np.rint((255 - absorbed).clip(0, 255)).astype(np.uint8)
     return colors
 
 

@@ -192,12 +192,15 @@ class Look:
         _ = self.inches, self.color_limits, self.max_bytes  # parsing them raises if they are invalid
 
     def worded(self, text: str) -> str:
-        """Returns a text with its options named as its reader writes them."""
+        """Returns the text with its options as the command line writes them, ``--all``, or Python, ``all=True``."""
         return format_options(text, flag if self.for_command_line else argument)
 
     @property
     def drawn_style(self) -> str:
-        """``heatmap``, ``arcs`` (tokens in two columns, joined by lines) or ``text`` (the text, shaded)."""
+        """The style that is drawn: ``heatmap``, ``arcs`` (tokens in two columns, joined by lines) or ``text`` (shaded).
+
+        Without a style it is ``text`` if a query is given. An overlay is drawn as arcs, or as text if a query is given.
+        """
         if self.style == OVERLAY:
             return "arcs" if self.query is None else "text"
         return self.style or ("heatmap" if self.query is None else "text")
@@ -209,14 +212,14 @@ class Look:
 
     @property
     def inches(self) -> tuple[float, float] | None:
-        """Width and height of a figure in inches; ``None`` lets the content choose its height, or both."""
+        """Width and height of a figure in inches; ``None`` if its content chooses its height, or both."""
         if self.size is None or self.frame is not None:
             return self.frame
         return None if parse_width(self.size) else parse_size(self.size, self.dpi)
 
     @property
     def column_inches(self) -> float | None:
-        """The width in inches of a figure that is as high as its content, as in a journal; ``None`` for other sizes."""
+        """The width in inches if ``size`` is a width alone, as of a journal's column; else ``None``."""
         return None if self.size is None or self.frame is not None else parse_width(self.size)
 
     @property
@@ -263,11 +266,18 @@ class LookOptions(TypedDict, total=False):
     colors: int
 
 
-def refuse_style(look: Look, drawn: str) -> None:
-    """Raises AttnvizError if the look asks for arcs or text, and ``drawn`` can only be a heatmap."""
+def refuse_style(look: Look, picture: str) -> None:
+    """Raises AttnvizError if the look asks for arcs or text.
+
+    Args:
+        look: the look.
+        picture: what can only be drawn as a heatmap or a table, in words for the message.
+    """
     if look.drawn_style != "heatmap":
-        chosen = option("query") if look.query is not None else option("style", look.style)
-        raise AttnvizError(f"{chosen} needs single heads of one recording; leave it out to draw {drawn} as a heatmap")
+        style_option = option("query") if look.query is not None else option("style", look.style)
+        raise AttnvizError(
+            f"{style_option} needs single heads of one recording; leave it out to draw {picture} as a heatmap"
+        )
 
 
 def refuse_uninspected(look: Look) -> None:

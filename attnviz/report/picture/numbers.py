@@ -65,6 +65,7 @@ class HeadCells:
             yield NumberBlock(queries, self._fields(queries))
 
     def _fields(self, queries: slice) -> dict[str, NDArray[Any]]:
+        """Returns the arrays of a block by their names: of each recording, and of two the change from A to B."""
         fields: dict[str, NDArray[Any]] = {}
         for side, maps in self.sides.items():
             window = cell_maps(maps).window((self.head,), queries, self.keys)
@@ -74,10 +75,10 @@ class HeadCells:
                 f"{name}{side}": np.ma.masked_array(numbers[name], mask=~window.visible) for name in self.quantities
             }
         if len(self.sides) > 1:
-            seen_a, seen_b = (fields[f"visible{side}"] for side in self.sides)
+            visible_a, visible_b = (fields[f"visible{side}"] for side in self.sides)
             name = self.maps.quantity
             weights_a, weights_b = (np.ma.filled(fields[f"{name}{side}"], 0) for side in self.sides)
-            fields[f"{name}_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(seen_a | seen_b))
+            fields[f"{name}_change"] = np.ma.masked_array(weights_b - weights_a, mask=~(visible_a | visible_b))
         return fields
 
 
@@ -94,7 +95,7 @@ class Numbers:
     heads: tuple[HeadCells, ...]
 
     def refuse_without_cells(self) -> None:
-        """Raises AttnvizError if a head has no single cells, so that nothing is half written."""
+        """Raises AttnvizError if a head has no single cells, before anything is written."""
         for head in self.heads:
             for maps in head.sides.values():
                 cell_maps(maps)

@@ -160,7 +160,7 @@ class ReportOptions(Reduction, Rank):
 
 
 def refuse_axes(options: ReportOptions) -> None:
-    """Raises AttnvizError if heads are to be drawn as points; callers draw something other than a survey."""
+    """Raises AttnvizError if the option ``axes`` is set: only a survey draws its heads as points."""
     if options.axes is not None:
         raise AttnvizError(
             f"{option('axes')} needs a survey (attnviz survey); use {option('sort', 'previous')} to order heads"

@@ -14,14 +14,20 @@ Segment = tuple[Point, Point]
 
 
 def image_of(panel: Panel) -> Image:
-    """Returns the image under a panel."""
+    """Returns the image that the keys of a panel are patches of; the panel must have one."""
     image = panel.columns.canvas
     assert isinstance(image, Image)
     return image
 
 
 def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
-    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey."""
+    """Returns the image in grey, coloured by the weights, ``(rows, columns, 3)``; patches of masked keys stay grey.
+
+    Args:
+        panel: a panel of one row over the patches of an image; without places of the keys, all stays grey.
+        rows: the height to draw, in pixels.
+        columns: the width to draw, in pixels.
+    """
     image, places = image_of(panel), panel.columns.places
     grey = image.resized_axis(rows, columns)[..., None].astype(np.float32)
     mixed = np.repeat(grey, 3, axis=2)
@@ -29,12 +35,12 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
         return mixed.astype(np.uint8)
     edges = np.rint(places * np.array([columns / image.width, rows / image.height] * 2)).astype(np.int64)
     colors = panel.scale.rgb(panel.levels[0]).astype(np.float32)
-    fraction = np.nan_to_num(panel.scale.fraction(panel.levels[0]), nan=1.0)
-    shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * fraction
-    for number in np.flatnonzero(panel.visible[0]).tolist():
-        left, top, right, bottom = edges[number].tolist()
-        share, background = shares[number], grey[top:bottom, left:right]
-        mixed[top:bottom, left:right] = share * colors[number] + (1 - share) * background
+    positions = np.nan_to_num(panel.scale.fraction(panel.levels[0]), nan=1.0)
+    shares = COLOR_SHARES[0] + (COLOR_SHARES[1] - COLOR_SHARES[0]) * positions
+    for patch in np.flatnonzero(panel.visible[0]).tolist():
+        left, top, right, bottom = edges[patch].tolist()
+        share, background = shares[patch], grey[top:bottom, left:right]
+        mixed[top:bottom, left:right] = share * colors[patch] + (1 - share) * background
     return np.rint(mixed).astype(np.uint8)
 
 
@@ -53,7 +59,7 @@ def outline_segments(places: IntArray, inside: BoolArray) -> list[Segment]:
 
 
 def query_box(panel: Panel) -> tuple[int, int, int, int] | None:
-    """Returns left, top, right and bottom of the panel's query in the image; ``None`` if it has no place there."""
+    """Returns left, top, right and bottom of the panel's query; ``None`` for several, or one outside of the image."""
     places = panel.rows.places
     if places is None or len(places) != 1 or places.shape[1] != 4 or places[0, 2] <= places[0, 0]:
         return None

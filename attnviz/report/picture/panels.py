@@ -45,34 +45,39 @@ class Quantity:
     rounded: bool = False
 
     def named(self, name: str) -> "Quantity":
-        """This quantity under another name."""
+        """Returns this quantity under another name."""
         return replace(self, name=name)
 
     def text(self, value: float) -> str:
-        """Returns the value with its unit, with as many digits as keep it from being rounded to zero."""
+        """Returns the value with its unit; a percentage that would be rounded to zero gets up to six decimals."""
         if self.unit == TIMES:
             return f"{_rounded(value, 2)}{TIMES}"
-        finer = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
-        return next((written for written in finer if float(written.rstrip("%"))), format(value, self.spec))
+        candidates = (format(value, self.spec.replace("0%", f"{digits}%")) for digits in (0, 2, 4, 6))
+        return next((text for text in candidates if float(text.rstrip("%"))), format(value, self.spec))
 
     def cell(self, value: float, decimals: int | None = None) -> str:
-        """Returns the value as a cell shows it, without a unit; ``decimals`` overrides the decimals of the format."""
+        """Returns the value as a cell shows it, without a unit; very large values with an exponent.
+
+        Args:
+            value: the number; NaN is written as ``NaN``.
+            decimals: overrides the decimals of the format; ``None`` keeps them.
+        """
         if np.isnan(value):
             return "NaN"
-        shown = value * 100 if self.unit == "%" else value
-        if MAX_WRITTEN_OUT < abs(shown) < math.inf:
-            return format(shown, "+.1e" if self.spec.startswith("+") else ".1e")
+        number = value * 100 if self.unit == "%" else value
+        if MAX_WRITTEN_OUT < abs(number) < math.inf:
+            return format(number, "+.1e" if self.spec.startswith("+") else ".1e")
         if decimals is None:
             return format(value, self.spec).rstrip("%")
         text = format(value, re.sub(r"\.\d", f".{decimals}", self.spec)).rstrip("%")
         return re.sub(r"^([+-]?)0\.", r"\1.", text) if self.unit == "%" else text
 
     def decimals(self, largest: float) -> int | None:
-        """Returns the decimals that cells need to show two digits of ``largest``; ``None`` for those of the format."""
-        most = abs(largest) * (100 if self.unit == "%" else 1)
-        if not 0 < most < math.inf:
+        """Returns the decimals that cells need to show two digits of ``largest``; ``None`` if ``spec`` has enough."""
+        magnitude = abs(largest) * (100 if self.unit == "%" else 1)
+        if not 0 < magnitude < math.inf:
             return None
-        needed = min(max(1 - math.floor(math.log10(most)), 0), MAX_DECIMALS)
+        needed = min(max(1 - math.floor(math.log10(magnitude)), 0), MAX_DECIMALS)
         return needed if self.unit or self.rounded or needed > self.format_decimals else None
 
     @property
@@ -117,7 +122,10 @@ LIFT = Quantity("lift: times uniform attention", ".1f", TIMES)
 
 
 def quantity_of(maps: LayerMaps, of_weights: Quantity) -> Quantity:
-    """Returns the quantity of these maps: ``of_weights``, or for maps of contributions its counterpart."""
+    """Returns the quantity of these maps: ``of_weights`` for weights and for scores.
+
+    For contributions it is `CONTRIBUTION`, or `CONTRIBUTION_CHANGE` if ``of_weights`` is a change.
+    """
     if maps.quantity == "weight" or of_weights is SCORE:
         return of_weights
     return CONTRIBUTION_CHANGE if of_weights is CHANGE else CONTRIBUTION
@@ -208,7 +216,7 @@ class Panel:
 
     @property
     def outline(self) -> tuple[int, int, int, int] | None:
-        """The outlined cell, row or column as first row, first column, number of rows and number of columns."""
+        """First row, first column, rows and columns of the outlined cell, row or column; ``None`` for no outline."""
         query, key = (
             None if token is None else axis.cell_of(token)
             for axis, token in zip((self.rows, self.columns), self.marked, strict=True)
@@ -216,9 +224,9 @@ class Panel:
         if query is None and key is None:
             return None
         rows, columns = self.values.shape
-        top, high = (0, rows) if query is None else (query, 1)
-        left, wide = (0, columns) if key is None else (key, 1)
-        return top, left, high, wide
+        top, height = (0, rows) if query is None else (query, 1)
+        left, width = (0, columns) if key is None else (key, 1)
+        return top, left, height, width
 
     @property
     def name(self) -> str:
@@ -248,20 +256,23 @@ class Panel:
 
     @property
     def varies(self) -> bool:
-        """True if some query sees several keys, so that its weights are not 1 by definition."""
+        """True if some query sees several keys, so that its weights are not 1 by definition, or if none are counted."""
         return self.visible_keys is None or bool(self.visible[self.visible_keys > 1].any())
 
     @cached_property
     def informative(self) -> BoolArray:
-        """The visible cells of queries that see several keys, ``(rows, columns)``; all visible cells if none does."""
+        """The visible cells of queries that see several keys, ``(rows, columns)``.
+
+        All visible cells if no query sees several, or visible keys are not counted.
+        """
         if self.visible_keys is None or (self.visible_keys > 1).all() or not self.varies:
             return self.visible
-        several: BoolArray = self.visible & (self.visible_keys > 1)[:, None]
-        return several
+        cells_with_choice: BoolArray = self.visible & (self.visible_keys > 1)[:, None]
+        return cells_with_choice
 
     @cached_property
     def peak(self) -> float:
-        """The largest finite value among the ``telling`` cells; −1 if none is larger."""
+        """The largest finite value among the ``informative`` cells; −1 if none is larger."""
         largest = float(np.max(self.values, where=self.informative, initial=-1.0))
         if math.isfinite(largest):
             return largest
@@ -283,12 +294,12 @@ def token_axis(name: str, tokens: Tokens, span: slice, max_cells: int, mark: str
     starts = edges[:-1].tolist()
     labels = tokens.labels[span] if len(starts) == count else tuple(str(start) for start in starts)
     marks = landmarks(tokens, mark) if mark is not None else ()
-    within = tuple(mark for mark in marks if span.start <= mark[0] < span.stop)
+    marks_shown = tuple(mark for mark in marks if span.start <= mark[0] < span.stop)
     return Axis(
         name=name,
         labels=labels,
         edges=tuple(edges.tolist()),
-        marks=within,
+        marks=marks_shown,
         canvas=tokens.canvas,
         places=tokens.places[span] if len(starts) == count else None,
     )

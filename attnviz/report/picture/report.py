@@ -260,6 +260,7 @@ class SurveyedHeads(_Described):
         texts: the texts of the examples.
         axes: the metrics on the x and y axes, then those of size and colour if given.
         cards: True if a picture of the survey shows cards instead of points.
+        more_examples: further examples of each head, which a page shows on request; empty if there are none.
     """
 
     frame: "HeadFrame"

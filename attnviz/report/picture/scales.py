@@ -26,7 +26,7 @@ LIFTED = "Colours show lift: the weight times the number of keys that the query 
 
 
 def share_scales(
-    panels: Iterable[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL, most: float = MAX_ROW_RATIO
+    panels: Iterable[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL, max_ratio: float = MAX_ROW_RATIO
 ) -> tuple[Panel, ...]:
     """Returns the panels with one colour scale for each quantity, or with the limits that the look asks for.
 
@@ -34,21 +34,23 @@ def share_scales(
         panels: the panels to colour.
         look: gives the limits, the colormap and the steps of the colours.
         default_cmap: the colormap if the look names none.
-        most: the largest ratio between the keys visible to two queries at which colours show weights; above it they
-            show lift.
+        max_ratio: the largest ratio between the keys visible to two queries at which colours show weights; above it
+            they show lift.
 
     Raises:
         AttnvizError: if the look's steps cannot show the panels' quantity.
     """
     look = look or Look()
     panels = _with_decimals(list(panels))
-    if _shows_lift(panels, look, most):
+    if _shows_lift(panels, look, max_ratio):
         panels = [replace(panel, lift=panel.visible_keys is not None and panel.quantity.is_weight) for panel in panels]
     if look.color_limits == "head":
         return tuple(_with_separate_scale(panel, look, default_cmap) for panel in panels)
+    panels_of_quantity: dict[Quantity, list[Panel]] = {}
+    for panel in panels:
+        panels_of_quantity.setdefault(panel.color_quantity, []).append(panel)
     scales = {
-        level: shared_scale(level, [panel for panel in panels if panel.color_quantity == level], look, default_cmap)
-        for level in dict.fromkeys(panel.color_quantity for panel in panels)
+        quantity: shared_scale(quantity, alike, look, default_cmap) for quantity, alike in panels_of_quantity.items()
     }
     return tuple(replace(panel, scale=scales[panel.color_quantity]) for panel in panels)
 
@@ -56,9 +58,10 @@ def share_scales(
 def shared_scale(
     quantity: Quantity, panels: list[Panel], look: Look | None = None, default_cmap: str = SEQUENTIAL
 ) -> ColorScale:
-    """Returns the scale for all panels of a quantity, which ends at the largest visible value.
+    """Returns the scale for all panels of a quantity: within the user's limits, else up to the largest visible value.
 
-    It begins at 0 for weights and at the smallest value for scores, and is centred on 0 for changes.
+    By default it begins at 0 for weights and at the smallest value for scores. It is centred on 0 for changes, whatever
+    the limits, and on 1 for lift, where it leaves out the largest thousandth.
 
     Args:
         quantity: the quantity that the colours show.
@@ -67,7 +70,8 @@ def shared_scale(
         default_cmap: the colormap if the look names none.
 
     Raises:
-        AttnvizError: if the look asks for steps other than linear for scores, which may be negative.
+        AttnvizError: if the look asks for steps other than linear for scores, which may be negative, or for lift of
+            contributions, or for limits that are no scale.
     """
     look = look or Look()
     cmap, steps = look.cmap or default_cmap, _steps(quantity, look)
@@ -84,7 +88,13 @@ def shared_scale(
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:
-    """Returns the steps that the look asks for; by default ``sqrt`` for weights, because most weights are small."""
+    """Returns the steps that the look asks for; those of lift are logarithmic.
+
+    By default it is ``linear`` for scores, ``log`` for lift, and else ``sqrt``, because most weights are small.
+
+    Raises:
+        AttnvizError: if these steps cannot show the quantity.
+    """
     if look.color_scale is None:
         if quantity == LIFT:
             return "log"
@@ -103,59 +113,65 @@ def _steps(quantity: Quantity, look: Look) -> Steps:
     return STEPS[look.color_scale]
 
 
-def _shows_lift(panels: list[Panel], look: Look, most: float) -> bool:
+def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
     """True if colours show multiples of uniform attention: on request, or where a scale of weights hides most rows.
 
-    The mean weight of a row is 1 divided by the number of visible keys: under a causal mask it falls from 1 to 1/n.
+    A row of n visible keys has the mean weight 1/n, so rows differ too much if ``n`` varies by more than ``max_ratio``
+    within a panel; so do pooled rows. Limits that the user set in numbers are of weights, and rule lift out.
     """
     if look.color_scale is not None:
         return look.color_scale == "lift"
     if not isinstance(look.color_limits, str):
         return False
-    counts = [
+    key_counts = [
         panel.visible_keys[panel.visible_keys > 1]
         for panel in panels
         if panel.visible_keys is not None and panel.quantity.is_weight
     ]
-    uneven = any(len(panel_counts) and panel_counts.max() > most * panel_counts.min() for panel_counts in counts)
-    return uneven or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
+    uneven_rows = any(len(counts) and counts.max() > max_ratio * counts.min() for counts in key_counts)
+    return uneven_rows or any(panel.pooled and panel.quantity == PERCENT for panel in panels)
 
 
 def _with_decimals(panels: list[Panel]) -> list[Panel]:
     """Returns the panels with the decimals in cells that the largest number of their quantity needs."""
     decimals = {
-        quantity: quantity.decimals(max((_size(panel) for panel in panels if panel.quantity == quantity), default=0.0))
+        quantity: quantity.decimals(
+            max((_largest_magnitude(panel) for panel in panels if panel.quantity == quantity), default=0.0)
+        )
         for quantity in {panel.quantity for panel in panels}
     }
     return [replace(panel, decimals=decimals[panel.quantity]) for panel in panels]
 
 
-def _size(panel: Panel) -> float:
-    """Returns the largest absolute value of the visible cells."""
+def _largest_magnitude(panel: Panel) -> float:
+    """Returns the largest absolute value of the visible cells; 0 if none is finite."""
     return max(_largest(np.abs(panel.values), panel.visible), 0.0)
 
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
+    """Returns a scale from 0 to the largest weight that is not 1 by definition."""
     high = _largest_level(panels)
     return ColorScale(0.0, high if high > 0 else 1.0, cmap, steps, clipped=_are_clipped(panels, high))
 
 
 def _scale_of_lifts(panels: list[Panel], cmap: str) -> ColorScale:
-    """Returns a logarithmic scale around 1 (no preference) that covers all but the largest thousandth of the values."""
-    shown = _informative_levels(panels)
-    high = max(float(np.quantile(shown, LIFT_QUANTILE)) if shown.size else 0.0, MIN_LIFT_REACH)
+    """Returns a logarithmic scale, centred on 1 (no preference), without the largest thousandth of the lifts."""
+    lifts = _informative_levels(panels)
+    high = max(float(np.quantile(lifts, LIFT_QUANTILE)) if lifts.size else 0.0, MIN_LIFT_REACH)
     return ColorScale(1 / high, high, cmap, "log", clipped=_are_clipped(panels, high))
 
 
 def _scale_of_changes(panels: list[Panel], steps: Steps) -> ColorScale:
-    shown = _visible_levels(panels)
-    reach = (float(np.abs(shown).max()) if shown.size else 0.0) or 1.0
+    """Returns a scale centred on 0 that reaches to the largest change; to 1 if nothing changes."""
+    changes = _visible_levels(panels)
+    reach = (float(np.abs(changes).max()) if changes.size else 0.0) or 1.0
     return ColorScale(-reach, reach, DIVERGING, steps)
 
 
 def _scale_of_scores(panels: list[Panel], cmap: str) -> ColorScale:
-    shown = _visible_levels(panels)
-    low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
+    """Returns a linear scale from the smallest to the largest score; above a single score if all are equal."""
+    scores = _visible_levels(panels)
+    low, high = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 1.0)
     return ColorScale(low, high if high > low else low + max(1.0, abs(low)), cmap)
 
 
@@ -236,17 +252,18 @@ def _only_one_key_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def pool_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark if the user chose a way to pool, but no cell is pooled; else empty."""
+    """Returns a remark if ``pool`` is not the default although no panel is pooled; else empty."""
     pools_nothing = look.pool != "mean" and panels and not any(panel.pooled for panel in panels)
     return (f"{option('pool', look.pool)} has no effect: every cell is one pair of tokens.",) if pools_nothing else ()
 
 
 def _lift_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
+    """Returns a remark if the colours of a panel show lift; else empty."""
     return (LIFTED,) if any(panel.lift for panel in panels) else ()
 
 
 def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on values above the colour scale; empty if there are none."""
+    """Returns a remark on the values above the colour scale, or on rows with one key if these alone are; else empty."""
     clipped = [panel for panel in panels if panel.scale.clipped]
     if not clipped:
         return ()
@@ -255,12 +272,15 @@ def _clipping_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
     if isinstance(look.color_limits, str) and not any(panel.lift for panel in clipped):
         return (ONE_KEY,)
     share = float(np.mean(levels > high))
-    most, level = float(levels.max()), clipped[0].color_quantity
-    return (f"{_share_text(share)} of cells are above the colour scale, up to {level.text(most)}.",)
+    largest = clipped[0].color_quantity.text(float(levels.max()))
+    return (f"{_share_text(share)} of cells are above the colour scale, up to {largest}.",)
 
 
 def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns a remark on the share of weights that look like zero, if it is at least `MIN_PALE_SHARE`; else empty."""
+    """Returns a remark if a share of at least `MIN_PALE_SHARE` of the weights is too pale to see.
+
+    It is empty for fewer such weights, for small pictures and for heads with scales of their own.
+    """
     weights = [panel for panel in panels if panel.quantity.is_weight and not panel.lift and panel.values.size]
     if not weights:
         return ()

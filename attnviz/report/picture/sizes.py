@@ -1,4 +1,4 @@
-"""Parses sizes as users write them: of figures, of columns in a journal, and of files."""
+"""Parses sizes as users write them: those of figures, of columns in a journal, and of files."""
 
 import re
 
@@ -24,19 +24,22 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     match = re.fullmatch(r"(\d{1,5}(?:\.\d{1,4})?)x(\d{1,5}(?:\.\d{1,4})?)", text, re.ASCII)
     if match is None:
         pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
-        known = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
-        raise AttnvizError(f"{option('size')} {text!r} is no size; choose {known}")
+        choices = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
+        raise AttnvizError(f"{option('size')} {text!r} is no size; choose {choices}")
     sides = (float(match[1]), float(match[2]))
     width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
     if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
-        given = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
-        raise AttnvizError(f"{given}; choose 2 to {MAX_PICTURE_INCHES} a side")
+        stated_size = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
+        raise AttnvizError(f"{stated_size}; choose 2 to {MAX_PICTURE_INCHES} a side")
     refuse_pixels(width, height, dpi)
     return width, height
 
 
 def parse_width(text: str) -> float | None:
-    """Returns the inches of ``column``, ``page``, ``3.25in``, ``84mm``, ``8.4cm`` or ``252pt``; else ``None``.
+    """Returns the inches of ``column``, ``page``, ``3.25in``, ``84mm``, ``8.4cm`` or ``252pt``.
+
+    Returns:
+        The width; ``None`` if the text has another form.
 
     Raises:
         AttnvizError: if the width is too small or too large for a picture.
@@ -44,8 +47,8 @@ def parse_width(text: str) -> float | None:
     match = re.fullmatch(rf"(\d{{1,4}}(?:\.\d{{1,5}})?) ?({'|'.join(LENGTHS)})", text, re.ASCII)
     width = COLUMNS.get(text) if match is None else float(match[1]) * LENGTHS[match[2]]
     if width is not None and not 2 <= width <= MAX_PICTURE_INCHES:
-        given = f"{option('size')} {text!r} is {width:.3g} inches wide"
-        raise AttnvizError(f"{given}; choose 2in to {MAX_PICTURE_INCHES}in")
+        stated_size = f"{option('size')} {text!r} is {width:.3g} inches wide"
+        raise AttnvizError(f"{stated_size}; choose 2in to {MAX_PICTURE_INCHES}in")
     return width
 
 
@@ -58,11 +61,11 @@ def refuse_pixels(width: float, height: float, dpi: int) -> None:
         dpi: pixels per inch.
     """
     if width * height * dpi**2 > MAX_PICTURE_PIXELS:
-        fits = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
+        largest_dpi = int((MAX_PICTURE_PIXELS / (width * height)) ** 0.5)
         raise AttnvizError(
             f"a picture of {width:.3g} x {height:.3g} inches at {option('dpi', dpi)} has "
             f"{width * height * dpi**2 / 1e6:.0f} million pixels, more than {MAX_PICTURE_PIXELS // 10**6} million; "
-            f"use {option('dpi', fits)}"
+            f"use {option('dpi', largest_dpi)}"
         )
 
 
@@ -77,6 +80,6 @@ def parse_bytes(text: str) -> int:
         raise AttnvizError(f"{option('max_size')} {text!r} is no file size; give 50MB, 500kB or 1.5GB")
     count = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
     if count < MIN_PAGE_BYTES:
-        least = f"{MIN_PAGE_BYTES // 1000}kB or more"
-        raise AttnvizError(f"{option('max_size')} {text!r} is too small for any page; choose {least}")
+        minimum = f"{MIN_PAGE_BYTES // 1000}kB or more"
+        raise AttnvizError(f"{option('max_size')} {text!r} is too small for any page; choose {minimum}")
     return count

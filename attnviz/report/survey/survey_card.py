@@ -64,12 +64,12 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
     example_metrics = [sort_metric or clearest_metric(survey, place) for place in places]
     if not options.medium.draws_maps and not options.medium.lists_heads:
         return surveyed_heads_report(survey, places, example_metrics, options)
-    chosen = options.selection != Selection() or options.filter is not None or options.top is not None
-    if options.axes is not None or (options.medium.one_page and chosen and len(places) <= MAX_CARDS):
+    are_chosen = options.selection != Selection() or options.filter is not None or options.top is not None
+    if options.axes is not None or (options.medium.one_page and are_chosen and len(places) <= MAX_CARDS):
         return surveyed_heads_report(survey, places, example_metrics, options)
     if not options.medium.lists_heads:
         return _profiles(survey, places, options)
-    shown = places if chosen or options.all else places[:MAX_CARDS]
+    shown = places if are_chosen or options.all else places[:MAX_CARDS]
     hidden = len(places) - len(shown)
     remark = (
         f"Not shown: {hidden} more; use {option('heads', '0.2')} to choose heads, or {option('all', True)} for all."
@@ -89,7 +89,7 @@ def survey_card_report(survey: Survey, options: ReportOptions) -> HeadCards | He
 
 
 def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> list[Section]:
-    """Returns the tables of one head."""
+    """Returns the three tables of one head: its numbers, its bins of offsets, and example texts."""
     frame, width = survey_frame(survey, [place]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
     metric = sort_metric or clearest_metric(survey, place)
@@ -102,7 +102,7 @@ def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> li
 
 
 def clearest_metric(survey: Survey, place: int) -> str:
-    """Returns the metric with the largest mean among those that name patterns; else the first of the survey."""
+    """Returns the metric with the largest mean among those that name patterns; without any, the survey's first."""
     names = [metric.name for metric in survey.metrics]
     pattern_metrics = [name for name in ("previous", "next", "self", "induction", "duplicate", "sink") if name in names]
     return max(
@@ -111,7 +111,7 @@ def clearest_metric(survey: Survey, place: int) -> str:
 
 
 def _numbers(frame: HeadFrame) -> Summary:
-    """Lists each metric of one head: mean, interval, standard deviation, three deciles, and the number of texts."""
+    """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts."""
     numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
 
     def write(of: str, metric: Measure, tenth: int | None = None) -> str:
@@ -129,12 +129,13 @@ def _numbers(frame: HeadFrame) -> Summary:
         *(Column[Measure](f"{tenth * 10} %", partial(write, "deciles", tenth=tenth)) for tenth in TENTHS),
         Column[Measure]("texts", lambda metric: str(numbers["counts"][metric.name])),
     ]
-    shown_metrics = [each for each in frame.measures if each.name not in NOT_IN_CARDS and numbers["counts"][each.name]]
+    in_cards = [metric for metric in frame.measures if metric.name not in NOT_IN_CARDS]
+    shown_metrics = [metric for metric in in_cards if numbers["counts"][metric.name]]
     return list_summary(shown_metrics, columns)
 
 
 def _offsets(survey: Survey, place: int) -> Summary:
-    """Lists the bins of offsets of one head, a row each."""
+    """Returns a list with a row per bin of offsets: mean weight with a bar, mean score, and number of pairs."""
     bins = _profile(survey, place)
     length = bar_length([weight for _, weight, _, _ in bins])
     columns = [
@@ -147,7 +148,7 @@ def _offsets(survey: Survey, place: int) -> Summary:
 
 
 def _profile(survey: Survey, place: int) -> list[OffsetBin]:
-    """Returns the bins of offsets that have any pair of tokens."""
+    """Returns the bins of offsets that have any pair of tokens, with the head's mean weight and score in each."""
     tallies = survey.tallies
     weights, scores, pairs = tallies.weights.total[place], tallies.scores.total[place], tallies.pairs[place]
     return [
@@ -158,23 +159,30 @@ def _profile(survey: Survey, place: int) -> list[OffsetBin]:
 
 
 def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
-    """Lists the texts with the largest number, then the sampled texts nearest to some deciles."""
+    """Returns a list of the texts with a head's largest numbers, then of the sampled texts nearest to some deciles.
+
+    Args:
+        survey: the survey.
+        place: the place of the head in the survey.
+        name: the name of the metric.
+        width: the columns of the terminal, to which texts are cut.
+    """
     number = [metric.name for metric in survey.metrics].index(name)
     write = METRIC_QUANTITIES[survey.metrics[number].unit].cell
     rows = []
-    for each in chosen_examples(survey, place, number, EXAMPLES, TENTHS[::-1]):
-        shown = survey.examples.texts[each.id]
-        label = shown.tokens.labels[each.query] if each.query is not None and each.query < len(shown.tokens) else ""
-        reason = "top" if each.reason == "largest" else each.reason
-        rows.append((reason, write(each.value), label, shown.place.rpartition("/")[2], shown.tokens.text))
+    for example in chosen_examples(survey, place, number, EXAMPLES, TENTHS[::-1]):
+        text, query = survey.examples.texts[example.id], example.query
+        label = text.tokens.labels[query] if query is not None and query < len(text.tokens) else ""
+        reason = "top" if example.reason == "largest" else example.reason
+        rows.append((reason, write(example.value), label, text.place.rpartition("/")[2], text.tokens.text))
     header = ("", name, "query", "where", "text")
     text_width = width - sum(max(cell_len(row[column]) for row in (header, *rows)) + 2 for column in range(4))
-    cut = tuple((*row[:4], first_words(row[4], max(text_width, MIN_CHARACTERS))) for row in rows)
-    return Summary(header=header, rows=cut, align="<><<<")
+    cut_rows = tuple((*row[:4], first_words(row[4], max(text_width, MIN_CHARACTERS))) for row in rows)
+    return Summary(header=header, rows=cut_rows, align="<><<<")
 
 
 def _without_touching(names: list[str]) -> list[str]:
-    """Returns names of offsets, with "" for a name that would touch that of the neighbour nearer to 0.
+    """Returns the names of offsets, with "" for a long name next to one that is shown nearer to offset 0.
 
     Args:
         names: the names from left to right; "" for an offset without one.
@@ -188,15 +196,15 @@ def _without_touching(names: list[str]) -> list[str]:
 
 
 def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> Heatmaps:
-    """Returns heatmaps of heads by offsets and of classes of tokens by heads."""
+    """Returns heatmaps of heads by offsets and of classes of tokens by heads; of many heads, the first `MAX_ROWS`."""
     tallies = survey.tallies
     places, omitted_count = places[:MAX_ROWS], len(places[MAX_ROWS:])
     heads = [survey.heads[place].name for place in places]
     pairs = tallies.pairs[list(places)]
-    occurring = np.flatnonzero(pairs.any(axis=0))
+    offset_bins = np.flatnonzero(pairs.any(axis=0))
     with np.errstate(invalid="ignore", divide="ignore"):
-        weights = (tallies.weights.total[list(places)] / pairs)[:, occurring]
-    spans = [offset_spans()[number] for number in occurring]
+        weights = (tallies.weights.total[list(places)] / pairs)[:, offset_bins]
+    spans = [offset_spans()[number] for number in offset_bins]
     classes = classes_of(survey)
     shares = survey_frame(survey, places).select(classes).values
     offsets = _without_touching(

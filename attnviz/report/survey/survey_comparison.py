@@ -51,8 +51,8 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
         summary=lambda: _summary(changes, options),
         panels=lambda: _panels(changes),
         has_page=True,
-        of_list=_of_list(changes, options),
-        of_picture=CHANGE_REMARKS,
+        list_remarks=_list_remarks(changes, options),
+        picture_remarks=CHANGE_REMARKS,
     )
     return results.report(options)
 
@@ -83,8 +83,8 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
     return list_summary(shown, columns)
 
 
-def _of_list(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
-    """Returns the remarks of a list: the number of changes that it omits, and its order."""
+def _list_remarks(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
+    """Returns the remarks of a list: the number of changes that it omits, if any, and its order."""
     omitted = 0 if options.all else len(changes.changes) - (options.top or LISTED)
     return (
         *(
@@ -98,15 +98,17 @@ def _of_list(changes: HeadChanges, options: ReportOptions) -> tuple[str, ...]:
 
 def _caption(changes: HeadChanges) -> str:
     """Returns a sentence on the number of significant changes and the clearest of them."""
-    clear = sum(change.clearness > CLEAR for change in changes.changes)
+    clear_count = sum(change.clearness > CLEAR for change in changes.changes)
     first = changes.changes[0]
-    clearest_change = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
-    clearest = clearest_change if first.clearness > CLEAR else "no head surely does"
-    return f"{clear} of {len(changes.changes)} numbers of heads change significantly, tested one by one; {clearest}."
+    change_text = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
+    clearest = change_text if first.clearness > CLEAR else "no head surely does"
+    return (
+        f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one; {clearest}."
+    )
 
 
 def _panels(changes: HeadChanges) -> list[Panel]:
-    """Returns a panel for each of the metrics that change most clearly; its title has the limits of its colours."""
+    """Returns a panel for each metric, at most `MAX_PANELS`, the clearest first; its title says its largest change."""
     by_name: dict[str, list[NumberChange]] = {}
     for change in changes.changes:
         by_name.setdefault(change.measure.name, []).append(change)

@@ -26,7 +26,7 @@ def survey_heads_report(survey: Survey, options: ReportOptions) -> HeadsReport:
 
 
 def ranked_places(survey: Survey, options: ReportOptions) -> list[int]:
-    """Returns the places of the chosen heads in the survey, filtered and sorted by the options.
+    """Returns the indices of the chosen heads in the survey, filtered, sorted and cut to the top few by the options.
 
     Raises:
         AttnvizError: if the survey lacks a head or metric, or the filter matches no head.
@@ -67,8 +67,8 @@ def refuse_text_options(options: ReportOptions) -> None:
 def survey_title(survey: Survey) -> str:
     """Returns the model, the corpus and its size as a title: ``gpt2 over wiki.txt: 12 texts, 340 tokens``."""
     names = (name.rpartition("/")[2] if name.startswith("/") else name for name in survey.corpus)
-    over = f" over {', '.join(names)}" if survey.corpus else ""
-    return f"{survey.model}{over}: {survey.texts} texts, {survey.tokens} tokens"
+    over_corpus = f" over {', '.join(names)}" if survey.corpus else ""
+    return f"{survey.model}{over_corpus}: {survey.texts} texts, {survey.tokens} tokens"
 
 
 def survey_remarks(survey: Survey) -> tuple[str, ...]:

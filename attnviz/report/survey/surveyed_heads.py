@@ -62,7 +62,7 @@ class ChosenExample(NamedTuple):
 def surveyed_heads_report(
     survey: Survey, places: Sequence[int], example_metrics: Sequence[str], options: ReportOptions
 ) -> SurveyedHeads:
-    """Returns the report of some heads of a survey.
+    """Returns the report of some heads of a survey: their numbers, and example texts unless points are drawn.
 
     Args:
         survey: the survey.
@@ -83,7 +83,7 @@ def surveyed_heads_report(
     pairs, rows = tallies.pairs[chosen_heads], tallies.rows[chosen_heads]
     offsets, positions = (np.flatnonzero(counts.any(axis=0)) for counts in (pairs, rows))
     weights, scores = (
-        _means(each.total[chosen_heads], pairs)[:, offsets] for each in (tallies.weights, tallies.scores)
+        _means(tally.total[chosen_heads], pairs)[:, offsets] for tally in (tallies.weights, tallies.scores)
     )
     entropies = _means(tallies.entropies.total[chosen_heads], rows)[:, positions]
     card_choice = (CARD_TEXTS, CARD_TENTHS) if cards else ()
@@ -93,12 +93,10 @@ def surveyed_heads_report(
     ]
     other_examples = [] if picture else _examples_of_other_metrics(survey, places, example_metrics)
     one_metric_remark = [] if picture or other_examples else [_one_metric_remark()]
-    all_chosen = (
-        [[*main, *more] for main, more in zip(main_examples, other_examples, strict=True)]
-        if other_examples
-        else main_examples
-    )
-    examples, texts, remark = _examples_with_weights(survey, places, all_chosen)
+    all_examples = main_examples
+    if other_examples:
+        all_examples = [[*main, *others] for main, others in zip(main_examples, other_examples, strict=True)]
+    examples, texts, remark = _examples_with_weights(survey, places, all_examples)
     return SurveyedHeads(
         title=options.look.title or survey_title(survey),
         caption=_caption(survey, [row.name for row in frame.rows], axes, cards),
@@ -134,7 +132,9 @@ def _means(totals: Float64Array, counts: IntArray) -> Float64Array:
 
 
 def chosen_axes(survey: Survey, axes_option: str | None) -> tuple[str, ...]:
-    """Returns the names of the numbers across and up, and of those of size and colour if the user asks for them.
+    """Returns the names of the numbers on the x and y axes, then those of size and colour if the user names them.
+
+    Without an option they are the first two of `FIRST_AXES` that the survey has, else its first numbers.
 
     Raises:
         AttnvizError: for fewer than two or more than four names, or one that is not a number of the survey.
@@ -164,7 +164,7 @@ def chosen_examples(
         place: the place of the head in the survey.
         number: the place of the metric.
         max_texts: the most texts with the largest numbers; ``None`` for all.
-        tenths: the deciles, in tenths.
+        tenths: the deciles as tenths, 5 for the median; none for examples of the largest numbers alone.
     """
     examples, chosen = survey.examples, list[ChosenExample]()
     top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
@@ -176,39 +176,48 @@ def chosen_examples(
         return chosen
     deciles = survey.deciles(place, number)
     for tenth in tenths:
-        nearest_one = int(np.nanargmin(np.abs(values - deciles[tenth])))
+        nearest = int(np.nanargmin(np.abs(values - deciles[tenth])))
         reason = f"{tenth * 10} %" if tenth else "smallest"
-        chosen.append(_example(survey, reason, float(values[nearest_one]), int(examples.sampled[nearest_one]), -1))
+        chosen.append(_example(survey, reason, float(values[nearest]), int(examples.sampled[nearest]), -1))
     return chosen
 
 
 def _examples_of_other_metrics(
     survey: Survey, places: Sequence[int], example_metrics: Sequence[str]
 ) -> list[list[ChosenExample]]:
-    """Returns the texts with the largest numbers of each head's other metrics; [] if they are too many for a page."""
+    """Returns, for each head, the texts with the largest numbers of every metric but its main one.
+
+    Args:
+        survey: the survey.
+        places: the places of the heads in the survey.
+        example_metrics: the main metric of each head.
+
+    Returns:
+        The brief examples of each head; [] if they are too many for a page.
+    """
     numbers = [number for number in range(len(survey.metrics)) if survey.tallies.count[list(places), number].any()]
     if len(places) * len(numbers) * OTHER_TEXTS > MAX_OTHER_EXAMPLES:
         return []
     names = [metric.name for metric in survey.metrics]
-    return [
-        [
-            example._replace(metric=names[number], brief=True)
-            for number in numbers
-            if names[number] != main_metric
-            for example in chosen_examples(survey, place, number, OTHER_TEXTS, ())
-        ]
-        for place, main_metric in zip(places, example_metrics, strict=True)
-    ]
+    examples_of_heads = []
+    for place, main_metric in zip(places, example_metrics, strict=True):
+        examples: list[ChosenExample] = []
+        for number in numbers:
+            if names[number] != main_metric:
+                largest = chosen_examples(survey, place, number, OTHER_TEXTS, ())
+                examples += [example._replace(metric=names[number], brief=True) for example in largest]
+        examples_of_heads.append(examples)
+    return examples_of_heads
 
 
 def _one_metric_remark() -> str:
-    """Returns the remark of a page of many heads, which shows the texts of one metric for each head."""
+    """Returns the remark that each head has example texts of one metric alone, and how to get more."""
     fewer = f"{option('heads', '0.2')} or {option('top', 50)} chooses fewer heads, with texts by every metric"
     return f"The texts of a head are those of its most telling metric, or of {option('sort')}; {fewer}."
 
 
 def _example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
-    """Returns an example with the range of its text that is shown: `SHOWN_AFTER` tokens after its query, if it has one.
+    """Returns an example with the range of `SHOWN_TOKENS` tokens that is shown, with `SHOWN_AFTER` after its query.
 
     Args:
         survey: the survey.
@@ -225,15 +234,20 @@ def _example(survey: Survey, reason: str, value: float, id: int, query: int) -> 
 def _examples_with_weights(
     survey: Survey, places: Sequence[int], chosen: Sequence[Sequence[ChosenExample]]
 ) -> tuple[tuple[tuple[HeadExample, ...], ...], tuple[ShownText, ...], tuple[str, ...]]:
-    """Returns the examples of each head, their texts, and a remark if their weights are not available."""
+    """Returns the examples of each head, their texts, and a remark if their weights are not available.
+
+    Args:
+        survey: the survey.
+        places: the places of the heads in the survey.
+        chosen: the examples of each head, without weights.
+    """
     from attnviz.corpus.example_weights import example_weights
 
-    cells = sum(
-        (example.span[1] - example.span[0]) ** 2 for of_head in chosen for example in of_head if not example.brief
-    )
+    full_examples = [example for head_examples in chosen for example in head_examples if not example.brief]
+    cells = sum((example.span[1] - example.span[0]) ** 2 for example in full_examples)
     requests = [
-        _weight_requests(survey, place, of_head, cells <= MAX_CELLS)
-        for place, of_head in zip(places, chosen, strict=True)
+        _weight_requests(survey, place, head_examples, cells <= MAX_CELLS)
+        for place, head_examples in zip(places, chosen, strict=True)
     ]
     # Many texts have the largest number of several metrics: their weights are computed once.
     distinct_requests = {example: None for of_head in requests for example in of_head}
@@ -263,9 +277,15 @@ def _examples_with_weights(
 def _weight_requests(
     survey: Survey, place: int, chosen: Sequence[ChosenExample], whole_texts: bool
 ) -> "list[WeightsRequest]":
-    """Returns requests for the weights that a head's examples need.
+    """Returns one request per example of a head for the weights that it needs.
 
     A brief example shares the request of another example that needs all rows of the same text.
+
+    Args:
+        survey: the survey.
+        place: the place of the head in the survey.
+        chosen: the examples.
+        whole_texts: True if examples that are whole texts get the weights of all queries; else of one query.
     """
     from attnviz.corpus.example_weights import WeightsRequest
 
@@ -281,7 +301,10 @@ def _weight_requests(
 
 
 def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray | None:
-    """Returns the rows of weights that an example keeps; a brief one keeps the row of its query, or the mean."""
+    """Returns the rows of weights that an example keeps: all, or if brief the row of its query, or the mean row.
+
+    Weights of ``None`` or of one row are unchanged.
+    """
     if weights is None or not chosen.brief or len(weights) == 1:
         return weights
     if chosen.query is None:
@@ -290,7 +313,10 @@ def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray
 
 
 def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:
-    """Returns the rows to compute for an example: all if ``whole`` and its whole text is shown, else its query's."""
+    """Returns the range of queries whose weights an example needs; ``None`` for their mean.
+
+    It is all queries if ``whole`` and the whole text is shown, else its query, if it has one.
+    """
     count = len(survey.examples.texts[chosen.id].tokens)
     if whole and chosen.span == (0, count):
         return chosen.span
@@ -298,7 +324,7 @@ def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, i
 
 
 def _text(survey: Survey, id: int, span: tuple[int, int]) -> ShownText:
-    """Returns the tokens of a text in a range, with its place and the command that draws it."""
+    """Returns the tokens of a text in a range, with its place in the corpus and the command that draws it."""
     example = survey.examples.texts[id]
     tokens: Tokens = example.tokens
     part = slice(*span)
@@ -316,14 +342,14 @@ def _caption(survey: Survey, heads: Sequence[str], axes: Sequence[str], cards: b
     over = f"over {survey.texts} texts"
     if cards:
         several = len(heads) > 1
-        which = f"head{'s' * several} {', '.join(heads)} of {survey.model}"
-        return f"What {which} {'do' if several else 'does'} {over}."
+        names = f"head{'s' * several} {', '.join(heads)} of {survey.model}"
+        return f"What {names} {'do' if several else 'does'} {over}."
     more = "".join(f", {kind} by {name}" for kind, name in zip(("size", "colour"), axes[2:], strict=False))
     return f"{len(heads)} heads of {survey.model} {over}, by {axes[0]} and {axes[1]}{more}."
 
 
 def _remarks(cards: bool, picture: bool) -> Iterator[str]:
-    """Yields remarks that explain the numbers and the example texts."""
+    """Yields the remarks that explain the numbers and, if these are shown, offsets and example texts."""
     yield "Numbers are means over texts; a bar or cross is the 95 % interval of a mean."
     if cards or not picture:
         yield "Offsets are key − query: −1 is the token before."

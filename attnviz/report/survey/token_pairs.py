@@ -54,9 +54,9 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         raise AttnvizError(f"{pairs} is a list for the terminal; leave -o out, or use -o pairs.txt")
     places = ranked_places(survey, options)
     if len(places) > MAX_HEADS:
-        some = option("heads", "0.2")
-        raise AttnvizError(f"{option('table', 'pairs')} reads {MAX_HEADS} heads at most; choose some, as {some}")
-    found = token_pairs(survey, places)
+        example = option("heads", "0.2")
+        raise AttnvizError(f"{option('table', 'pairs')} reads {MAX_HEADS} heads at most; choose some, as {example}")
+    pairs_of_head = token_pairs(survey, places)
     texts = count_phrase(len(survey.examples.sampled), "texts")
     return HeadCards(
         title=options.look.title or survey_title(survey),
@@ -64,7 +64,8 @@ def token_pairs_report(survey: Survey, options: ReportOptions) -> HeadCards:
         remarks=(HOW, *survey_remarks(survey)),
         look=options.look,
         sections=tuple(
-            _section(survey.heads[place].name, found[place], None if options.all else LISTED) for place in places
+            _section(survey.heads[place].name, pairs_of_head[place], None if options.all else LISTED)
+            for place in places
         ),
     )
 
@@ -93,25 +94,30 @@ def token_pairs(survey: Survey, places: Sequence[int]) -> Mapping[int, list[Toke
         labels = survey.examples.texts[request.text].tokens.labels
         for query, key, weight in strongest_pairs(rows):
             weights[request.head, labels[query], labels[key]].append(weight)
-    found: dict[int, list[TokenPair]] = {place: [] for place in places}
+    pairs_of_head: dict[int, list[TokenPair]] = {place: [] for place in places}
     for (place, from_label, to_label), values in weights.items():
-        found[place].append(TokenPair(from_label, to_label, len(values), sum(values) / len(values)))
-    return {place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair)) for place, pairs in found.items()}
+        pairs_of_head[place].append(TokenPair(from_label, to_label, len(values), sum(values) / len(values)))
+    return {
+        place: sorted(pairs, key=lambda pair: (-pair.times, -pair.weight, pair))
+        for place, pairs in pairs_of_head.items()
+    }
 
 
 def strongest_pairs(rows: FloatArray) -> list[tuple[int, int, float]]:
-    """Returns each query with its strongest key and the weight; queries with weight on one key alone are left out.
+    """Returns each query with the key of its largest weight, and that weight; queries with one key alone are left out.
 
     Args:
         rows: ``(queries, keys)``, the weights.
     """
-    best = np.nan_to_num(rows).argmax(axis=1)
-    several = (np.nan_to_num(rows) > 0).sum(axis=1) > 1
-    return [(query, int(best[query]), float(rows[query, best[query]])) for query in np.flatnonzero(several).tolist()]
+    best_keys = np.nan_to_num(rows).argmax(axis=1)
+    have_choice = (np.nan_to_num(rows) > 0).sum(axis=1) > 1
+    queries = np.flatnonzero(have_choice).tolist()
+    return [(query, int(best_keys[query]), float(rows[query, best_keys[query]])) for query in queries]
 
 
-def _section(name: str, pairs: list[TokenPair], most: int | None) -> Section:
-    shown = pairs[:most]
+def _section(name: str, pairs: list[TokenPair], max_pairs: int | None) -> Section:
+    """Returns the table of a head's first pairs, with their number in its title; all pairs for ``None``."""
+    shown = pairs[:max_pairs]
     length = bar_length([pair.times for pair in shown])
     columns = [
         Column[TokenPair]("query", lambda pair: pair.query, align="<"),
@@ -119,5 +125,5 @@ def _section(name: str, pairs: list[TokenPair], most: int | None) -> Section:
         Column[TokenPair]("times", lambda pair: str(pair.times), lambda pair: length(pair.times)),
         Column[TokenPair]("weight", lambda pair: f"{pair.weight:.2f}"),
     ]
-    left = f", {len(pairs) - len(shown)} rarer ones not listed" if len(pairs) > len(shown) else ""
-    return Section(f"head {name}: {len(pairs)} pairs{left}", list_summary(shown, columns))
+    unlisted = f", {len(pairs) - len(shown)} rarer ones not listed" if len(pairs) > len(shown) else ""
+    return Section(f"head {name}: {len(pairs)} pairs{unlisted}", list_summary(shown, columns))

@@ -35,17 +35,18 @@ POOLED = {"mean": "the mean", "max": "the largest weight"}
 
 
 def text_title(recording: Recording) -> str:
-    """Returns the text or texts of a recording on one line; without a text its tokens, without tokens its model."""
+    """Returns the texts of a recording on one line, cut to fit; without a text its labels, without labels its model."""
     from attnviz.text.tokens import first_words
 
     texts = {maps.item: _source_text(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
-    items = sorted(texts)[:MAX_TITLE_CHARACTERS]
-    title = " · ".join(filter(None, (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items)))
+    items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
+    lines = (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items)
+    title = " · ".join(line for line in lines if line)
     return first_words(title, MAX_TITLE_CHARACTERS) or recording.model
 
 
 def _source_text(tokens: "Tokens") -> str:
-    """Returns the text, a chat's question, an image's title, or the labels; "" if these only number the tokens."""
+    """Returns an image's title, a chat's question, the text, or the labels; "" if labels only number the tokens."""
     if isinstance(tokens.canvas, Image):
         return tokens.canvas.title
     if question := _question(tokens):
@@ -53,8 +54,8 @@ def _source_text(tokens: "Tokens") -> str:
     labels = tokens.labels[:MAX_READ_CHARACTERS]
     if tokens.text or all(label.endswith(str(place)) for place, label in enumerate(labels)):
         return tokens.text
-    named = (label for label, special in zip(labels, tokens.special.tolist(), strict=False) if not special)
-    return " ".join(named).replace(" ##", "")  # WordPiece continues a word with ##
+    words = (label for label, special in zip(labels, tokens.special.tolist(), strict=False) if not special)
+    return " ".join(words).replace(" ##", "")  # WordPiece continues a word with ##
 
 
 def _question(tokens: "Tokens") -> str:
@@ -71,7 +72,7 @@ def _question(tokens: "Tokens") -> str:
 
 
 def source_line(report: DrawnReport) -> str:
-    """Returns the model of a picture, and its text if the title differs, so that a picture alone says its source."""
+    """Returns a sentence that names the model, and the text too if the user gave the title; "" without a source."""
     source = report.about.get("recording") or report.about.get("recording_a")
     if not source:
         return ""
@@ -79,12 +80,12 @@ def source_line(report: DrawnReport) -> str:
     model = str(source["model"])
     model_text = f"untrained {re.sub('^(an?|the) ', '', model)}" if source["untrained"] else model
     text_start = text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[: MAX_TITLE_CHARACTERS - 1].rstrip()}…"
-    is_title = not text_start or report.title in (text_start, model) or report.look.title is None
-    return printable_line(f"Model: {model_text}." + ("" if is_title else f" Text: {text_start}"))
+    title_has_text = not text_start or report.title in (text_start, model) or report.look.title is None
+    return printable_line(f"Model: {model_text}." + ("" if title_has_text else f" Text: {text_start}"))
 
 
 def source_of(model: str, text: str) -> dict[str, object]:
-    """Returns the source for `source_line` of a report that was computed from a text without a recording."""
+    """Returns the ``about`` of a report without a recording, with the model and the text that `source_line` names."""
     return {"recording": {"model": model, "text": text, "untrained": False}}
 
 
@@ -94,12 +95,12 @@ def report_title(recording: Recording, look: Look) -> str:
 
 
 def model_name(recording: Recording) -> str:
-    """Returns the model as a caption names it, with "untrained" where it is."""
+    """Returns the model as a caption names it; one with random weights is called untrained."""
     return f"an untrained {re.sub('^(an?|the) ', '', recording.model)}" if recording.untrained else recording.model
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, as ``head 0.3``, and what the head does, as ``previous token 0.98``."""
+    """Returns the title of a head's panel, as ``head 0.3``, followed by its note if ``notes`` has one."""
     note = (notes or {}).get(head.key, "")
     return f"head {head.name}{which_maps(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
 
@@ -110,7 +111,10 @@ def group_title(recording: Recording, maps: LayerMaps) -> str:
 
 
 def which_maps(recording: Recording, maps: LayerMaps) -> str:
-    """Returns words that tell these maps from others of their layer: cross-attention, text of a batch, module."""
+    """Returns the words that tell these maps from others of their layer; "" if none are needed.
+
+    They are ``cross``, the text of a batch and the module, each only if the recording has others.
+    """
     has_texts = len({maps.item for maps in recording.maps}) > 1
     modules = {
         other.module
@@ -126,29 +130,32 @@ def which_maps(recording: Recording, maps: LayerMaps) -> str:
 
 
 def _all_cross(recording: Recording) -> bool:
+    """True if all attention of the recording is cross-attention."""
     return all(maps.kind == "cross" for maps in recording.maps)
 
 
 def part_title(report: DrawnReport) -> str:
-    """Returns a title that names the panels of a part of a report; panels of shaded texts by their heads."""
-    by_head = isinstance(report, ShadedText) and len(report.panels) > 1
-    titles = list(dict.fromkeys(panel.group if by_head else panel.name for panel in report.panels))
+    """Returns a title that names the panels of a report, or the heads of shaded texts; of many, the first and last."""
+    names_heads = isinstance(report, ShadedText) and len(report.panels) > 1
+    titles = list(dict.fromkeys(panel.group if names_heads else panel.name for panel in report.panels))
     if len(titles) > MAX_NAMED_PANELS:
         return f"{len(titles)} heads, {titles[0]} to {titles[-1]}"
     if len(titles) > 1 and all(title.startswith("head ") for title in titles):
-        titles = [f"heads {titles[0][5:]}", *(title[5:] for title in titles[1:])]
+        first, *others = (title.removeprefix("head ") for title in titles)
+        titles = [f"heads {first}", *others]
     elif len(titles) > 1 and len({title.partition(" ")[0] for title in titles}) == 1:
-        head, _, first = titles[0].partition(" ")
-        titles = [f"head {head}: {first}", *(title.removeprefix(f"{head} ") for title in titles[1:])]
+        head = titles[0].partition(" ")[0]
+        first, *others = (title.removeprefix(f"{head} ") for title in titles)
+        titles = [f"head {head}: {first}", *others]
     text = ", ".join(titles)
     return text[:1].upper() + text[1:]
 
 
 def part_caption(report: DrawnReport) -> str:
-    """Returns a sentence about the panels of a part of a report."""
+    """Returns a sentence that names the panels, counts their queries and keys, and says the largest weight."""
     match report:
         case ShadedText(panels=panels):
-            return f"{part_title(report)}{strongest_key(panels)}."
+            return f"{part_title(report)}{largest_key_clause(panels)}."
         case Arcs():
             sides = ARC_SIDES
         case _:
@@ -157,7 +164,7 @@ def part_caption(report: DrawnReport) -> str:
         f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
         for axis, side in zip((report.panels[0].rows, report.panels[0].columns), sides, strict=True)
     )
-    return f"{part_title(report)}: {rows} over {columns}{strongest(report.panels)}."
+    return f"{part_title(report)}: {rows} over {columns}{largest_weight_clause(report.panels)}."
 
 
 def heads_caption(
@@ -166,7 +173,7 @@ def heads_caption(
     panels: Sequence[Panel],
     sides: tuple[str, str] = MAP_SIDES,
 ) -> str:
-    """Returns the sentence that says which attention is drawn.
+    """Returns the sentence that says whose attention is drawn, over how many tokens, and the largest weight.
 
     Args:
         recording: the recording of the heads.
@@ -181,11 +188,11 @@ def heads_caption(
     queries = _spans_counted([head.queries for head in heads], "queries")
     keys = _spans_counted([head.keys for head in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
-    return f"{kind} of {names} in {model_name(recording)}{for_texts(heads)}, {spans}{strongest(panels)}."
+    return f"{kind} of {names} in {model_name(recording)}{for_texts(heads)}, {spans}{largest_weight_clause(panels)}."
 
 
 def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
-    """Returns the noun for what is drawn: ``attention`` itself, or the contributions in it."""
+    """Returns the noun for what maps hold: ``attention`` itself for weights, else ``Contributions in`` it."""
     return attention if maps.quantity == "weight" else f"Contributions in {attention.lower()}"
 
 
@@ -202,7 +209,7 @@ def for_texts(heads: Sequence[ChosenHead]) -> str:
 
 
 def _spans_counted(spans: Sequence[slice], name: str) -> str:
-    """Returns the number of tokens, after ``up to`` if the spans differ in length."""
+    """Returns the number of tokens with the axis' name; if spans differ in length, ``up to`` the largest number."""
     lengths = {span.stop - span.start for span in spans}
     return f"{'up to ' if len(lengths) > 1 else ''}{count_phrase(max(lengths), name)}"
 
@@ -213,12 +220,13 @@ def count_phrase(count: int, name: str) -> str:
 
 
 def _layers_named(heads: Sequence[ChosenHead]) -> str:
+    """Returns the layers of the heads, as ``layer 2`` or ``layers 0-3,7``."""
     layers = {head.maps.layer for head in heads}
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"
 
 
-def strongest(panels: Sequence[Panel]) -> str:
-    """Returns the end of a caption: the largest weight shown and its place; "" if there is none."""
+def largest_weight_clause(panels: Sequence[Panel]) -> str:
+    """Returns the end of a caption: the largest weight or contribution and its place; "" if there is none."""
     weights = [panel for panel in panels if panel.quantity in (PERCENT, WEIGHT, CONTRIBUTION)]
     weights = [panel for panel in weights if panel.varies] or weights
     best = max(weights, key=lambda panel: panel.peak, default=None)
@@ -235,7 +243,7 @@ def strongest(panels: Sequence[Panel]) -> str:
     return f"; the {kind} is {level}, {name}, {place}"
 
 
-def strongest_key(panels: Sequence[Panel]) -> str:
+def largest_key_clause(panels: Sequence[Panel]) -> str:
     """Returns the end of a caption of shaded texts: the largest weight and its key; "" if there is none."""
     best = max(panels, key=lambda panel: panel.peak)
     if best.peak < 0:
@@ -248,7 +256,7 @@ def strongest_key(panels: Sequence[Panel]) -> str:
 
 
 def _level_text(panel: Panel) -> str:
-    """Returns the largest number of a panel of weights or contributions as text."""
+    """Returns the largest number of a panel as text: a contribution, or a weight in percent."""
     return (panel.quantity if panel.quantity is CONTRIBUTION else PERCENT).text(panel.peak)
 
 
@@ -265,13 +273,13 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
         rows, columns = pooled.rows, pooled.columns
         tokens = f"{rows.edges[-1] - rows.edges[0]} x {columns.edges[-1] - columns.edges[0]} {pooled.units}"
         cells = f"{len(rows.labels)} x {len(columns.labels)} cells"
-        chosen = f"{option('queries', '10:40')} {option('keys', ':20')}"
-        part = f"; {chosen} shows a part exactly" if pooled.zooms else ""
+        zoom = f"{option('queries', '10:40')} {option('keys', ':20')}"
+        part = f"; {zoom} shows a part exactly" if pooled.zooms else ""
         remarks.append(f"Pooled: {tokens} in {cells}, each {POOLED[pooled.pool]} of its block{part}.")
-    missing = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
-    if missing:
-        cells = "cells are not numbers" if missing > 1 else "cell is not a number"
-        remarks.append(f"NaN: {missing} {cells}, drawn pink (as ? without colour).")
+    nan_count = sum(int(np.isnan(panel.values[panel.visible]).sum()) for panel in panels)
+    if nan_count:
+        cells = "cells are not numbers" if nan_count > 1 else "cell is not a number"
+        remarks.append(f"NaN: {nan_count} {cells}, drawn pink (as ? without colour).")
     if not all(panel.visible.all() for panel in panels):
         remarks.append(MASKED)
     if not all(panel.visible.any(axis=1).all() for panel in panels):
@@ -280,7 +288,7 @@ def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns the remark on what labels the axes, if it is not the tokens.
+    """Returns the remark that counts the landmarks that label the axes; empty without a mark or panels.
 
     Raises:
         AttnvizError: if the mark matches nothing in the text shown.
@@ -297,7 +305,7 @@ def mark_remarks(mark: str | None, panels: Sequence[Panel]) -> tuple[str, ...]:
 
 
 def cut_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Returns the remark on the selected queries and keys that a table leaves out."""
+    """Returns the remark on selected queries and keys that a table leaves out; empty if it shows all, or no panel."""
     if not panels:
         return ()
     spans, axes = (head.queries, head.keys), (panels[0].rows, panels[0].columns)
@@ -317,30 +325,33 @@ DROPPED = (
 
 
 def recording_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remarks on a recording; that its weights are untrained comes first."""
+    """Returns the remarks on a recording: untrained weights, doubts, dropout, its own remarks, and how exact it is."""
     untrained = f"Untrained: random weights from seed {recording.seed}; the pattern says nothing about language."
-    first = ((untrained,) if recording.untrained else ()) + recording.doubts
-    return first + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
+    warnings = ((untrained,) if recording.untrained else ()) + recording.doubts
+    return warnings + _dropout_remarks(recording) + recording.remarks + fidelity_remarks(recording)
 
 
 def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark that dropout leaves weights of a single layer unchanged; else empty."""
+    """Returns the remark that dropout changes no weights if the recording has layer 0 alone; else empty."""
     single_layer = recording.settings.get("dropout") and {maps.layer for maps in recording.maps} == {0}
     return (DROPPED,) if single_layer else ()
 
 
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
-    """Returns the remark on how closely weights @ values match the model's output, as far as that was measured."""
-    measured = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
-    if not measured:
+    """Returns the remark on how closely weights @ values match the model's own output; empty if that was not measured.
+
+    A difference above `MAX_OUTPUT_DIFFERENCE` is a warning, unless the model ran in half precision."""
+    maps_of_difference = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
+    if not maps_of_difference:
         return ()
-    worst = max(measured)
+    worst = max(maps_of_difference)
     if worst > MAX_OUTPUT_DIFFERENCE and recording.settings.get("dtype", "float32") in ("float32", "float64"):
+        layer = maps_of_difference[worst].layer
         return (
-            f"Warning: in layer {measured[worst].layer} weights @ values differ by {worst:.1g} from the model's own "
+            f"Warning: in layer {layer} weights @ values differ by {worst:.1g} from the model's own "
             "attention output; these maps miss part of what it computed.",
         )
     within = f"within {worst:.0e}" if worst else "exactly"
-    unknown = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
-    unchecked = f"; not checked in layer {number_ranges(unknown)}" if unknown else ""
+    unchecked_layers = sorted({maps.layer for maps in recording.maps if maps.fidelity is None})
+    unchecked = f"; not checked in layer {number_ranges(unchecked_layers)}" if unchecked_layers else ""
     return (f"Checked: weights @ values equal the model's own attention output {within}{unchecked}.",)

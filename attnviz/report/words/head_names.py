@@ -24,7 +24,7 @@ def read_names(file: str | None) -> HeadNames:
     if file is None:
         return {}
     lines = read_lines(Path(file), MAX_NAMES_BYTES, "a file of names")
-    return dict(_named(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip())
+    return dict(_head_and_name(line.strip(), number) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def write_name(file: str, head: tuple[int, int], name: str) -> None:
@@ -47,7 +47,8 @@ def write_name(file: str, head: tuple[int, int], name: str) -> None:
         target.write("".join(lines).encode())
 
 
-def _named(line: str, number: int) -> tuple[tuple[int, int], str]:
+def _head_and_name(line: str, number: int) -> tuple[tuple[int, int], str]:
+    """Returns the layer, number and name of a head from one line; refuses another line by its number in the file."""
     match = LINE.fullmatch(line)
     if match is None:
         raise AttnvizError(f"{option('names')}: line {number} is not a head and a name; write it as {EXAMPLE!r}")

@@ -42,7 +42,7 @@ def summarize_last_unit(
         grouping: the units.
 
     Raises:
-        AttnvizError: if there are several texts, no such units, or no unit before the last one.
+        AttnvizError: if there are several texts, no such units, pooled maps, or no unit before the last one.
     """
     by = option("by", grouping.units)
     maps = [layer_maps for recording in recordings for layer_maps in recording.maps]
@@ -51,12 +51,16 @@ def summarize_last_unit(
     refuse_missing_units(maps, grouping)
     frame, shares = unit_frame(heads, grouping.units)
     if not shares:
-        raise AttnvizError(f"{by} needs single cells and two {grouping.units} or more, for the last to look at one")
+        raise AttnvizError(
+            f"{by} needs single cells and at least two {grouping.units}: the last one looks at those before"
+        )
     return LastUnitSummary(strongest_unit_sentence(shares, grouping.units), frame)
 
 
 def strongest_unit_sentence(shares: Sequence[UnitShares], by: str) -> str:
-    """Returns the sentence on the unit that stands out most, by share times the logarithm of its lift.
+    """Returns the sentence on the unit that the last one looked at most: by share times log of lift.
+
+    If no unit got more than an even share of the keys, the sentence says so.
 
     Args:
         shares: the shares of each attention call.

@@ -15,10 +15,14 @@ SAVED_REMARK = f"{SAVED} stands for the saved recording: attnviz record writes i
 
 
 def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the command up to the options of the picture, a remark on its file names, and if it compares two runs.
+    """Returns the command that draws a picture again, without the options of the picture, as JSON values.
 
     Args:
         about: the JSON values of a report, with ``recording``, or ``recording_a`` and ``recording_b``.
+
+    Returns:
+        ``input``, the command; ``remark``, a sentence on the file names in it, else ""; ``compares``, True for two
+        recordings.
     """
     if "recording_a" in about:
         remark = "a.safetensors and b.safetensors stand for the two saved recordings."
@@ -32,8 +36,8 @@ def reproducing_command(about: Mapping[str, Any]) -> dict[str, Any]:
 def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[str, str]:
     """Returns the command that draws a head over a text of a survey: the words before the head's name and after it.
 
-    Both are "" for a text that is too long for a command line, and where a shell that it is pasted into would obey a
-    control character.
+    Both are "" for an empty text, one that is too long for a command line, and where a word holds a control character,
+    which a shell would obey.
 
     Args:
         text: the text of the survey.
@@ -51,7 +55,7 @@ def head_command(text: str, settings: Mapping[str, Any], model: str) -> tuple[st
 
 
 def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
-    """Returns text and settings of a recording as words of a command; ``None`` if no command can repeat it."""
+    """Returns text and settings of a recording as words of a command; ``None`` if a command cannot hold them."""
     text, settings = str(recording["text"]), recording["settings"]
     if not text or len(text) > MAX_TEXT or "model" not in settings:
         return None

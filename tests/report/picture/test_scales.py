@@ -87,7 +87,7 @@ def test_lift_of_uniform_attention_is_one_in_every_row() -> None:
 @pytest.mark.parametrize(("tokens", "lift"), [(8, False), (64, False), (65, True), (100, True)])
 def test_rows_that_no_scale_of_weights_could_show_together_are_drawn_as_lift(tokens: int, lift: bool) -> None:
     [panel] = share_scales([panel_of(uniform(tokens))])
-    [thumbnail] = share_scales([panel_of(uniform(17))], most=MAX_THUMBNAIL_RATIO)
+    [thumbnail] = share_scales([panel_of(uniform(17))], max_ratio=MAX_THUMBNAIL_RATIO)
     assert thumbnail.lift
     assert (panel.lift, panel.color_quantity is LIFT) == (lift, lift)
     assert panel.cell(0.25) == "25"
