@@ -38,16 +38,16 @@ class Bias:
         """
         shapes = {"by_key": (heads, keys), "explicit": (heads, queries, keys)}
         parts = {name: getattr(self, name) for name in shapes}
-        wrong = {name for name, part in parts.items() if part is not None and part.shape != shapes[name]}
+        wrong_parts = {name for name, part in parts.items() if part is not None and part.shape != shapes[name]}
         relative = self.relative
         if relative is not None and (
             len(relative) != heads or self.origin < queries - 1 or relative.shape[1] - self.origin < keys
         ):
-            wrong.add("relative")
-        if wrong:
-            part = sorted(wrong)[0]
+            wrong_parts.add("relative")
+        if wrong_parts:
             raise AttnvizError(
-                f"the shape of the bias {part!r} does not fit {heads} heads, {queries} queries and {keys} keys"
+                f"the shape of the bias {min(wrong_parts)!r} does not fit {heads} heads, {queries} queries and "
+                f"{keys} keys"
             )
 
     def block(self, heads: list[int], queries: slice, keys: slice) -> FloatArray:

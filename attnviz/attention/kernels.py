@@ -110,13 +110,17 @@ def dot_product(function: Callable[..., Tensor], arguments: dict[str, Any]) -> t
 
 
 def _torch_calls_flash(arguments: dict[str, Any]) -> bool:
-    """True if torch itself would call the flash kernel of the CPU, so that calling it directly changes no bit."""
+    """True if torch would call the CPU's flash kernel for these arguments, so that a direct call changes no bit.
+
+    False for float16 and bfloat16 in any case, since the kernel's log-sum-exp is rounded there.
+    """
     tensors = [arguments[name] for name in ("query", "key", "value")]
-    has_plain_tensors = all(
+    are_plain = all(
         type(tensor) is Tensor and tensor.dim() == KERNEL_AXES and has_logsumexp_kernel(tensor.device)
         for tensor in tensors
     )
-    has_plain_tensors = has_plain_tensors and arguments["query"].dtype in EXACT_DTYPES
-    if not has_plain_tensors or arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
+    if not are_plain or arguments["query"].dtype not in EXACT_DTYPES:
+        return False
+    if arguments.get("dropout_p", 0.0) > 0 or torch.is_autocast_enabled("cpu"):
         return False
     return int(torch._fused_sdp_choice(**arguments)) == FLASH_BACKEND

@@ -58,7 +58,12 @@ class Mask:
         return allowed
 
     def sees(self, queries: IntArray, keys: IntArray) -> BoolArray:
-        """Returns, element-wise, whether each query sees its key; the two broadcast, and a key below 0 is hidden."""
+        """Returns True, element-wise, where a query sees a key; the two broadcast, and a key below 0 is hidden.
+
+        Args:
+            queries: indices of queries, of any shape.
+            keys: indices of keys, of a shape that broadcasts with the queries.
+        """
         start, stop = self._spans_of_positions(queries + self.offset)
         allowed = ((keys >= start) & (keys < stop)) | (keys < self.prefix)
         allowed &= keys >= 0
@@ -78,7 +83,14 @@ class Mask:
         return start, np.maximum(start, stop)
 
     def reach(self, queries: slice, keys: int) -> slice:
-        """Returns the shortest run of keys with all that causal, window, chunk and prefix show these queries."""
+        """Returns the shortest run of keys that contains each key that the rules allow any of these queries.
+
+        The rules are causal, window, chunk and prefix; padding and explicit cells do not count here.
+
+        Args:
+            queries: the queries, with both ends; at least one.
+            keys: number of keys, to which the run is clipped.
+        """
         first, last = (self._span_of_position(row + self.offset) for row in (queries.start, queries.stop - 1))
         start, stop = (min(max(end, 0), keys) for end in (first[0], last[1]))
         if self.prefix:
@@ -122,38 +134,38 @@ class Mask:
         prefix_counts = np.minimum(real_before[columns], real_before[prefix]) * np.diff(rows)[:, None]
         return np.asarray(np.diff(sums_below[1] - sums_below[0] + prefix_counts, axis=1))
 
-    def _span_of_position(self, row: int) -> tuple[int, int]:
+    def _span_of_position(self, position: int) -> tuple[int, int]:
         """Returns start and end of the keys that causal, window and chunk allow one position, not clipped."""
         start, stop = 0, UNBOUNDED
         if self.causal:
-            stop = row + 1
+            stop = position + 1
         if self.window is not None:
-            start, stop = max(start, row - self.window + 1), min(stop, row + self.window)
+            start, stop = max(start, position - self.window + 1), min(stop, position + self.window)
         if self.chunk is not None:
-            chunk_start = row // self.chunk * self.chunk
+            chunk_start = position // self.chunk * self.chunk
             start, stop = max(start, chunk_start), min(stop, chunk_start + self.chunk)
         return start, stop
 
-    def _spans_of_positions(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Returns start and end of the keys that causal, window and chunk allow at these positions, not clipped."""
-        start, stop = np.zeros_like(rows), np.full_like(rows, UNBOUNDED)
+    def _spans_of_positions(self, positions: IntArray) -> tuple[IntArray, IntArray]:
+        """Returns start and end of the keys that causal, window and chunk allow each position, not clipped."""
+        start, stop = np.zeros_like(positions), np.full_like(positions, UNBOUNDED)
         if self.causal:
-            stop = rows + 1
+            stop = positions + 1
         if self.window is not None:
-            start, stop = np.maximum(start, rows - self.window + 1), np.minimum(stop, rows + self.window)
+            start, stop = np.maximum(start, positions - self.window + 1), np.minimum(stop, positions + self.window)
         if self.chunk is not None:
-            chunk = rows // self.chunk * self.chunk
-            start, stop = np.maximum(start, chunk), np.minimum(stop, chunk + self.chunk)
+            chunk_starts = positions // self.chunk * self.chunk
+            start, stop = np.maximum(start, chunk_starts), np.minimum(stop, chunk_starts + self.chunk)
         return start, stop
 
     def _counts_by_cells(self, rows: IntArray, columns: IntArray) -> IntArray:
-        """Returns what `counts` returns, by counting the cells of an explicit mask."""
+        """Returns the numbers of `counts`, for a mask with explicit cells, by counting cells."""
         keys = slice(int(columns[0]), int(columns[-1]))
         counts = np.zeros((len(rows) - 1, len(columns) - 1), dtype=np.int64)
         for block, (first, last) in enumerate(zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)):
             for start in range(first, last, MAX_COUNTED_ROWS):
-                cells = self.visible(slice(start, min(start + MAX_COUNTED_ROWS, last)), keys).sum(axis=0)
-                counts[block] += np.add.reduceat(cells, columns[:-1] - columns[0])
+                counts_by_key = self.visible(slice(start, min(start + MAX_COUNTED_ROWS, last)), keys).sum(axis=0)
+                counts[block] += np.add.reduceat(counts_by_key, columns[:-1] - columns[0])
         return counts
 
 

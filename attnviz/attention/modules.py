@@ -134,7 +134,12 @@ class MultiHeadAttention(nn.Module):
         self._set_options(qk_dim, options)
 
     def _set_options(self, width: int, options: AttentionOptions) -> None:
-        """Checks the options and stores them as attributes; ``width`` is the width of a query."""
+        """Checks the options and stores them as attributes; ``width`` is the width of a query.
+
+        Raises:
+            TypeError: if an option is unknown.
+            AttnvizError: if a number is out of range.
+        """
         unknown = options.keys() - AttentionOptions.__annotations__
         if unknown:
             raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {min(unknown)!r}")
@@ -200,7 +205,10 @@ class MultiHeadAttention(nn.Module):
         return scores
 
     def batched(self, visible: Tensor | None) -> Tensor | None:
-        """Returns a mask ``(queries, keys, batch)`` as ``(batch, 1, queries, keys)``, and any other mask unchanged."""
+        """Returns a mask ``(queries, keys, batch)`` as ``(batch, 1, queries, keys)``, and any other mask unchanged.
+
+        Modules that are ``batch_first`` take no mask of that shape: they return every mask unchanged.
+        """
         if self.batch_first or visible is None or visible.ndim != 3:
             return visible
         return visible.permute(2, 0, 1).unsqueeze(1)
@@ -324,5 +332,6 @@ class SeparateHeads(nn.Module):
             head(tokens, visible, context=context, value_tokens=value_tokens, padding=padding) for head in self.heads
         ]
         output = self.output(torch.cat([call.output for call in calls], dim=-1))  # (batch, queries, features)
-        steps = [torch.cat(parts, dim=1) for parts in zip(*(call[1:] for call in calls), strict=True)]
-        return AttentionOutput(output, *steps)  # each step: (batch, 1, ...) of one head -> (batch, heads, ...)
+        steps_of_heads = [call[1:] for call in calls]  # all fields but the output, each (batch, 1, ...)
+        steps = [torch.cat(tensors, dim=1) for tensors in zip(*steps_of_heads, strict=True)]  # each (batch, heads, ...)
+        return AttentionOutput(output, *steps)

@@ -25,7 +25,7 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
         what: a noun phrase for the work, which begins the refusal, such as ``looking for years``.
 
     Raises:
-        AttnvizError: if the work fails, or exceeds its time or memory.
+        AttnvizError: if the work fails, or exceeds its time, its memory or the size of its result.
     """
     if not hasattr(os, "fork"):
         return _run_here(work, what)
@@ -47,9 +47,9 @@ def run_bounded(work: Callable[[], str], what: str) -> str:
     if result is None:
         raise AttnvizError(f"{what} does not end in {MAX_SECONDS:g} seconds")
     if not result.startswith(DONE):
-        raise AttnvizError(
-            f"{what} {result[1:].decode() or 'takes more memory, or gives a longer result, than is allowed'}"
-        )
+        # A fork that its memory limit ended has written nothing.
+        reason = result[1:].decode() or "takes more memory, or gives a longer result, than is allowed"
+        raise AttnvizError(f"{what} {reason}")
     return result[1:].decode(errors="surrogatepass")
 
 
@@ -78,7 +78,7 @@ def _run_in_fork(work: Callable[[], str], write_end: int) -> NoReturn:
 
 
 def _failure_reason(error: Exception) -> str:
-    """Returns the words that follow the name of the work in a refusal."""
+    """Returns why the work failed, as a verb phrase: ``takes more memory than is allowed``, ``fails: …``."""
     if isinstance(error, MemoryError):
         return "takes more memory than is allowed"
     return f"fails: {str(error) or type(error).__name__}"
@@ -98,7 +98,12 @@ def _limit_own_memory() -> None:
 
 
 def _read_result(read_end: int, deadline: float) -> bytes | None:
-    """Returns all bytes of the pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first."""
+    """Returns all bytes of the pipe; b"" if they exceed `MAX_RESULT_BYTES`, ``None`` if the deadline passes first.
+
+    Args:
+        read_end: the file descriptor of the pipe.
+        deadline: the time when reading stops, in seconds of ``time.monotonic``.
+    """
     content = bytearray()
     while len(content) <= MAX_RESULT_BYTES:
         ready = select.select([read_end], [], [], max(0, deadline - time.monotonic()))[0]

@@ -57,7 +57,10 @@ def argument(name: str, value: Value = None) -> str:
 
 
 def flag(name: str, value: Value = None) -> str:
-    """Returns an option as the command line writes it, with its value if one is given: ``--num-heads 4``."""
+    """Returns an option as the command line writes it, with its value if one is given: ``--num-heads 4``.
+
+    True is the flag alone, ``--words``; False is the opposite flag, ``--no-words``.
+    """
     if value is False:
         return f"--{OPPOSITES.get(name, f'no-{name}')}".replace("_", "-")
     text = f"--{name.replace('_', '-')}"
@@ -99,7 +102,7 @@ def choices(name: object, names: Collection[object]) -> str:
 
 def number_ranges(numbers: Iterable[int]) -> str:
     """Returns the numbers as ranges: ``0-3, 7``; ``none`` if there are none."""
-    runs: list[list[int]] = []
+    runs: list[list[int]] = []  # the first and the last number of each run; a single number if they are the same
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
             runs[-1][1:] = [number]
@@ -109,11 +112,11 @@ def number_ranges(numbers: Iterable[int]) -> str:
 
 
 def overflow_error(what: str, dtype: str) -> AttnvizError:
-    """Returns the error for scores that are too large for a dtype.
+    """Returns the error for scores that are too large for a dtype; it advises float32, or a smaller scale in others.
 
     Args:
         what: the subject of the sentence, in the plural, such as ``scores of layer 3``.
-        dtype: the name of the dtype, such as ``float16``.
+        dtype: the name of the dtype; ``float16`` and ``bfloat16`` overflow sooner than float32.
     """
     remedy = option("dtype", "float32") if dtype in ("float16", "bfloat16") else f"a smaller {option('scale')}"
     return AttnvizError(f"{what} overflow in {dtype}; use {remedy}")

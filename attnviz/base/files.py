@@ -16,10 +16,10 @@ TEMPORARY_PREFIX = ".attnviz-"  # of the name of an unfinished file, which lies 
 
 @contextmanager
 def output_file(path: Path | None, force: bool = False) -> Iterator[IO[bytes]]:
-    """Opens the place of a result for writing: a file with `atomic_file`, or standard output if the path is ``None``.
+    """Opens a file for writing with `atomic_file`, or standard output if the path is ``None``.
 
     Raises:
-        AttnvizError: if the file or standard output cannot be written.
+        AttnvizError: if the file or standard output cannot be written, or the file exists and ``force`` is False.
         BrokenPipeError: if the reader of standard output is gone.
     """
     with standard_output() if path is None else atomic_file(path, force) as file:
@@ -65,7 +65,7 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def standard_output() -> Iterator[IO[bytes]]:
-    """Yields standard output for bytes, and flushes it.
+    """Yields standard output as a binary file, and flushes it at the end.
 
     Raises:
         AttnvizError: if it is closed, or does not accept all bytes.
@@ -89,7 +89,7 @@ def refuse_closed() -> None:
 
 
 def refuse_target(path: Path, force: bool = False) -> None:
-    """Raises AttnvizError if a file cannot be written, or if it (or a link) exists and ``force`` is False."""
+    """Raises AttnvizError if no file can be written to the path, or, without ``force``, if a file or link is there."""
     _checked_target(path, force)
 
 
@@ -121,15 +121,17 @@ def _checked_target(path: Path, force: bool) -> tuple[Path, os.stat_result | Non
 
 
 def _exists_error(path: Path) -> AttnvizError:
+    """Returns the refusal to replace the file at ``path``."""
     return AttnvizError(f"{str(path)!r} exists; {option('force', True)} replaces it")
 
 
 def _write_error(path: Path, error: OSError | ValueError) -> AttnvizError:
+    """Returns the refusal for an error that writing to ``path`` raised."""
     return AttnvizError(f"cannot write {str(path)!r}: {getattr(error, 'strerror', None) or error}")
 
 
 def _copy_access(path: Path, replaced: os.stat_result) -> None:
-    """Gives the file at ``path`` the mode, and if permitted the owner, of the file that it replaces."""
+    """Gives the file at ``path`` the permissions, and if allowed the owner, of the file that it replaces."""
     if hasattr(os, "chown"):
         with suppress(OSError):
             os.chown(path, replaced.st_uid, replaced.st_gid)

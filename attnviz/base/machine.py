@@ -31,7 +31,7 @@ def find_device(name: str) -> "torch.device":
     """Returns the torch device of this name; ``auto`` is CUDA if there is any, else MPS, else the CPU.
 
     Raises:
-        AttnvizError: if this machine has no such device; the message lists its devices.
+        AttnvizError: if the name is unknown, or this machine has no such device; the message lists its devices.
     """
     import torch
 
@@ -64,7 +64,11 @@ def pooling_device(name: str) -> str:
 
 
 def describe_devices() -> list[tuple[str, str]]:
-    """Returns the name and a description of each device."""
+    """Returns the name and a description of each device, such as ``("cpu", "x86_64, 8 threads")``.
+
+    Raises:
+        AttnvizError: if the process may not take as much memory as torch needs.
+    """
     refuse_little_memory()
     import platform
 
@@ -82,7 +86,7 @@ def describe_devices() -> list[tuple[str, str]]:
 
 
 def refuse_little_memory() -> None:
-    """Raises AttnvizError if the process has too little address space for torch, whose C++ would abort the process."""
+    """Raises AttnvizError if a limit of the process leaves torch too little memory, so that its C++ would abort."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
@@ -114,7 +118,7 @@ def available_memory() -> int | None:
 
 
 def refuse_without_memory(needed: int, what: str, advice: str) -> None:
-    """Raises AttnvizError if more memory is needed than is free.
+    """Raises AttnvizError if more memory is needed than is free; does nothing if the system does not tell how much is.
 
     Args:
         needed: the bytes that are needed.
@@ -132,51 +136,58 @@ def _machine_memory() -> int | None:
     """Returns the free bytes of the machine's main memory, or all of it if only that is known; else ``None``."""
     import os
 
-    free = _fields("/proc/meminfo").get("MemAvailable")
-    if free is not None:
-        return free * 1024
+    free_kilobytes = _fields_of("/proc/meminfo").get("MemAvailable")
+    if free_kilobytes is not None:
+        return free_kilobytes * 1024
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
 
 
-def _group_memory(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup") -> list[int]:
-    """Returns the free bytes of each control group of this process and of their parents (versions 2 and 1)."""
+def _group_memory(root: str = "/sys/fs/cgroup", groups_file: str = "/proc/self/cgroup") -> list[int]:
+    """Returns the free bytes of each control group that limits the memory of this process (versions 2 and 1).
+
+    Args:
+        root: the folder of the control groups.
+        groups_file: the file that lists the groups of this process; their parents limit it too.
+    """
     free = []
-    for line in _lines(groups):
+    for line in _lines(groups_file):
         _, controllers, path = line.rstrip().split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
         folder = f"{root}/memory" if controllers else root
-        limit, used = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
+        limit_file, usage_file = ("limit_in_bytes", "usage_in_bytes") if controllers else ("max", "current")
         parts = [part for part in path.split("/") if part and part != ".."]
-        for count in range(len(parts) + 1):
-            group = "/".join([folder, *parts[:count]])
-            maximum, current = _number(f"{group}/memory.{limit}"), _number(f"{group}/memory.{used}")
-            if maximum is not None and current is not None:
-                reclaimable = _fields(f"{group}/memory.stat").get("inactive_file", 0)  # the kernel frees it on demand
-                free.append(maximum - current + reclaimable)
+        for depth in range(len(parts) + 1):
+            group = "/".join([folder, *parts[:depth]])
+            limit, used = _number_in(f"{group}/memory.{limit_file}"), _number_in(f"{group}/memory.{usage_file}")
+            if limit is not None and used is not None:
+                reclaimable = _fields_of(f"{group}/memory.stat").get(
+                    "inactive_file", 0
+                )  # the kernel frees it on demand
+                free.append(limit - used + reclaimable)
     return free
 
 
 def _process_memory() -> list[int]:
-    """Returns the free bytes under each limit of this process (address space, data); empty if it has none."""
+    """Returns the free bytes under each limit of this process (address space, data segment); empty if it has none."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
         return []
-    status = _fields("/proc/self/status")
+    kilobytes_used = _fields_of("/proc/self/status")
     free = []
-    for limit, used in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        maximum = resource.getrlimit(limit)[0]
-        if maximum != resource.RLIM_INFINITY:
-            free.append(maximum - status.get(used, 0) * 1024)
+    for number, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(number)[0]
+        if limit != resource.RLIM_INFINITY:
+            free.append(limit - kilobytes_used.get(field, 0) * 1024)
     return free
 
 
 def _lines(path: str) -> list[str]:
-    """Returns the lines of a file of the system; none if it cannot be read."""
+    """Returns the lines of a file of the operating system; none if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.readlines()
@@ -184,13 +195,16 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def _number(path: str) -> int | None:
-    """Returns the number in a file; ``None`` if its content is no number, such as ``max``."""
+def _number_in(path: str) -> int | None:
+    """Returns the number in a file; ``None`` if it cannot be read, or its content is no number, such as ``max``."""
     text = "".join(_lines(path)).strip()
     return int(text) if text.isdecimal() else None
 
 
-def _fields(path: str) -> dict[str, int]:
-    """Returns the numbers of a file by name; its lines are such as ``VmSize:  123 kB``."""
-    fields = (line.replace(":", " ").split() for line in _lines(path))
-    return {field[0]: int(field[1]) for field in fields if len(field) > 1 and field[1].isdecimal()}
+def _fields_of(path: str) -> dict[str, int]:
+    """Returns the numbers of a file by name, from lines such as ``VmSize:  123 kB``; {} if it cannot be read.
+
+    Lines without a number after the name are left out.
+    """
+    lines_of_words = (line.replace(":", " ").split() for line in _lines(path))
+    return {words[0]: int(words[1]) for words in lines_of_words if len(words) > 1 and words[1].isdecimal()}

@@ -64,13 +64,16 @@ class DeclaredOption(NamedTuple):
 
 @cache
 def declared_options(group: Callable[..., object]) -> dict[str, DeclaredOption]:
-    """Returns the options that the parameters of a class or function declare, by name, in their order."""
-    return {
-        name: DeclaredOption(option, parameter.annotation.__origin__, parameter.default)
-        for name, parameter in inspect.signature(group).parameters.items()
-        for option in getattr(parameter.annotation, "__metadata__", ())
-        if isinstance(option, Option)
-    }
+    """Returns the options that the parameters of a class or function declare, by name, in their order.
+
+    A parameter declares an option if its type is ``Annotated`` with an `Option`; other parameters are left out.
+    """
+    declared = {}
+    for name, parameter in inspect.signature(group).parameters.items():
+        for metadata in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(metadata, Option):
+                declared[name] = DeclaredOption(metadata, parameter.annotation.__origin__, parameter.default)
+    return declared
 
 
 def refuse_unmet_needs(names: Iterable[str], declared: Mapping[str, DeclaredOption], present: Container[str]) -> None:
@@ -88,7 +91,7 @@ def refuse_unmet_needs(names: Iterable[str], declared: Mapping[str, DeclaredOpti
 
 
 def check_options(values: object) -> None:
-    """Raises AttnvizError if a field of ``values`` has a value that the field's option refuses."""
+    """Raises AttnvizError if a field of ``values`` has a value that the field's option refuses; accepts ``None``."""
     for name, declared in declared_options(type(values)).items():  # type: ignore[arg-type]
         value = getattr(values, name)
         if declared.option.check is not None and value is not None:

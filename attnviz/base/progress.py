@@ -64,11 +64,13 @@ class TextProgress(NamedTuple):
 def track_texts(what: str, shown: bool = True) -> Iterator[Callable[[TextProgress], None]]:
     """Yields a function that updates a bar on stderr: texts, tokens a second, and the remaining time.
 
+    The bar appears after a second. The function does nothing if stderr is not a terminal, or shows another bar.
+
     Args:
         what: the label of the bar.
         shown: False to show no bar.
     """
-    start, bars = time.monotonic(), list[Any]()  # holds one bar, or none before it starts
+    start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
 
     def update(progress: TextProgress) -> None:
         seconds = time.monotonic() - start

@@ -93,7 +93,7 @@ def read_lines(path: Path, limit: int, expected_kind: str) -> list[str]:
 
 
 def read_stream(file: IO[bytes], what: str) -> str:
-    """Returns the text of an open file from its position to its end.
+    """Returns the text of an open file from its position to its end; ``what`` names the file in refusals.
 
     Raises:
         AttnvizError: if it is longer than `MAX_TEXT_BYTES`, binary, or not UTF-8.
@@ -102,10 +102,10 @@ def read_stream(file: IO[bytes], what: str) -> str:
 
 
 def decode_text(content: bytes, what: str) -> str:
-    """Returns the bytes as text, without a byte-order mark.
+    """Returns the bytes as text, without a byte-order mark; ``what`` names their source in refusals.
 
     Raises:
-        AttnvizError: if they are binary or not UTF-8.
+        AttnvizError: if they are binary or not UTF-8; the message names the kind of file if its first bytes tell it.
     """
     medium = next((name for start, name in MEDIA.items() if content.startswith(start)), None)
     medium_refusal = f"{what} is a {medium}; give a text, or record any input in Python with attnviz.record(model)"
@@ -163,16 +163,21 @@ def parse_json(content: str | bytes, what: str, levels: int = MAX_JSON_LEVELS) -
 
 def refuse_deep(value: Any, levels: int = MAX_JSON_LEVELS) -> None:
     """Raises RecursionError if lists and objects of a JSON value are nested more than ``levels`` deep."""
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if not levels:
         raise RecursionError
-    for child in children:
+    if not isinstance(value, dict | list):
+        return
+    for child in value.values() if isinstance(value, dict) else value:
         if isinstance(child, dict | list):
             refuse_deep(child, levels - 1)
 
 
 def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
     """Returns the value of a TOML file; {} if the file cannot be read, or if its content lacks ``mark``.
+
+    Args:
+        path: the path of the file.
+        mark: bytes that a file of interest contains, so that others are not parsed.
 
     Raises:
         AttnvizError: if it is too long, is not TOML, or is nested too deeply.
@@ -198,7 +203,16 @@ def read_toml(path: Path, mark: bytes = b"") -> dict[str, Any]:
 
 
 def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
-    """Returns the whole content of a file, pipe or device, of at most ``limit`` bytes."""
+    """Returns the whole content of a file, pipe or device.
+
+    Args:
+        path: the path of the file.
+        limit: the most bytes that are accepted.
+        expected_kind: the kind of file that a refusal asks for.
+
+    Raises:
+        AttnvizError: if it cannot be read, or is longer than ``limit``.
+    """
     try:
         with path.open("rb") as file:
             return _read_all(file, path, limit, expected_kind)
@@ -207,7 +221,14 @@ def _read_whole_path(path: Path, limit: int, expected_kind: str) -> bytes:
 
 
 def _read_all(file: IO[bytes], path: Path, limit: int, expected_kind: str) -> bytes:
-    """Returns the whole content of an open file, of at most ``limit`` bytes; a refusal names its path."""
+    """Returns the whole content of an open file; raises AttnvizError, which names ``path``, if that fails.
+
+    Args:
+        file: the file, open for reading.
+        path: the path of the file, for refusals.
+        limit: the most bytes that are accepted.
+        expected_kind: the kind of file that a refusal asks for.
+    """
     try:
         return _read_bounded(file, limit, repr(str(path)))
     except OSError as error:
@@ -225,7 +246,7 @@ def _read_error(path: Path, error: OSError | ValueError, expected_kind: str) -> 
 
 
 def _read_bounded(file: IO[bytes], limit: int, what: str) -> bytes:
-    """Returns the content of a file; raises AttnvizError if it is longer than ``limit`` bytes."""
+    """Returns the content of an open file; raises AttnvizError, which names it ``what``, above ``limit`` bytes."""
     content = file.read(limit + 1)
     if len(content) > limit:
         raise AttnvizError(f"{what} is longer than {_megabytes(limit)} MB, the most that is read; give a part of it")
@@ -233,4 +254,5 @@ def _read_bounded(file: IO[bytes], limit: int, what: str) -> bytes:
 
 
 def _megabytes(count: int) -> str:
+    """Returns a number of bytes in megabytes, as text without trailing zeros."""
     return f"{count / 1e6:g}"

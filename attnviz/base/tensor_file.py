@@ -129,7 +129,7 @@ class TensorFile(Tensors):
             raise AttnvizError(f"{str(path)!r} holds tensors but no recording; give a file that attnviz record wrote")
         self.header = Entry(_parsed_header(metadata[METADATA_KEY], self.what), self.what)
         self.checksums = self.header.optional_value(CHECKSUMS, dict) or {}
-        self.checks = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
+        self.checks_arrays = whole or len(self.content) - self.start <= MAX_CHECKED_BYTES
 
     def array(self, name: str, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """Returns an array as a read-only view of the file; see `Tensors.array`."""
@@ -140,7 +140,8 @@ class TensorFile(Tensors):
         content = self.content[start:stop]
         if dtype == "bool" and content.max(initial=0) > 1:
             raise AttnvizError(f"{self.what!r}: {name} holds bytes that are neither true nor false")
-        if self.checks and self.checksums.get(name, (checksum := zlib.crc32(content.data))) != checksum:
+        has_checksum = self.checks_arrays and name in self.checksums
+        if has_checksum and self.checksums[name] != zlib.crc32(content.data):
             raise AttnvizError(f"{self.what!r} is damaged: the numbers of {name} are not those that were written")
         array: NDArray[Any] = content.view(dtype).reshape(shape)
         return array
@@ -176,21 +177,24 @@ class Entry:
         return None if self.value.get(name) is None else self.required_value(name, kind)
 
     def count(self, name: str, below: int = MAX_COUNT) -> int:
-        """Returns the value of a key, a whole number from 0 to ``below - 1``."""
+        """Returns the value of a key; raises AttnvizError unless it is a whole number from 0 to ``below - 1``."""
         value = self.required_value(name, int)
         if not 0 <= value < below:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def integer(self, name: str) -> int:
-        """Returns the value of a key, a whole number that may be negative."""
+        """Returns the value of a key; raises AttnvizError unless it is a whole number, which may be negative."""
         value = self.required_value(name, int)
         if not -MAX_COUNT < value < MAX_COUNT:
             raise self.refusal(f"has {name!r} out of range")
         return value
 
     def counts(self, name: str) -> tuple[int, ...]:
-        """Returns the value of a key, a list of one or more different whole numbers from 0 on."""
+        """Returns the value of a key; raises AttnvizError unless it is a list of whole numbers from 0 on.
+
+        The list must have at least one number, and no number twice.
+        """
         numbers = self.required_value(name, list)
         if not all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers):
             raise self.refusal(f"has {name!r} that are not whole numbers")
@@ -199,14 +203,22 @@ class Entry:
         return tuple(numbers)
 
     def number(self, name: str) -> float | None:
-        """Returns the value of a key, a number; ``None`` if the key is missing or null."""
+        """Returns the value of a key; ``None`` if the key is missing or null.
+
+        Raises:
+            AttnvizError: if the value is neither a float nor a whole number from 0 on.
+        """
         value = self.value.get(name)
         if value is not None and type(value) is not float:
             return self.count(name)
         return value
 
     def line(self, name: str) -> str:
-        """Returns the value of a key, a text of printable characters."""
+        """Returns the value of a key, a text.
+
+        Raises:
+            AttnvizError: if it is no text, is longer than `MAX_SHOWN_CHARACTERS`, or has control characters.
+        """
         value = self.required_value(name, str)
         self._refuse_long(name, value)
         if not is_printable(value):
@@ -214,30 +226,31 @@ class Entry:
         return value
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Returns the value of a key, a list of texts of printable characters."""
+        """Returns the value of a key; raises AttnvizError unless it is a list of texts of printable characters."""
         texts = self.required_value(name, list)
         if not all(type(text) is str and is_printable(text) for text in texts):
             raise self.refusal(f"has {name!r} that are not texts, or hold control characters")
         return tuple(texts)
 
     def sentences(self, name: str) -> tuple[str, ...]:
-        """Returns a list of texts as `lines` does; all together have at most `MAX_SHOWN_CHARACTERS`."""
+        """Returns a list of texts as `lines` does; raises AttnvizError above `MAX_SHOWN_CHARACTERS` in all of them."""
         texts = self.lines(name)
         self._refuse_long(name, "".join(texts) + " " * len(texts))
         return texts
 
     def _refuse_long(self, name: str, value: str) -> None:
+        """Raises AttnvizError if the value of a key has more than `MAX_SHOWN_CHARACTERS`."""
         if len(value) > MAX_SHOWN_CHARACTERS:
             raise self.refusal(
                 f"has {len(value)} characters in {name!r}, more than the limit of {MAX_SHOWN_CHARACTERS}"
             )
 
     def entry(self, name: str) -> "Entry":
-        """Returns the value of a key, an object, as an entry."""
+        """Returns the value of a key as an entry; raises AttnvizError unless it is an object."""
         return Entry(self.required_value(name, dict), self.what)
 
     def entries(self, name: str) -> list["Entry"]:
-        """Returns the value of a key, a list of objects, as entries."""
+        """Returns the value of a key as entries; raises AttnvizError unless it is a list of objects."""
         return [Entry(value, self.what) for value in self.required_value(name, list)]
 
 
@@ -305,7 +318,7 @@ def _raw_bytes(array: NDArray[Any]) -> memoryview:
 
 
 def _parsed_header(text: str, what: str) -> Any:
-    """Returns the JSON value of a header; raises AttnvizError if it is not valid or nested too deeply."""
+    """Returns the JSON value of a header; raises AttnvizError, which names ``what``, if it is invalid or too deep."""
     try:
         value = json.loads(text)
         refuse_deep(value, MAX_DEPTH)

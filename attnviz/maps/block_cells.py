@@ -24,9 +24,11 @@ REMARK = (
 def block_cells(recordings: Iterable[Recording], selection: Selection) -> list[Recording]:
     """Returns the recordings with each pooled layer as maps with a cell per block, and a remark on each such layer.
 
+    Recordings without pooled layers are returned unchanged, whatever is selected.
+
     Raises:
         AttnvizError: if a layer is pooled in only some recordings, or has no metrics from its capture, or if the
-            selection leaves out queries or keys.
+            selection names queries or keys.
     """
     recordings = list(recordings)
     pooled_layers = [
@@ -61,7 +63,7 @@ def _with_block_maps(recording: Recording) -> Recording:
 def _block_maps(maps: PooledMaps) -> GroupedMaps:
     """Returns maps with a cell per block of the pooled maps."""
     rows, columns = (
-        _blocks(tokens, blocks)
+        _block_units(tokens, blocks)
         for tokens, blocks in zip((maps.query_tokens, maps.key_tokens), maps.counts.shape[-2:], strict=True)
     )
     return GroupedMaps(
@@ -80,17 +82,19 @@ def _block_maps(maps: PooledMaps) -> GroupedMaps:
     )
 
 
-def _blocks(tokens: Tokens, blocks: int) -> Units:
-    """Returns the blocks of an axis, each labelled by its first token."""
+def _block_units(tokens: Tokens, blocks: int) -> Units:
+    """Returns the blocks of an axis, each labelled by its first token, with ``…`` if it has more than one."""
     edges = block_edges(len(tokens), blocks)
     sizes = np.diff(edges)
-    labels = (f"{tokens.labels[first]}…" if size > 1 else tokens.labels[first]
-              for first, size in zip(edges[:-1].tolist(), sizes.tolist(), strict=True))  # fmt: skip
+    labels = (
+        tokens.labels[first] + ("…" if size > 1 else "")
+        for first, size in zip(edges[:-1].tolist(), sizes.tolist(), strict=True)
+    )
     numbers = np.repeat(np.arange(blocks, dtype=np.int64), sizes)
     return Units(numbers=numbers, labels=tuple(labels), tokens=tokens)
 
 
 def _block_tokens(blocks: Units) -> Tokens:
-    """Returns one token per block; a block of several tokens is not special."""
+    """Returns one token per block; it is special if the block is a single special token."""
     joined = blocks.as_tokens()
     return replace(joined, special=joined.special & (blocks.sizes == 1))

@@ -34,7 +34,7 @@ class CapturedMetrics:
     sinks: IntArray
     keys: IntArray
 
-    def refuse_mismatch(self, heads: int, keys: int, place: str) -> None:
+    def refuse_mismatch(self, heads: int, keys: int, what: str) -> None:
         """Raises AttnvizError if the arrays do not fit maps with these numbers of heads and keys.
 
         Args:
@@ -45,7 +45,7 @@ class CapturedMetrics:
         shape = heads, len(self.names)
         fits = self.values.shape == self.counts.shape == shape and self.sinks.shape == self.keys.shape == shape[:1]
         if not fits or not ((self.sinks >= 0) & (self.sinks < keys) & (self.keys <= keys)).all():
-            raise AttnvizError(f"{place}: stored metrics do not fit {heads} heads over {keys} keys")
+            raise AttnvizError(f"{what}: stored metrics do not fit {heads} heads over {keys} keys")
 
     def to_tensors(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Returns the header and the arrays that a file stores."""
@@ -53,7 +53,7 @@ class CapturedMetrics:
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", heads: int) -> Self:
-        """Returns the metrics of a file entry.
+        """Returns the metrics of a file entry, of maps with ``heads`` heads.
 
         Raises:
             AttnvizError: if a value is missing, or of another type or shape.
@@ -69,7 +69,11 @@ class CapturedMetrics:
 
 
 def concatenated_metrics(parts: Iterable[CapturedMetrics]) -> CapturedMetrics:
-    """Returns the metrics of all parts, concatenated along the axis of heads."""
+    """Returns the metrics of all parts, concatenated along the axis of heads.
+
+    Args:
+        parts: one or more metrics of the same names.
+    """
     first, *others = parts
     if not others:
         return first

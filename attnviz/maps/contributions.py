@@ -31,6 +31,8 @@ REMARK = (
 def contributions_of(recording: Recording) -> Recording:
     """Returns the recording with contributions in place of weights, and a remark that says so.
 
+    A recording of contributions is returned unchanged.
+
     Raises:
         AttnvizError: if the recording lacks the norms of its values, or single cells are not known.
     """
@@ -65,7 +67,9 @@ def contribution_maps(maps: LayerMaps) -> LayerMaps:
 
 
 def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, keys: slice | None = None) -> float:
-    """Returns the sum of a head's contributions to a query, as the mean over queries whose sum is above 0; 0 for none.
+    """Returns the mean, over queries, of the sum of a head's contributions to the query.
+
+    Queries whose sum is 0 do not count; the mean of none is 0.
 
     Args:
         maps: maps of contributions.
@@ -83,7 +87,13 @@ def mean_contribution(maps: CellMaps, head: int, queries: slice | None = None, k
 
 
 def contribution_bound(maps: LayerMaps) -> float:
-    """Returns an upper bound of the contributions: the maximum of dense maps, else the largest norm of a value."""
+    """Returns an upper bound of the contributions: the maximum of dense maps, else the largest norm of a value.
+
+    A norm is a bound since no weight is above 1. Other maps without norms have the bound 0.
+
+    Args:
+        maps: maps of contributions.
+    """
     if isinstance(maps, DenseMaps):
         return float(maps.weights.max(initial=0))
     return 0.0 if maps.moved is None else float(maps.moved.max(initial=0))
@@ -93,7 +103,7 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
     """Returns maps of contributions, each divided by ``unit``.
 
     Raises:
-        AttnvizError: for grouped maps of a long text, whose contributions are computed at each access.
+        AttnvizError: if the maps are neither dense nor over single tokens: those of words of a long text.
     """
     if isinstance(maps, DenseMaps):
         return replace(maps, weights=maps.weights / unit)
@@ -106,12 +116,12 @@ def divided_contributions(maps: LayerMaps, unit: float) -> LayerMaps:
 
 def _fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns a sentence that compares the sums of α f(x) with the model's output; empty if a layer was not checked."""
-    measured = [maps.moved_fidelity for maps in recording.maps if maps.moved_fidelity is not None]
-    if len(measured) < len(recording.maps):
+    differences = [maps.moved_fidelity for maps in recording.maps if maps.moved_fidelity is not None]
+    if len(differences) < len(recording.maps):
         return ()
-    worst = max(measured)
-    within = f"within {worst:.0e}" if worst else "exactly"
-    return (f"Checked: α f(x), summed over heads and keys, plus the bias equals each projection's output {within}.",)
+    largest = max(differences)
+    precision = f"within {largest:.0e}" if largest else "exactly"
+    return (f"Checked: α f(x), summed over heads and keys, plus the bias equals each projection's output {precision}.",)
 
 
 @final
@@ -138,7 +148,10 @@ class ContributionMaps(DerivedMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels; factored maps as fast as their weights, with log norms added to the scores."""
+        """Pools a block to pixels; see `LayerMaps.overview`.
+
+        Contributions from factored weights are pooled as fast as these: the logarithm of a norm is a bias of the score.
+        """
         if self._contribution_factors is None:
             return super().overview(heads, height, width, queries, keys, maximum=maximum)
         pooled = self._contribution_factors.overview(heads, height, width, queries, keys, maximum=maximum)
@@ -147,7 +160,7 @@ class ContributionMaps(DerivedMaps):
 
     @cached_property
     def _largest_norms(self) -> FloatArray:
-        """The largest norm of each head, ``(heads,)``."""
+        """The largest norm of a value in each head, ``(heads,)``; at least `TINY`, so that it can divide."""
         assert self.moved is not None
         return np.asarray(np.maximum(self.moved.max(axis=1), TINY))
 
@@ -179,7 +192,7 @@ class NormalizedMaps(DerivedMaps):
     source: CellMaps
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns the block, each row divided by the sum over all of its keys."""
+        """Returns the block, each row divided by the sum over all of its keys; rows of sum 0 stay 0, scores are NaN."""
         window = self.source.window(heads, queries, keys)
         totals = self.totals[self.positions(heads), queries]
         zeros = np.zeros_like(window.weights)
@@ -192,7 +205,7 @@ class NormalizedMaps(DerivedMaps):
 
     @cached_property
     def totals(self) -> FloatArray:
-        """The sum of each row, ``(heads, queries)``."""
+        """The sum of each row of the source, ``(heads, queries)``."""
         totals = np.zeros((len(self.heads), len(self.query_tokens)), dtype=np.float32)
         keys = slice(0, len(self.key_tokens))
         for band in bands_of_queries(slice(0, len(self.query_tokens)), keys.stop * len(self.heads), MAX_BAND_CELLS):
@@ -201,7 +214,7 @@ class NormalizedMaps(DerivedMaps):
 
 
 def normalized_maps(maps: CellMaps) -> CellMaps:
-    """Returns the maps with each row divided by its sum; maps of weights, whose rows sum to 1, unchanged."""
+    """Returns the maps with each row divided by its sum; maps of weights, whose rows sum to 1 already, unchanged."""
     if maps.quantity == "weight":
         return maps
     shared = {name: getattr(maps, name) for name in LayerMaps.__dataclass_fields__}

@@ -45,10 +45,10 @@ class DenseMaps(CellMaps):
                 raise AttnvizError(f"layer {self.layer}: {name} has shape {array.shape}, not {expected}")
             array.setflags(write=False)
         if self.factors is not None:
-            self.factors.refuse_unlike(*shape)
+            self.factors.refuse_mismatch(*shape)
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block, sliced from the arrays."""
+        """Returns a block, sliced from the arrays; see `CellMaps.window`."""
         indices = self.positions(heads)
         return Window(
             scores=self.scores[indices, queries, keys],
@@ -75,7 +75,7 @@ class DenseMaps(CellMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools a block to pixels."""
+        """Pools a block to pixels; see `LayerMaps.overview`."""
         window = self.window(heads, queries, keys)
         return pool_weights(window.weights, window.visible, height, width)
 
@@ -83,11 +83,11 @@ class DenseMaps(CellMaps):
         """Returns ``None``: these maps store cells, not factors."""
 
     def score_factors(self) -> "ScoreFactors | None":
-        """Returns queries and keys if they were kept beside the cells."""
+        """Returns queries and keys; ``None`` if they were not kept with the cells."""
         return self.factors
 
     def to_tensors(self) -> MapTensors:
-        """Returns the three arrays for a file."""
+        """Returns scores, weights and visible cells, as a file stores them."""
         arrays = {"scores": self.scores, "weights": self.weights, "visible": self.visible}
         return MapTensors(self.saved_as, visibility_header(self.visible), arrays)
 

@@ -48,36 +48,43 @@ class DerivedMaps(CellMaps):
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
         """Pools a block to pixels, a head and a band of queries at a time."""
-        pooled = [self._pixel_sums(head, height, width, queries, keys) for head in heads]
+        sums_of_heads = [self._pixel_sums(head, height, width, queries, keys) for head in heads]
         return Overview(
-            mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in pooled]).astype(np.float32),
-            maximum=np.stack([largest for _, largest, _ in pooled]),
-            visible=shared_or_per_head([counts > 0 for _, _, counts in pooled]),
+            mean=np.stack([total / np.maximum(counts, 1) for total, _, counts in sums_of_heads]).astype(np.float32),
+            maximum=np.stack([largest for _, largest, _ in sums_of_heads]),
+            visible=shared_or_per_head([counts > 0 for _, _, counts in sums_of_heads]),
         )
 
     def cell_factors(self) -> None:
         """Returns ``None``: cells are computed from cells of other maps, not from factors."""
 
     def score_factors(self) -> None:
-        """Returns None: cells come from several maps."""
+        """Returns ``None``: these cells have no queries and keys, since they are computed from cells of other maps."""
 
     def to_tensors(self) -> MapTensors:
-        """Returns the arrays of the dense maps for a file."""
+        """Returns these maps computed to whole arrays, as a file stores them."""
         return self.to_dense().to_tensors()
 
     def _pixel_sums(
         self, head: int, height: int, width: int, queries: slice, keys: slice
     ) -> tuple[Float64Array, FloatArray, IntArray]:
-        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``."""
+        """Returns sum, maximum and number of each pixel's visible weights, all ``(height, width)``.
+
+        Args:
+            head: number of the head.
+            height: pixels along the queries.
+            width: pixels along the keys.
+            queries: the queries, with start and stop.
+            keys: the keys, with start and stop.
+        """
         total = np.zeros((height, width))
         largest = np.zeros((height, width), dtype=np.float32)
         counts = np.zeros((height, width), dtype=np.int64)
         edges = (queries.start + block_edges(queries.stop - queries.start, height)).tolist()
         columns = block_edges(keys.stop - keys.start, width)[:-1]
         for row, start in enumerate(edges[:-1]):
-            for band in bands_of_queries(
-                slice(start, max(edges[row + 1], start + 1)), keys.stop - keys.start, MAX_BAND_CELLS
-            ):
+            row_queries = slice(start, max(edges[row + 1], start + 1))
+            for band in bands_of_queries(row_queries, keys.stop - keys.start, MAX_BAND_CELLS):
                 window = self.window((head,), band, keys)
                 weights = np.where(window.visible, window.weights[0], np.float32(0))
                 total[row] += np.add.reduceat(weights.sum(axis=0, dtype=np.float64), columns)

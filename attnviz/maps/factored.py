@@ -53,24 +53,24 @@ class FactoredMaps(CellMaps):
             raise AttnvizError(f"layer {self.layer}: {error}") from None
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Computes a block exactly; a cell costs as many products as a head has features."""
+        """Returns a block, computed cell by cell; a cell costs as many products as a head has features."""
         indices = self.positions(heads)
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         visible = self.factors.mask.visible(queries, keys)
         scores, weights = (np.empty((len(indices), *visible.shape), dtype=np.float32) for _ in range(2))
         for index, head_scores, head_weights in zip(indices, scores, weights, strict=True):
-            self._fill(index, queries, keys, head_scores, head_weights)
+            self._write_cells(index, queries, keys, head_scores, head_weights)
         if not visible.all():
-            first = int(visible.all(axis=0).argmin())  # keys before it are visible to every query
-            np.copyto(weights[:, :, first:], np.float32(0), where=~visible[:, first:])
+            first_hidden = int(visible.all(axis=0).argmin())  # every query sees all keys before this one
+            np.copyto(weights[:, :, first_hidden:], np.float32(0), where=~visible[:, first_hidden:])
         return Window(scores=scores, weights=weights, visible=visible)
 
     def scores_of(self, heads: tuple[int, ...], queries: slice, keys: slice) -> FloatArray:
-        """Computes only the scores of a block, exactly."""
+        """Returns only the scores of a block, ``(heads, queries, keys)``, each from its query and key."""
         queries, keys = _clipped(queries, len(self.query_tokens)), _clipped(keys, len(self.key_tokens))
         scores = np.empty((len(heads), queries.stop - queries.start, keys.stop - keys.start), dtype=np.float32)
         for index, head_scores in zip(self.positions(heads), scores, strict=True):
-            self._fill(index, queries, keys, head_scores)
+            self._write_cells(index, queries, keys, head_scores)
         return scores
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -101,11 +101,13 @@ class FactoredMaps(CellMaps):
         return self.factors
 
     def score_factors(self) -> ScoreFactors:
-        """Returns queries and keys."""
-        known = self.factors
-        return ScoreFactors(queries=known.queries, keys=known.keys, key_heads=known.key_heads, scale=known.scale)
+        """Returns the queries and keys of the factors, without mask, bias and soft cap."""
+        factors = self.factors
+        return ScoreFactors(
+            queries=factors.queries, keys=factors.keys, key_heads=factors.key_heads, scale=factors.scale
+        )
 
-    def halved(self) -> Self:
+    def rounded_to_bfloat16(self) -> Self:
         """Returns the maps with queries and keys rounded to bfloat16; unchanged if they are rounded already."""
         factors = self.factors
         if isinstance(factors.queries, HalfArray):
@@ -114,9 +116,9 @@ class FactoredMaps(CellMaps):
         return replace(self, factors=replace(factors, queries=queries, keys=keys), rounding=BFLOAT16_ROUNDING)
 
     def to_tensors(self) -> MapTensors:
-        """Returns the factors' arrays and rules for a file; arrays that are ``None`` are left out."""
+        """Returns the factors' arrays and rules, as a file stores them; arrays that are ``None`` are left out."""
         factors = self.factors
-        optional = _optional_arrays(factors)
+        optional_arrays = _optional_arrays(factors)
         arrays = {
             name: array.bits if isinstance(array, HalfArray) else np.asarray(array[:], dtype=np.float32)
             for name, array in (("queries", factors.queries), ("keys", factors.keys), ("logsumexp", factors.logsumexp))
@@ -129,9 +131,9 @@ class FactoredMaps(CellMaps):
             "origin": factors.bias.origin,
             "softcap": factors.softcap,
             "mask": {name: getattr(factors.mask, name) for name in MASK_RULES},
-            "arrays": sorted(optional),
+            "arrays": sorted(optional_arrays),
         }
-        return MapTensors(self.saved_as, header, arrays | optional)
+        return MapTensors(self.saved_as, header, arrays | optional_arrays)
 
     @classmethod
     def from_tensors(cls, stored: "StoredEntry", call: CallFields) -> Self:
@@ -145,12 +147,12 @@ class FactoredMaps(CellMaps):
         rounding = BFLOAT16_ROUNDING if isinstance(factors.queries, HalfArray) else 0.0
         return cls(**fields, factors=factors, rounding=rounding)
 
-    def _fill(
+    def _write_cells(
         self, index: int, queries: slice, keys: slice, scores: FloatArray, weights: FloatArray | None = None
     ) -> None:
         """Writes a head's scores, and its weights as if every cell were visible.
 
-        Computes in float64 where float32 is too coarse, so that weights are exact to 1e-5.
+        Computes in float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP`, so that weights are exact to 1e-5.
 
         Args:
             index: index of the head in the factors' arrays.
@@ -159,20 +161,20 @@ class FactoredMaps(CellMaps):
             scores: ``(queries, keys)``, receives the scores.
             weights: ``(queries, keys)``, receives the weights; ``None`` if only scores are needed.
         """
-        reference = self.factors.logsumexp_or_inf(index, queries)
-        sizes = np.abs(reference, where=np.isfinite(reference), out=np.zeros_like(reference))
+        logsumexp = self.factors.logsumexp_or_inf(index, queries)
+        sizes = np.abs(logsumexp, where=np.isfinite(logsumexp), out=np.zeros_like(logsumexp))
         in_float64 = bool((sizes > MAX_FLOAT32_LOGSUMEXP).any())
-        computed: NDArray[Any] = np.empty(scores.shape) if in_float64 else scores
-        self._score(index, queries, keys, computed)
+        precise_scores: NDArray[Any] = np.empty(scores.shape) if in_float64 else scores
+        self._write_scores(index, queries, keys, precise_scores)
         if in_float64:
-            scores[...] = computed
+            scores[...] = precise_scores
         if weights is not None:
-            exponents = np.subtract(computed, reference, out=computed if in_float64 else weights)
+            exponents = np.subtract(precise_scores, logsumexp, out=precise_scores if in_float64 else weights)
             np.minimum(exponents, 0, out=exponents)  # the score of a hidden cell may be any number: no overflow in exp
             np.exp(exponents, out=weights)
 
-    def _score(self, index: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
-        """Writes a head's scores, ``(queries, keys)``, computed in the dtype of ``out``."""
+    def _write_scores(self, index: int, queries: slice, keys: slice, out: NDArray[Any]) -> None:
+        """Writes a head's scores into ``out``, ``(queries, keys)``, and computes in the dtype of ``out``."""
         rows, columns = (
             np.asarray(array, dtype=out.dtype)
             for array in (self.factors.queries[index, queries], self.factors.keys[self.factors.key_heads[index], keys])
@@ -186,12 +188,13 @@ class FactoredMaps(CellMaps):
 
 
 def _clipped(span: slice, count: int) -> slice:
-    """Returns the range with start and stop, clipped to ``count`` tokens."""
+    """Returns a span of tokens with both ends as indices, clipped to ``count`` tokens; its ends may be ``None``."""
     start, stop, _ = span.indices(count)
     return slice(start, stop)
 
 
 def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
+    """Returns the factors of a file entry; raises AttnvizError if a value is missing, out of range or does not fit."""
     dtype = stored.required_value("dtype", str)
     if dtype not in ("float32", "bfloat16"):
         raise stored.refusal(f"has factors of the unknown dtype {dtype!r}")
@@ -202,29 +205,31 @@ def _read_factors(stored: "StoredEntry", call: CallFields) -> Factors:
     softcap = stored.number("softcap")
     if softcap is not None and not softcap > 0:
         raise stored.refusal(f"has a soft cap of {softcap:g}; a soft cap is above 0")
-    features, optional = stored.count("features"), _read_optional(stored, heads, queries, keys)
+    features = stored.count("features")
+    optional_arrays = _read_optional_arrays(stored, heads, queries, keys)
     return Factors(
         queries=_read_factor(stored, "queries", dtype, (heads, queries, features)),
         keys=_read_factor(stored, "keys", dtype, (1 + max(key_heads), keys, features)),
         key_heads=key_heads,
         scale=call["scale"],
         logsumexp=stored.array("logsumexp", "float32", (heads, queries)),
-        mask=_read_mask(stored.entry("mask"), optional),
-        bias=Bias(**{name: optional[f"bias.{name}"] for name in BIAS_ARRAYS}, origin=stored.count("origin")),
+        mask=_read_mask(stored.entry("mask"), optional_arrays),
+        bias=Bias(**{name: optional_arrays[f"bias.{name}"] for name in BIAS_ARRAYS}, origin=stored.count("origin")),
         softcap=softcap,
-        sink=optional["sink"],
+        sink=optional_arrays["sink"],
     )
 
 
 def _optional_arrays(factors: Factors) -> dict[str, NDArray[Any]]:
-    """Returns the optional arrays of the factors, by their names in a file."""
+    """Returns the optional arrays that the factors have, by their names in a file."""
     arrays = {"sink": factors.sink, "padding": factors.mask.padding, "mask": factors.mask.explicit}
     arrays |= {f"bias.{name}": getattr(factors.bias, name) for name in BIAS_ARRAYS}
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _read_optional(stored: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
-    present = set(stored.lines("arrays"))
+def _read_optional_arrays(stored: "StoredEntry", heads: int, queries: int, keys: int) -> dict[str, Any]:
+    """Returns all optional arrays of a file entry by name; ``None`` for those that it does not list."""
+    listed_names = set(stored.lines("arrays"))
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "sink": ("float32", (heads,)),
         "padding": ("bool", (keys,)),
@@ -233,10 +238,11 @@ def _read_optional(stored: "StoredEntry", heads: int, queries: int, keys: int) -
         "bias.by_key": ("float32", (heads, keys)),
         "bias.explicit": ("float32", (heads, queries, keys)),
     }
-    return {name: stored.array(name, *shape) if name in present else None for name, shape in shapes.items()}
+    return {name: stored.array(name, *shape) if name in listed_names else None for name, shape in shapes.items()}
 
 
 def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
+    """Returns the key head of each head; raises AttnvizError unless they are one number from 0 on for each head."""
     numbers = stored.required_value("key_heads", list)
     if len(numbers) != heads or not all(type(number) is int and 0 <= number < heads for number in numbers):
         raise stored.refusal("has 'key_heads' that do not fit its heads")
@@ -244,12 +250,14 @@ def _read_key_heads(stored: "StoredEntry", heads: int) -> tuple[int, ...]:
 
 
 def _read_factor(stored: "StoredEntry", name: str, dtype: str, shape: tuple[int, ...]) -> FactorArray:
+    """Returns the queries or keys of a file entry, stored in ``dtype``: ``float32`` or ``bfloat16``."""
     if dtype == "bfloat16":
         return HalfArray(stored.array(name, "uint16", shape))
     return stored.array(name, "float32", shape)
 
 
 def _read_mask(entry: "Entry", arrays: dict[str, Any]) -> Mask:
+    """Returns the mask of a file: rules from its header entry, padding and explicit cells from the optional arrays."""
     limits = {name: None if entry.value.get(name) is None else entry.count(name) for name in ("window", "chunk")}
     return Mask(
         causal=entry.required_value("causal", bool),

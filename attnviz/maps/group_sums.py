@@ -42,19 +42,14 @@ def sum_groups(read: ReadCells, heads: int, rows: Groups, columns: Groups) -> Gr
     """
     keys = columns.token_span
     max_queries = max(1, MAX_SUMMED_CELLS // (heads * (keys.stop - keys.start)))
-    parts = []
+    sums = []
     for part in _group_parts(rows, max_queries):
         queries = part.token_span
         if queries.stop - queries.start <= max_queries:
-            parts.append(sum_cells(*read(queries, keys), part, columns))
+            sums.append(sum_cells(*read(queries, keys), part, columns))
         else:
-            parts.append(_sum_bands(read, heads, part, columns, max_queries))
-    if len(parts) == 1:
-        return parts[0]
-    visible = [part.visible for part in parts]
-    if any(array.ndim == 3 for array in visible):
-        visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, parts, strict=True)]
-    return GroupSums(np.concatenate([part.weights for part in parts], axis=1), np.concatenate(visible, axis=-2))
+            sums.append(_sum_bands(read, heads, part, columns, max_queries))
+    return sums[0] if len(sums) == 1 else _joined_rows(sums)
 
 
 def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Groups) -> GroupSums:
@@ -66,16 +61,24 @@ def sum_cells(weights: FloatArray, visible: BoolArray, rows: Groups, columns: Gr
         rows: the groups of queries.
         columns: the groups of keys.
     """
-    long = max(int(rows.sizes.max()), int(columns.sizes.max())) > MAX_FLOAT32_SUM
-    cells = weights.astype(np.float64) if long else weights
+    needs_float64 = max(int(rows.sizes.max()), int(columns.sizes.max())) > MAX_FLOAT32_SUM
+    cells = weights.astype(np.float64) if needs_float64 else weights
     return GroupSums(
         weights=rows.reduce(np.add, columns.reduce(np.add, cells, 2), 1),
         visible=rows.reduce(np.logical_or, columns.reduce(np.logical_or, visible, -1), -2),
     )
 
 
+def _joined_rows(sums: list[GroupSums]) -> GroupSums:
+    """Returns the sums of several parts of the rows as one, with visible cells by head if any part has them by head."""
+    visible = [part.visible for part in sums]
+    if any(array.ndim == 3 for array in visible):
+        visible = [np.broadcast_to(array, part.weights.shape) for array, part in zip(visible, sums, strict=True)]
+    return GroupSums(np.concatenate([part.weights for part in sums], axis=1), np.concatenate(visible, axis=-2))
+
+
 def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
-    """Yields parts of the groups: each of one group or at most ``max_queries`` queries; one part if not in order."""
+    """Yields parts of the groups: each of one group or at most ``max_queries`` queries; all as one if not in order."""
     if not rows.in_order:
         yield rows
         return
@@ -87,16 +90,24 @@ def _group_parts(rows: Groups, max_queries: int) -> Iterator[Groups]:
 
 
 def _sum_bands(read: ReadCells, heads: int, rows: Groups, columns: Groups, max_queries: int) -> GroupSums:
-    """Returns the sums over all pairs of groups, added up in float64 over bands of at most ``max_queries`` queries."""
+    """Returns the sums over all pairs of groups, added up in float64 over bands of queries.
+
+    Args:
+        read: as for `sum_groups`.
+        heads: number of heads that ``read`` returns.
+        rows: the groups of queries, in any order.
+        columns: the groups of keys.
+        max_queries: the most queries of a band.
+    """
     weights = np.zeros((heads, len(rows), len(columns)))
     visible = np.zeros(weights.shape, dtype=bool)
     for band in bands_of_queries(rows.token_span, 1, max_queries):
         group_numbers = rows.numbers[band.start - rows.first : band.stop - rows.first]
         cells, visible_cells = read(band, columns.token_span)
-        grouped = group_numbers >= 0
-        by_key = columns.reduce(np.add, cells.astype(np.float64), 2)
-        visible_by_key = np.broadcast_to(columns.reduce(np.logical_or, visible_cells, -1), by_key.shape)
+        in_group = group_numbers >= 0
+        column_sums = columns.reduce(np.add, cells.astype(np.float64), 2)  # (heads, queries, columns)
+        column_visible = np.broadcast_to(columns.reduce(np.logical_or, visible_cells, -1), column_sums.shape)
         for head in range(heads):
-            np.add.at(weights[head], group_numbers[grouped], by_key[head, grouped])
-            np.logical_or.at(visible[head], group_numbers[grouped], visible_by_key[head, grouped])
+            np.add.at(weights[head], group_numbers[in_group], column_sums[head, in_group])
+            np.logical_or.at(visible[head], group_numbers[in_group], column_visible[head, in_group])
     return GroupSums(weights, shared_or_per_head(visible))

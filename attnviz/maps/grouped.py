@@ -22,7 +22,9 @@ MAX_NAMED_MARKS = 3
 
 
 def regroup(recording: Recording, selection: Selection, grouping: Grouping, table: str | None = None) -> Recording:
-    """Returns the recording over groups of tokens or without special tokens, with remarks on it; unchanged if neither.
+    """Returns the recording over groups of tokens, or without special tokens, with remarks that say so.
+
+    It is unchanged if neither is asked for, or if none of its layers is selected.
 
     The weight of a group is the sum over its tokens as keys, and the mean over its tokens as queries, so that the sum
     of a row stays the same. A group has no score.
@@ -43,7 +45,8 @@ def regroup(recording: Recording, selection: Selection, grouping: Grouping, tabl
             f"{_joining_option(grouping)} joins tokens, and a {singular(grouping.units)} has no score; "
             f"use {option('table', 'weights')}"
         )
-    selected_maps = [maps for maps in recording.maps if maps.layer in (selection.chosen_layers or (maps.layer,))]
+    layers = selection.chosen_layers or recording.layers
+    selected_maps = [maps for maps in recording.maps if maps.layer in layers]
     if not selected_maps:
         return recording
     refuse_missing_units(selected_maps, grouping)
@@ -73,7 +76,10 @@ class GroupedMaps(DerivedMaps):
     has_scores: bool = False
 
     def window(self, heads: tuple[int, ...], queries: slice, keys: slice) -> Window:
-        """Returns a block of cells, summed over the tokens of its groups; to renormalize, it sums over all keys."""
+        """Returns a block of cells: weights summed over the keys of a group and averaged over its queries.
+
+        A renormalized row is divided by its sum over all keys, also of those outside the block.
+        """
         rows = self.rows.part(queries)
         columns = self.columns if self.renormalize else self.columns.part(keys)
         if self.has_scores:
@@ -110,16 +116,27 @@ def join_window(window: Window, rows: Groups, columns: Groups, *, renormalize: b
 
 
 def _mean_of_queries(sums: GroupSums, rows: Groups, renormalize: bool) -> Window:
-    """Returns the sums divided by the number of queries of each row, as a window whose scores are NaN."""
+    """Returns the sums divided by the number of queries of each row, as a window whose scores are NaN.
+
+    Args:
+        sums: the sums over groups.
+        rows: the groups of queries.
+        renormalize: if true, each row is then divided by its sum; rows of sum 0 stay 0.
+    """
     means = sums.weights / rows.sizes[:, None]
     if renormalize:
-        total = means.sum(axis=2, keepdims=True)
-        means = np.divide(means, total, out=np.zeros_like(means), where=total > 0)
+        totals = means.sum(axis=2, keepdims=True)
+        means = np.divide(means, totals, out=np.zeros_like(means), where=totals > 0)
     weights: FloatArray = means.astype(np.float32)
     return Window(scores=np.full_like(weights, np.nan), weights=weights, visible=sums.visible)
 
 
 def _grouped_maps(maps: LayerMaps, heads: tuple[int, ...] | None, grouping: Grouping) -> LayerMaps:
+    """Returns the maps over groups; of the heads in ``heads`` alone, or of all if it is ``None`` or names none of them.
+
+    Raises:
+        AttnvizError: if the maps are pooled, or special tokens are hidden and there are no others.
+    """
     rows, columns = (_units(tokens, grouping) for tokens in (maps.query_tokens, maps.key_tokens))
     return GroupedMaps(
         layer=maps.layer,
@@ -154,34 +171,42 @@ def _units(tokens: Tokens, grouping: Grouping) -> Units:
 
 
 def refuse_missing_units(maps: Sequence[LayerMaps], grouping: Grouping) -> None:
-    """Raises AttnvizError if the grouping names groups that no axis of these maps has."""
+    """Raises AttnvizError if the grouping names groups that no axis of these maps has; the message lists those it has.
+
+    Every text has tokens and words, so that these are never refused.
+    """
     if grouping.by is None or grouping.units == WORDS:
         return
     axes = dict.fromkeys(tokens for layer_maps in maps for tokens in (layer_maps.query_tokens, layer_maps.key_tokens))
     if any(named_groups(tokens, grouping.units) is not None for tokens in axes):
         return
-    known_groups = [
-        name
-        for name in dict.fromkeys((*NAMES, *(name for tokens in axes for name in tokens.groups)))
-        if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
-    ]
     if grouping.by == TURNS:
         raise AttnvizError(
             f"{_joining_option(grouping)} needs a chat; give messages as JSON, or add {option('chat', True)}"
         )
     if grouping.by == PASSAGES:
         raise AttnvizError(f"{_joining_option(grouping)} needs passages; add {option('passages', 'docs/*.txt')}")
-    choices = or_list([*known_groups, "a pattern such as '^Chapter .*'"])
+    choices = or_list([*_known_groups(axes), "a pattern such as '^Chapter .*'"])
     raise AttnvizError(f"{_joining_option(grouping)} matches nothing in the text; choose {choices}")
 
 
+def _known_groups(axes: Iterable[Tokens]) -> list[str]:
+    """Returns the names of the groups that any of these axes has; tokens and words are always among them."""
+    stored_names = [name for tokens in axes for name in tokens.groups]
+    return [
+        name
+        for name in dict.fromkeys((*NAMES, *stored_names))
+        if name in (TOKENS, WORDS) or any(named_groups(tokens, name) is not None for tokens in axes)
+    ]
+
+
 def _outside_remark(tokens: Tokens, grouping: Grouping, row_sums: str) -> Iterable[str]:
-    """Yields a remark on the tokens that belong to no turn or passage; nothing if all belong to one.
+    """Yields a remark on the tokens that belong to no turn or passage, which special tokens never do; else nothing.
 
     Args:
         tokens: the tokens of the keys.
         grouping: the groups; ``no_special`` hides such tokens.
-        row_sums: the end of the sentence if they are hidden: what the rows then sum to.
+        row_sums: the clause on the sum of a row, which ends the sentence if they are hidden.
     """
     groups = named_groups(tokens, grouping.units)
     outside = [] if groups is None else np.flatnonzero((groups.numbers < 0) | tokens.special).tolist()
@@ -199,7 +224,12 @@ def _joining_option(grouping: Grouping) -> str:
 
 
 def _grouping_remarks(maps: list[LayerMaps], grouping: Grouping) -> Iterable[str]:
-    """Yields remarks on how tokens are grouped, which ones are hidden, and what rows sum to."""
+    """Yields remarks on how tokens are grouped, which ones are hidden, and what rows sum to.
+
+    Args:
+        maps: the maps over tokens; the first of them stands for all.
+        grouping: the groups, and the treatment of special tokens.
+    """
     if grouping.units != TOKENS:
         unit = singular(grouping.units)
         is_known = grouping.units in (*NAMES, *maps[0].query_tokens.groups, *maps[0].key_tokens.groups)

@@ -21,18 +21,24 @@ def halve(recording: Recording) -> Recording:
     factored = [maps for maps in recording.maps if isinstance(maps, FactoredMaps)]
     if not factored:
         raise AttnvizError(f"{option('half')} needs maps that are kept as factors; use {option('dense', False)}")
-    rounded = {id(maps): maps.halved() for maps in factored}
-    error = max(largest_error(rounded[id(maps)], maps) for maps in factored)
+    rounded = {id(maps): maps.rounded_to_bfloat16() for maps in factored}
+    error = max(largest_difference(rounded[id(maps)], maps) for maps in factored)
     error_sentence = f"weights change by at most {error:.1g} in {SAMPLED_QUERIES} sampled queries."
     remark = f"Queries and keys are stored in bfloat16: {error_sentence}"
     maps = tuple(rounded.get(id(maps), maps) for maps in recording.maps)
     return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
 
 
-def largest_error(maps: CellMaps, exact: CellMaps) -> float:
-    """Returns the largest difference of a weight over ``SAMPLED_QUERIES`` queries and all keys."""
-    error = 0.0
+def largest_difference(maps: CellMaps, exact: CellMaps) -> float:
+    """Returns the largest difference between weights of two maps, over ``SAMPLED_QUERIES`` queries and all keys.
+
+    Args:
+        maps: maps of one attention call.
+        exact: other maps of the same heads, queries and keys.
+    """
+    largest = 0.0
     for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
         block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
-        error = max(error, float(np.abs(maps.window(*block).weights - exact.window(*block).weights).max()))
-    return error
+        difference = np.abs(maps.window(*block).weights - exact.window(*block).weights)
+        largest = max(largest, float(difference.max()))
+    return largest

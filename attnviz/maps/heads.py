@@ -62,10 +62,10 @@ def chosen_heads(recording: Recording, selection: Selection) -> list[ChosenHead]
 
 
 def cell_heads(heads: Iterable[ChosenHead]) -> list[tuple[CellMaps, int]]:
-    """Returns the maps and the number of each head, with the maps as `CellMaps`.
+    """Returns the maps and the number of each head; refuses heads whose single cells are not known.
 
     Raises:
-        AttnvizError: if a head's maps are pooled, so that single cells are not known.
+        AttnvizError: if a head's maps are pooled.
     """
     return [(cell_maps(head.maps), head.head) for head in heads]
 
@@ -83,15 +83,16 @@ class MapsHead(Protocol):
 
 
 def measurable_heads(heads: Iterable[MapsHead]) -> list[tuple[LayerMaps, int]]:
-    """Returns the maps and the number of each head, checked to have single cells or metrics from their capture.
+    """Returns the maps and the number of each head; refuses heads that can no longer be measured.
 
     Raises:
-        AttnvizError: if a head's maps are pooled and have no metrics.
+        AttnvizError: if a head's maps are pooled and have no metrics from their capture.
     """
-    return [
-        (cell_maps(maps_over_tokens(head.maps)) if captured_metrics_of(head.maps) is None else head.maps, head.head)
-        for head in heads
-    ]
+    pairs: list[tuple[LayerMaps, int]] = []
+    for head in heads:
+        has_metrics = captured_metrics_of(head.maps) is not None
+        pairs.append((head.maps if has_metrics else cell_maps(maps_over_tokens(head.maps)), head.head))
+    return pairs
 
 
 def can_be_measured(maps: LayerMaps) -> bool:
@@ -106,7 +107,7 @@ def captured_metrics_of(maps: LayerMaps) -> CapturedMetrics | None:
 
 
 def maps_over_tokens(maps: LayerMaps) -> LayerMaps:
-    """Returns the pooled maps over tokens if the cells of these maps are their blocks; other maps unchanged."""
+    """Returns the pooled maps that maps with a cell per block were computed from; any other maps unchanged."""
     return maps.source if isinstance(maps, GroupedMaps) and maps.source.block != (1, 1) else maps
 
 
@@ -127,5 +128,5 @@ def _selected_heads(recording: Recording, selection: Selection) -> list[tuple[La
     for maps in layer_maps:
         refuse_missing(selection.heads_of(maps.layer), maps.heads, f"head in layer {maps.layer}:")
     pairs = [(maps, head) for maps in layer_maps for head in selection.heads_of(maps.layer) or maps.heads]
-    order = {pair: index for index, pair in enumerate(selection.pairs or ())}
-    return sorted(pairs, key=lambda pair: order.get((pair[0].layer, pair[1]), 0))
+    ranks = {pair: rank for rank, pair in enumerate(selection.pairs or ())}  # of pairs such as 4.11
+    return sorted(pairs, key=lambda pair: ranks.get((pair[0].layer, pair[1]), 0))

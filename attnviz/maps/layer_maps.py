@@ -165,14 +165,14 @@ class LayerMaps(ABC):
 
     @abstractmethod
     def score_factors(self) -> "ScoreFactors | None":
-        """Returns queries and keys whose products are the scores, to explain a single one, or None if unknown."""
+        """Returns the queries and keys whose products are the scores; ``None`` if they are unknown."""
 
     @abstractmethod
     def to_tensors(self) -> MapTensors:
         """Returns the header and the arrays that a file stores."""
 
     def positions(self, heads: tuple[int, ...]) -> list[int]:
-        """Returns the indices of the heads in the arrays, by their numbers."""
+        """Returns the indices in the arrays of the heads with these numbers; raises ValueError for an unknown head."""
         return [self.heads.index(head) for head in heads]
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class CellMaps(LayerMaps):
         """
 
     def group_sums(self, heads: tuple[int, ...], rows: Groups, columns: Groups) -> GroupSums:
-        """Sums the cells over groups, a band of queries at a time."""
+        """Sums the cells over groups of queries and keys, a band of queries at a time; see `LayerMaps.group_sums`."""
 
         def read(queries: slice, keys: slice) -> tuple[FloatArray, BoolArray]:
             window = self.window(heads, queries, keys)
@@ -224,7 +224,9 @@ class CellMaps(LayerMaps):
 
 
 def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float64Array:
-    """Returns the mean number of visible keys per block, over its queries that see a key, ``(blocks,)``.
+    """Returns the mean number of visible keys of the queries of each block, ``(blocks,)``.
+
+    Queries that see no key do not count; a block of such queries has 0.
 
     Args:
         maps: the maps of the head.
@@ -233,12 +235,13 @@ def mean_visible_keys(maps: LayerMaps, head: int, edges: Sequence[int]) -> Float
     """
     counts = maps.visible_keys(head, slice(edges[0], edges[-1]))
     starts = np.asarray(edges[:-1]) - edges[0]
-    totals, seeing_queries = np.add.reduceat(counts, starts), np.add.reduceat((counts > 0).astype(np.float64), starts)
+    totals = np.add.reduceat(counts, starts)
+    seeing_queries = np.add.reduceat((counts > 0).astype(np.float64), starts)
     return np.asarray(totals / np.maximum(seeing_queries, 1))
 
 
 def is_long(queries: int, keys: int) -> bool:
-    """True if maps of this size are kept as factors by default."""
+    """True if maps of this size are kept as factors by default: above `LONG_MAP_TOKENS` squared cells."""
     return queries * keys > LONG_MAP_TOKENS**2
 
 

@@ -75,7 +75,9 @@ class PooledMaps(LayerMaps):
     def overview(
         self, heads: tuple[int, ...], height: int, width: int, queries: slice, keys: slice, *, maximum: bool = True
     ) -> Overview:
-        """Pools all blocks that touch these queries and keys, each as a whole: pixel edges are exact to one block.
+        """Pools the blocks that touch these queries and keys to pixels; see `LayerMaps.overview`.
+
+        A block counts as a whole, so that the edge of a pixel may be off by up to a block.
 
         Raises:
             AttnvizError: if ``height`` or ``width`` is larger than the number of blocks.
@@ -100,11 +102,13 @@ class PooledMaps(LayerMaps):
         Raises:
             AttnvizError: if a group does not consist of whole blocks.
         """
-        indices, edges = self.positions(heads), self._edges()
-        blocks = [self._groups_of_blocks(groups, axis) for groups, axis in zip((rows, columns), edges, strict=True)]
-        queries, keys = (groups.token_span for groups in blocks)
-        counts = visible_to_heads(self.counts[..., queries, keys], indices)
-        return sum_cells(self.mean[indices, queries, keys].astype(np.float64) * counts, counts > 0, *blocks)
+        indices, (row_edges, column_edges) = self.positions(heads), self._edges()
+        block_rows = self._groups_of_blocks(rows, row_edges)
+        block_columns = self._groups_of_blocks(columns, column_edges)
+        spans = block_rows.token_span, block_columns.token_span  # the blocks that are summed
+        counts = visible_to_heads(self.counts[..., *spans], indices)
+        weights = self.mean[indices, *spans].astype(np.float64) * counts
+        return sum_cells(weights, counts > 0, block_rows, block_columns)
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns the heads in groups with equal counts of visible cells."""
@@ -120,10 +124,10 @@ class PooledMaps(LayerMaps):
         """Returns ``None``: pooled maps have no factors."""
 
     def score_factors(self) -> None:
-        """Returns None: no cell is known."""
+        """Returns ``None``: pooled maps keep neither queries nor keys."""
 
     def to_tensors(self) -> MapTensors:
-        """Returns the three arrays, the numbers of blocks, and the metrics for a file."""
+        """Returns means, maxima, counts and metrics, as a file stores them."""
         rows, columns = self.counts.shape[-2:]
         header, arrays = ({}, {}) if self.metrics is None else self.metrics.to_tensors()
         return MapTensors(
@@ -150,11 +154,16 @@ class PooledMaps(LayerMaps):
         )
 
     def _edges(self) -> tuple[IntArray, IntArray]:
+        """Returns the starts of the blocks and the last end, of queries ``(rows + 1,)`` and keys ``(columns + 1,)``."""
         rows, columns = self.counts.shape[-2:]
         return block_edges(len(self.query_tokens), rows), block_edges(len(self.key_tokens), columns)
 
     def _groups_of_blocks(self, groups: Groups, edges: IntArray) -> Groups:
-        """Turns groups of tokens into groups of blocks.
+        """Returns groups of tokens as groups of the blocks of that axis.
+
+        Args:
+            groups: the groups of tokens.
+            edges: the starts of the blocks of the axis, and the last end.
 
         Raises:
             AttnvizError: if a group begins or ends within a block.
@@ -176,7 +185,7 @@ class PooledMaps(LayerMaps):
 
 
 def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, Any]]:
-    """Pools heads one by one, and returns a dictionary with the array fields of ``PooledMaps`` for each text.
+    """Pools heads one by one, which bounds the memory, and returns the arrays of `PooledMaps` by name for each text.
 
     Args:
         heads: weights of each head, 0 where hidden, and its visible cells, both ``(texts, queries, keys)``.
@@ -188,8 +197,8 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
         totals.append(reduce_blocks(np.add, weights, *shape))
         maxima.append(reduce_blocks(np.maximum, weights, *shape))
         first_visible = visible if first_visible is None else first_visible
-        is_same = counts and np.array_equal(first_visible, visible)
-        counts.append(counts[0] if is_same else reduce_blocks(np.add, visible.astype(np.int64), *shape))
+        sees_same_cells = counts and np.array_equal(first_visible, visible)  # as the first head; then counted once
+        counts.append(counts[0] if sees_same_cells else reduce_blocks(np.add, visible.astype(np.int64), *shape))
     stacked = (np.stack(arrays, axis=1) for arrays in (totals, maxima))
     text_counts = (shared_or_per_head([head_counts[text] for head_counts in counts]) for text in range(len(counts[0])))
     return [
@@ -199,6 +208,6 @@ def pool_heads(heads: Iterable[tuple[FloatArray, BoolArray]]) -> list[dict[str, 
 
 
 def _block_count(cells: int) -> int:
-    """Returns the number of blocks along an axis of ``cells`` cells: at most `MAX_BLOCKS_A_SIDE`, as small as fit."""
+    """Returns the number of blocks of an axis of ``cells`` cells: at most `MAX_BLOCKS_A_SIDE`, of the smallest size."""
     block_size = -(-cells // MAX_BLOCKS_A_SIDE)
     return -(-cells // block_size)

@@ -68,7 +68,8 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
     """Returns the header and the arrays that a file of the recording stores."""
     from attnviz.maps.saved_tokens import tokens_to_tensors
 
-    axes = list({id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}.values())
+    tokens_by_id = {id(tokens): tokens for maps in recording.maps for tokens in _tokens_of(maps)}
+    axes = list(tokens_by_id.values())  # tokens that several maps share are stored once
     token_header, arrays = tokens_to_tensors(axes)
     header: dict[str, Any] = {
         "format": FORMAT_VERSION,
@@ -86,7 +87,11 @@ def _to_tensors(recording: "Recording") -> "tuple[dict[str, Any], dict[str, NDAr
 
 
 def _from_tensors(file: "Tensors") -> "Recording":
-    """Returns the recording that header and arrays describe, those of a file or those about to be written."""
+    """Returns the recording that a header and its arrays describe.
+
+    Raises:
+        AttnvizError: if they are no recording of a known version, or a value is missing or wrong.
+    """
     from attnviz.maps.recording import Recording
     from attnviz.maps.saved_tokens import read_texts, read_tokens
 
@@ -113,6 +118,11 @@ def _from_tensors(file: "Tensors") -> "Recording":
 
 
 def _read_maps(stored: "StoredEntry", axes: "list[Tokens]") -> "LayerMaps":
+    """Returns the maps of a file entry, which names its tokens by their index in ``axes``.
+
+    Raises:
+        AttnvizError: if a value is missing or wrong.
+    """
     from attnviz.maps.layer_maps import CallFields
 
     kind, saved_as = stored.required_value("kind", str), stored.required_value("class", str)
@@ -142,7 +152,10 @@ def _read_moved(stored: "StoredEntry", shape: tuple[int, int]) -> "FloatArray | 
 
 
 def _maps_reader(saved_as: str) -> "Callable[[StoredEntry, CallFields], LayerMaps]":
-    """Returns the function that reads this kind of maps; only its module is imported, as streaming imports slowly."""
+    """Returns the function that reads maps of this kind, one of `KINDS_OF_MAPS`.
+
+    Only the module of this kind is imported, since the one of factored maps imports slowly.
+    """
     if saved_as == "dense":
         from attnviz.maps.dense import DenseMaps
 
@@ -164,4 +177,5 @@ def _call_header(maps: "LayerMaps", axis_numbers: dict[int, int]) -> dict[str, A
 
 
 def _tokens_of(maps: "LayerMaps") -> "tuple[Tokens, Tokens]":
+    """Returns the tokens of the queries and of the keys."""
     return maps.query_tokens, maps.key_tokens

@@ -18,7 +18,8 @@ MAX_NAME_CHARACTERS = 100  # of the name of a kind of groups
 
 def tokens_to_tensors(axes: Sequence[Tokens]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Returns the header and the arrays that a file stores for these axes; each medium is stored once."""
-    media = list({id(medium): medium for tokens in axes for medium in tokens.media}.values())
+    media_by_id = {id(medium): medium for tokens in axes for medium in tokens.media}
+    media = list(media_by_id.values())
     medium_numbers = {id(medium): number for number, medium in enumerate(media)}
     medium_tensors = [medium.to_tensors() for medium in media]
     header = {
@@ -67,6 +68,7 @@ def read_texts(file: Tensors) -> list[Tokens]:
 
 
 def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
+    """Returns the tokens of one axis; raises AttnvizError if a value is wrong, or a place is outside its medium."""
     labels = stored.lines("labels")
     count, medium_numbers = len(labels), stored.counts("media")
     if max(medium_numbers) >= len(media):
@@ -92,7 +94,16 @@ def _read_axis(stored: StoredEntry, media: list[Medium]) -> Tokens:
 
 
 def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
-    """Returns the groups of one name; their labels are in the header."""
+    """Returns the groups of one name over the tokens of an axis.
+
+    Args:
+        stored: the entry of the axis.
+        name: the name of the groups.
+        count: the number of tokens.
+
+    Raises:
+        AttnvizError: if the name cannot be shown, or a token is in a group that has no label.
+    """
     if not name or len(name) > MAX_NAME_CHARACTERS or not is_printable(name):
         raise stored.refusal("has groups whose name is missing, too long or not printable")
     labels = Entry(stored.value["groups"], stored.what).lines(name)
@@ -103,6 +114,7 @@ def _read_groups(stored: StoredEntry, name: str, count: int) -> Groups:
 
 
 def _read_text(stored: StoredEntry) -> Tokens:
+    """Returns the tokens of one axis of version 1; raises AttnvizError if a value or an offset is wrong."""
     text, labels = stored.required_value("text", str), stored.lines("labels")
     count = len(labels)
     arrays = {

@@ -22,8 +22,14 @@ class ScoreFactors:
     key_heads: tuple[int, ...]
     scale: float
 
-    def refuse_unlike(self, heads: int, queries: int, keys: int) -> None:
-        """Raises AttnvizError if the shape of an array does not fit maps of ``(heads, queries, keys)``."""
+    def refuse_mismatch(self, heads: int, queries: int, keys: int) -> None:
+        """Raises AttnvizError if the shape of an array does not fit maps of this shape.
+
+        Args:
+            heads: number of heads of the maps.
+            queries: number of queries.
+            keys: number of keys.
+        """
         features = self.queries.shape[-1]
         key_heads = 1 + max(self.key_heads, default=-1)
         for name, shape, expected in (

@@ -17,7 +17,7 @@ def shared_or_per_head(arrays: Sequence[NDArray[Any]] | NDArray[Any]) -> NDArray
 
 
 def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:
-    """Returns the cells of the heads at these indices; ``(rows, columns)`` if they are equal.
+    """Returns the cells of the heads at these indices: ``(heads, rows, columns)``, or ``(rows, columns)`` if all equal.
 
     Args:
         cells: ``(rows, columns)`` for all heads, or ``(heads, rows, columns)``.
@@ -27,7 +27,12 @@ def visible_to_heads(cells: NDArray[Any], indices: list[int]) -> NDArray[Any]:
 
 
 def joint_shape(parts: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns ``shape`` if any part has an axis of heads; else ``shape`` without that axis, its first."""
+    """Returns the shape of an array that joins parts: ``shape``, but without its first axis, heads, if no part has it.
+
+    Args:
+        parts: arrays of two axes, or of three if heads see different cells.
+        shape: the shape with an axis of heads.
+    """
     return shape if any(part.ndim == 3 for part in parts) else shape[1:]
 
 
@@ -37,7 +42,7 @@ def stored_shape(shape: tuple[int, int, int], header: dict[str, Any]) -> tuple[i
 
 
 def visibility_header(cells: NDArray[Any]) -> dict[str, Any]:
-    """Returns the header entry that says if the cells differ between heads; empty if all heads see the same cells."""
+    """Returns the header entry of cells that differ between heads; {} if all heads see the same cells (two axes)."""
     return {BY_HEAD: True} if cells.ndim == 3 else {}
 
 
@@ -53,5 +58,6 @@ def heads_by_visibility(cells: NDArray[Any], heads: tuple[int, ...], indices: li
         return [heads]
     heads_by_digest: dict[bytes, list[int]] = {}
     for head, index in zip(heads, indices, strict=True):
-        heads_by_digest.setdefault(blake2b(np.ascontiguousarray(cells[index]).data).digest(), []).append(head)
+        digest = blake2b(np.ascontiguousarray(cells[index]).data).digest()
+        heads_by_digest.setdefault(digest, []).append(head)
     return [tuple(group) for group in heads_by_digest.values()]

@@ -14,17 +14,18 @@ RANGE_TOLERANCE = 1e-3  # tolerance of a weight below 0 or above 1
 
 
 def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
-    """Returns a warning if weights are below 0 or above 1, and one if rows do not sum to 1; else empty."""
-    rows = [
-        row
-        for layer_maps in maps
-        if isinstance(layer_maps, CellMaps)
-        for heads in _groups_to_check(layer_maps)
-        for row in _row_extremes(layer_maps, heads)
-    ]
+    """Returns a warning if weights are below 0 or above 1, and one if rows do not sum to 1; empty if all is well.
+
+    Pooled maps are not checked, and of the others some rows.
+    """
+    rows: list[Float64Array] = []
+    for layer_maps in maps:
+        if isinstance(layer_maps, CellMaps):
+            for heads in _groups_to_check(layer_maps):
+                rows.extend(_row_extremes(layer_maps, heads))
     if not rows:
         return ()
-    minima, maxima, below_one, above_one = np.array(rows).T
+    minima, maxima, below_one, above_one = np.array(rows).T  # see `_row_extremes`
     warnings = []
     if minima.min() < -RANGE_TOLERANCE or maxima.max() > 1 + RANGE_TOLERANCE:
         warnings.append(
@@ -40,14 +41,19 @@ def weight_warnings(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
 
 
 def _groups_to_check(maps: CellMaps) -> list[tuple[int, ...]]:
-    """Returns the heads to check, grouped by visible cells; only the first of factored maps, whose cells cost time."""
+    """Returns the heads to check, grouped by visible cells; only the first of factored maps, which compute slowly."""
     return maps.head_groups(maps.heads if maps.cell_factors() is None else maps.heads[:1])
 
 
 def _row_extremes(maps: CellMaps, heads: tuple[int, ...]) -> Iterator[Float64Array]:
-    """Yields per sampled query its smallest and largest weight, and how far its row sums are below (−) and above 1.
+    """Yields four numbers for each sampled query: two extremes of its weights, and two of its row sums minus 1.
 
-    Deviations within the tolerance of rounding are 0.
+    They are the smallest and the largest weight, then the smallest deviation of a row sum from 1, at most 0, and the
+    largest, at least 0. Deviations within the tolerance of rounding are 0. Rows that are not finite are left out.
+
+    Args:
+        maps: the maps.
+        heads: heads that see the same cells.
     """
     tolerance = BFLOAT16_TOLERANCE if getattr(maps, "rounding", 0) else HALF_PRECISION_TOLERANCE
     count = len(maps.query_tokens)

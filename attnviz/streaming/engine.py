@@ -35,26 +35,23 @@ def overview_of(
         if prefers_kernel(device_factors):
             return overview_by_indicators(device_factors, *size)[0]
     plan = TilePlan(factors, queries, keys, size, maximum, TILE["cpu" if device in (None, "cpu") else "cuda"])
-    totals, peaks = (
-        np.zeros((len(head_indices), *plan.shape)),
-        np.zeros((len(head_indices), *plan.shape), dtype=np.float32),
-    )
+    totals = np.zeros((len(head_indices), *plan.shape))
+    peaks = np.zeros((len(head_indices), *plan.shape), dtype=np.float32)
     if device is None:
         numpy_pass.pool(plan, head_indices, totals, peaks)
     else:
         from attnviz.streaming import torch_pass
 
         torch_pass.pool(plan, head_indices, device, totals, peaks)
-    rows, columns = (axis.edges[:: axis.parts] for axis in (plan.row_axis, plan.column_axis))
+    rows, columns = (axis.edges[:: axis.parts] for axis in (plan.row_axis, plan.column_axis))  # edges of whole pixels
     counts = factors.mask.counts(rows, columns)
     mean = (plan.joined_parts(np.add, totals) / np.maximum(counts, 1)).astype(np.float32)
     return Overview(mean=mean, maximum=np.minimum(plan.joined_parts(np.maximum, peaks), 1), visible=counts > 0)
 
 
 def _covers_all_tokens(factors: Factors, queries: slice, keys: slice) -> bool:
-    """True if the block covers all queries and all keys."""
-    shape = factors.queries.shape[1], factors.keys.shape[1]
-    return (queries, keys) == (slice(0, shape[0]), slice(0, shape[1]))
+    """True if the block is all queries and all keys of the factors."""
+    return queries == slice(0, factors.queries.shape[1]) and keys == slice(0, factors.keys.shape[1])
 
 
 def product(device: str | None, queries: NDArray[Any], keys: NDArray[Any], out: NDArray[Any]) -> None:

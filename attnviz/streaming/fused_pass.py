@@ -35,7 +35,11 @@ def prefers_kernel(factors: DeviceFactors) -> bool:
 
 
 def kernel_supports(factors: DeviceFactors) -> bool:
-    """True if the kernel can compute these weights: full or causal, with a prefix, padding at the ends or a sink."""
+    """True if the kernel can compute these weights.
+
+    The mask may be full or causal, with a prefix, and with padding at the ends of the keys; a sink is allowed. A bias,
+    soft cap, window, chunk or explicit mask is not, nor a scale that is not above 0, nor a mix of dtypes.
+    """
     mask, is_plain = factors.mask, not factors.bias and factors.softcap is None
     if not is_plain or mask.window is not None or mask.chunk is not None or mask.explicit is not None:
         return False
@@ -93,17 +97,20 @@ class _PassPlan:
         row_bytes = (len(self.chunks) + 2) * self.kernel_width * factors.queries.element_size()  # weights of one query
         rows = max(1, MAX_BYTES[factors.queries.device.type] // row_bytes)
         self.heads_at_once = max(1, min(rows // self.queries, heads))
-        self.rows = BlockAxis.of(slice(0, self.queries), min(height, self.queries), rows)
+        self.rows = BlockAxis.from_span(slice(0, self.queries), min(height, self.queries), rows)
         # Blocks count as long as the longest, so that all queries in one band may need more rows.
         self.bands = list(self.rows.tiles(rows if rows < self.queries else 2 * rows))
 
     def groups(self) -> Iterator[slice]:
-        """Yields the heads in groups whose weights fit the memory limit."""
+        """Yields the heads in groups whose weights on blocks fit the memory limit `MAX_BYTES`."""
         heads = len(self.factors.queries)
         return (slice(start, min(start + self.heads_at_once, heads)) for start in range(0, heads, self.heads_at_once))
 
     def indicators(self, keys: slice) -> tuple[slice, Tensor]:
-        """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block."""
+        """Returns the blocks of some keys, and values ``(keys, features)`` that are one-hot: 1 at the key's block.
+
+        Feature 0 stands for the first of these blocks. The keys lie in one chunk, so that every block has a feature.
+        """
         first, last = (int(self.edges.searchsorted(key, side="right")) - 1 for key in (keys.start, keys.stop - 1))
         block_numbers = torch.arange(first, first + self.kernel_width, device=self.blocks.device)
         values = self.blocks[keys, None] == block_numbers
@@ -141,21 +148,31 @@ class _PieceWeights:
         """Returns the weights summed over each block of queries, ``(heads, blocks of queries, blocks of keys)``.
 
         Args:
-            denominators: ``(heads, queries)``, the log-sum-exp of the whole rows.
+            denominators: ``(heads, queries)``, the log-sum-exp of the whole rows; +inf for a row that sees no key.
             band: the queries and their blocks.
         """
         share = torch.exp(self.logsumexp - denominators)[..., None]
         weights = self.weights[..., : self.pixels.stop - self.pixels.start] * share
         if band.repeats is None:
             return weights.view(len(weights), *band.grid.shape, -1).sum(2)
-        order = torch.from_numpy(band.grid - band.tokens.start).to(weights.device)
-        cells = weights[:, order]  # (heads, blocks, queries of a block, blocks of keys)
-        cells[:, torch.from_numpy(band.repeats).to(weights.device), -1] = 0
+        queries = torch.from_numpy(band.grid - band.tokens.start).to(weights.device)  # (blocks, queries of a block)
+        cells = weights[:, queries]  # (heads, blocks, queries of a block, blocks of keys)
+        cells[:, torch.from_numpy(band.repeats).to(weights.device), -1] = 0  # the last query of a short block is a copy
         return cells.sum(2)
 
 
 def _pooled_band(plan: _PassPlan, heads: slice, band: Tile) -> tuple[Tensor, Tensor]:
-    """Returns sums of weights ``(heads, blocks of queries, blocks of keys)``, and log-sum-exps ``(heads, queries)``."""
+    """Computes the weights of a band of queries, summed over blocks, and the log-sum-exp of its rows.
+
+    Args:
+        plan: the plan of the overview.
+        heads: the heads.
+        band: the queries and their blocks.
+
+    Returns:
+        Sums of weights ``(heads, blocks of queries, blocks of keys)``, and log-sum-exps ``(heads, queries)``, which
+        include the sink; −inf if a query sees no key.
+    """
     factors = plan.factors
     queries, keys = _padded_factors(factors, heads, band.tokens)
     piece_results = [
@@ -198,10 +215,10 @@ def _piece_weights(plan: _PassPlan, queries: Tensor, keys: Tensor, rows: slice, 
         if query_part.shape[2]:
             output, logsumexp = fused_attention(query_part, keys, values, causal=causal, scale=plan.factors.scale)
             results.append((output[0], logsumexp[0].to(plan.factors.dtype)))
-    weights, logsumexps = (
-        results[0] if len(results) == 1 else (torch.cat(each, 1) for each in zip(*results, strict=True))
-    )
-    return _PieceWeights(pixels, weights, logsumexps)
+    weights, logsumexps = zip(*results, strict=True)
+    if len(results) == 1:  # no copy
+        return _PieceWeights(pixels, weights[0], logsumexps[0])
+    return _PieceWeights(pixels, torch.cat(weights, 1), torch.cat(logsumexps, 1))
 
 
 def _no_weights(plan: _PassPlan, keys: Tensor, queries: int) -> tuple[Tensor, Tensor]:
@@ -212,10 +229,10 @@ def _no_weights(plan: _PassPlan, keys: Tensor, queries: int) -> tuple[Tensor, Te
 
 def _padded_factors(factors: DeviceFactors, heads: slice, queries: slice) -> tuple[Tensor, Tensor]:
     """Returns queries and keys of some heads, both ``(1, heads, tokens, features)``, padded with features of 0."""
-    rows_and_keys = factors.queries[heads, queries], factors.keys[list(factors.key_heads[heads])]
-    padding = _kernel_width(factors.queries) - factors.queries.shape[2]
-    first, second = (functional.pad(features, (0, padding))[None] for features in rows_and_keys)
-    return first, second
+    padding = (0, _kernel_width(factors.queries) - factors.queries.shape[2])
+    padded_queries = functional.pad(factors.queries[heads, queries], padding)
+    padded_keys = functional.pad(factors.keys[list(factors.key_heads[heads])], padding)
+    return padded_queries[None], padded_keys[None]
 
 
 def _kernel_width(queries: Tensor) -> int:

@@ -34,7 +34,16 @@ def pool(plan: TilePlan, head_indices: Sequence[int], totals: Float64Array, peak
 def _tile_weights(
     plan: TilePlan, head: LoadedHead, row: Tile, column: Tile, is_cut: bool, buffer: FloatArray
 ) -> FloatArray:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile, in ``buffer``; 0 if hidden."""
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 if hidden.
+
+    Args:
+        plan: the plan of the overview.
+        head: the head.
+        row: the queries of the tile.
+        column: the keys of the tile.
+        is_cut: True if the mask may hide some of the cells.
+        buffer: memory for at least as many numbers as the tile has cells; the result is a view of it.
+    """
     keys, queries, softcap = head.keys[column.place], head.queries[row.place], plan.factors.softcap
     exponents = buffer[: len(keys) * len(queries)].reshape(len(keys), len(queries))
     if softcap is None:
@@ -47,18 +56,25 @@ def _tile_weights(
         exponents *= softcap * BITS
         exponents += keys[:, -2:] @ queries[:, -2:].T
     if plan.bias:
-        exponents += plan.bias_of(head.place, row, column)
+        exponents += plan.bias_of(head.head_index, row, column)
     if is_cut:
         exponents += plan.hidden(row, column)
     return np.exp2(exponents, out=exponents)
 
 
 def _reduced_to_blocks(reduce: np.ufunc, weights: FloatArray, row: Tile, column: Tile) -> FloatArray:
-    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
-    blocks = weights.reshape(column.count, column.longest, -1)
+    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``.
+
+    Args:
+        reduce: the ufunc that combines two weights.
+        weights: ``(keys, queries)`` in the order of the tile; those of repeated tokens are set to 0.
+        row: the queries.
+        column: the keys.
+    """
+    blocks = weights.reshape(column.count, column.block_length, -1)
     if column.repeats is not None:
         blocks[column.repeats, -1] = 0
-    runs = reduce.reduce(blocks, axis=1).reshape(column.count, row.longest, row.count)
+    runs = reduce.reduce(blocks, axis=1).reshape(column.count, row.block_length, row.count)
     if row.repeats is not None:
         runs[:, -1, row.repeats] = 0
     return np.asarray(reduce.reduce(runs, axis=1))

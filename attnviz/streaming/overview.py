@@ -28,7 +28,7 @@ class Overview:
 
 
 def block_edges(count: int, blocks: int) -> IntArray:
-    """Returns the starts of ``blocks`` nearly equal blocks of ``count`` cells, and the end: ``(blocks + 1,)``."""
+    """Returns the starts of ``blocks`` nearly equal blocks of ``count`` cells, and the last end: ``(blocks + 1,)``."""
     return np.arange(blocks + 1, dtype=np.int64) * count // blocks
 
 
@@ -37,8 +37,8 @@ def bands_of_queries(queries: slice, keys: int, cells: int) -> Iterator[slice]:
 
     Args:
         queries: all queries, with both ends.
-        keys: number of keys, so of cells in each row.
-        cells: limit of a run.
+        keys: number of keys, which is the number of cells of a query.
+        cells: the most cells of a run.
     """
     step = max(1, cells // keys)
     return (slice(start, min(start + step, queries.stop)) for start in range(queries.start, queries.stop, step))

@@ -28,17 +28,17 @@ MASK_CACHE_SIZE = 128  # tiles whose hidden cells are cached, since all heads ha
 class LoadedHead:
     """A head's queries and keys in the order of the tiles, extended so that one product gives its log2 weights.
 
-    The weight of query q on key k is ``2 ** (BITS · (scale · q·k − logsumexp + added))``. With two more features each,
-    ``q' = (BITS · scale · q, −BITS · logsumexp, 1)`` and ``k' = (k, 1, BITS · added)``, the exponent is ``q'·k'``.
+    The weight of query q on key k is ``2 ** (BITS · (scale · q·k − logsumexp + term))``. With two more features each,
+    ``q' = (BITS · scale · q, −BITS · logsumexp, 1)`` and ``k' = (k, 1, BITS · term)``, the exponent is ``q'·k'``.
     Tokens that pad a shorter block are repeated.
 
     Attributes:
-        place: index of the head in the arrays of the factors.
+        head_index: index of the head in the arrays of the factors.
         queries: ``(rows, features + 2)``.
         keys: ``(columns, features + 2)``.
     """
 
-    place: int
+    head_index: int
     queries: FloatArray
     keys: FloatArray
 
@@ -88,13 +88,14 @@ class TilePlan:
         self.factors, self.maximum = factors, maximum
         height, width = tile
         self.row_axis, self.column_axis = (
-            BlockAxis.of(span, pixels, MAX_RUN) for span, pixels in zip((queries, keys), size, strict=True)
+            BlockAxis.from_span(span, pixels, MAX_RUN) for span, pixels in zip((queries, keys), size, strict=True)
         )
-        rows, [self.column] = list(self.row_axis.tiles(height)), list(self.column_axis.tiles(sys.maxsize))
+        rows = list(self.row_axis.tiles(height))
+        [self.column] = self.column_axis.tiles(sys.maxsize)
         self.queries, self.keys = queries, keys
         self.rules, self.bias = replace(factors.mask, padding=None), replace(factors.bias, by_key=None)
-        self.step = max(1, width // self.column.longest)
-        self.largest_tile = max(row.grid.size for row in rows) * self.step * self.column.longest
+        self.step = max(1, width // self.column.block_length)
+        self.largest_tile = max(row.grid.size for row in rows) * self.step * self.column.block_length
         self.row_order = np.concatenate([row.interleaved for row in rows]) - queries.start
         self.column_order = self.column.grid.ravel() - keys.start
         self._hidden: dict[tuple[int, ...], FloatArray] = {}
@@ -107,7 +108,7 @@ class TilePlan:
         return len(self.column_axis.edges) - 1, len(self.row_axis.edges) - 1
 
     def load(self, head_index: int) -> LoadedHead:
-        """Loads queries and keys of the head at this index of the factors' arrays."""
+        """Returns queries and keys of the head at this index of the factors' arrays, extended as `LoadedHead` says."""
         factors, key_head = self.factors, self.factors.key_heads[head_index]
         features = factors.queries.shape[-1]
         queries, keys = (
@@ -119,18 +120,18 @@ class TilePlan:
         queries[:, -2] = negative_logsumexp[self.row_order] * BITS
         columns = np.asarray(factors.keys[key_head, self.keys])
         keys[:, :-2] = columns if self.column.repeats is None else columns[self.column_order]
-        keys[:, -1] = self._added_to_scores(head_index)[self.column_order] * BITS
+        keys[:, -1] = self._score_terms(head_index)[self.column_order] * BITS
         return LoadedHead(head_index, queries, keys)
 
-    def _added_to_scores(self, head_index: int) -> FloatArray:
-        """Returns the term added to the scores of each key, ``(keys,)``: its bias, and ``HIDDEN`` for padding."""
+    def _score_terms(self, head_index: int) -> FloatArray:
+        """Returns the number that is added to the scores of each key, ``(keys,)``: its bias; ``HIDDEN`` for padding."""
         bias, padding = self.factors.bias.by_key, self.factors.mask.padding
-        added = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
+        terms = np.zeros(self.keys.stop - self.keys.start, dtype=np.float32)
         if bias is not None:
-            added += bias[head_index, self.keys]
+            terms += bias[head_index, self.keys]
         if padding is not None:
-            added[~padding[self.keys]] = HIDDEN
-        return added
+            terms[~padding[self.keys]] = HIDDEN
+        return terms
 
     def _band(self, row: Tile) -> Band:
         """Returns the queries of ``row`` with tiles of exactly the blocks of keys that any of them may see."""
@@ -153,8 +154,8 @@ class TilePlan:
         """
         diagonal = self.rules.depends_on_distance and row.repeats is None and column.repeats is None
         offset = row.tokens.start - column.tokens.start
-        key = (offset if diagonal else row.blocks.start, *row.grid.shape, *column.grid.shape)
-        key = key if diagonal else (*key, column.blocks.start)
+        place = (offset,) if diagonal else (row.blocks.start, column.blocks.start)
+        key = (*place, *row.grid.shape, *column.grid.shape)
         hidden = self._hidden.get(key)
         if hidden is None:
             visible = self.rules.sees(row.interleaved, column.grid.reshape(-1, 1))

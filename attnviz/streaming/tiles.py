@@ -18,7 +18,7 @@ class Tile:
     Attributes:
         blocks: the numbers of the blocks.
         tokens: the tokens of all blocks.
-        grid: ``(blocks, longest)``, the tokens of each block.
+        grid: ``(blocks, block_length)``, the tokens of each block.
         repeats: ``(blocks,)``, true if the last entry of a block repeats the one before; ``None`` if none does.
     """
 
@@ -33,17 +33,20 @@ class Tile:
         return len(self.grid)
 
     @property
-    def longest(self) -> int:
-        """The number of tokens of the longest block."""
+    def block_length(self) -> int:
+        """The number of tokens of the longest block, to which the others are padded."""
         return len(self.grid[0])
 
     @property
     def place(self) -> slice:
         """The slice of this tile's tokens among the tokens of all tiles of the axis, repeated tokens included."""
-        return slice(self.blocks.start * self.longest, self.blocks.stop * self.longest)
+        return slice(self.blocks.start * self.block_length, self.blocks.stop * self.block_length)
 
     def part(self, blocks: slice) -> "Tile":
-        """Returns the tile of some blocks of this tile, which must begin with the first block of its axis."""
+        """Returns the tile of some of this tile's blocks, by their numbers.
+
+        This tile must begin with block 0 of its axis, so that the numbers are also indices.
+        """
         grid = self.grid[blocks]
         repeats = None if self.repeats is None else self.repeats[blocks]
         tokens = slice(int(grid[0, 0]), int(grid[-1, -1]) + 1)
@@ -68,32 +71,31 @@ class BlockAxis:
     parts: int
 
     @classmethod
-    def of(cls, span: slice, blocks: int, longest: int) -> "BlockAxis":
+    def from_span(cls, span: slice, blocks: int, max_tokens: int) -> "BlockAxis":
         """Returns the axis of a span of tokens.
 
         Args:
             span: the tokens, with both ends.
             blocks: number of blocks, at most one per token.
-            longest: the most tokens of a part.
+            max_tokens: the most tokens of a part.
         """
         count = span.stop - span.start
-        parts = max(1, min(-(-count // (blocks * longest)), count // blocks))
+        parts = max(1, min(-(-count // (blocks * max_tokens)), count // blocks))
         return cls(span.start + block_edges(count, blocks * parts), parts)
 
     def tiles(self, size: int) -> Iterator[Tile]:
-        """Yields the parts in tiles of about ``size`` tokens."""
+        """Yields the parts in tiles of at most ``size`` tokens, or of one part if that is longer."""
         lengths = np.diff(self.edges)
-        longest = int(lengths.max())
-        step = max(1, size // longest)
+        block_length = int(lengths.max())
+        step = max(1, size // block_length)
         for first in range(0, len(lengths), step):
-            last = min(first + step, len(lengths))
-            grid = np.minimum(
-                self.edges[first:last, None] + np.arange(longest), self.edges[first + 1 : last + 1, None] - 1
-            )
-            repeats = lengths[first:last] < longest
+            stop = min(first + step, len(lengths))
+            last_tokens = self.edges[first + 1 : stop + 1, None] - 1
+            grid = np.minimum(self.edges[first:stop, None] + np.arange(block_length), last_tokens)
+            repeats = lengths[first:stop] < block_length
             yield Tile(
-                blocks=slice(first, last),
-                tokens=slice(int(self.edges[first]), int(self.edges[last])),
+                blocks=slice(first, stop),
+                tokens=slice(int(self.edges[first]), int(self.edges[stop])),
                 grid=grid,
                 repeats=repeats if repeats.any() else None,
             )

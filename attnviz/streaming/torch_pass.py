@@ -17,12 +17,19 @@ from attnviz.streaming.workers import run_parallel
 
 
 class _DeviceHead(NamedTuple):
-    """A head loaded on the device, with the index of its pixels in the output."""
+    """A head loaded on the device.
+
+    Attributes:
+        number: index of the head's pixels in the output.
+        head_index: index of the head in the arrays of the factors.
+        queries: ``(features + 2, rows)``.
+        keys: ``(columns, features + 2)``.
+    """
 
     number: int
-    place: int
-    queries: Tensor  # (features + 2, rows)
-    keys: Tensor  # (columns, features + 2)
+    head_index: int
+    queries: Tensor
+    keys: Tensor
 
 
 def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float64Array, peaks: FloatArray) -> None:
@@ -39,17 +46,15 @@ def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float
     def load_head(number: int) -> _DeviceHead:
         head = plan.load(head_indices[number])
         queries, keys = (torch.from_numpy(array).to(device) for array in (head.queries, head.keys))
-        return _DeviceHead(number, head.place, queries.T, keys)
+        return _DeviceHead(number, head.head_index, queries.T, keys)
 
     def pool_band(head: _DeviceHead, band: Band) -> None:
         row, buffer = band.row, torch.empty(plan.largest_tile, device=device)
         for column, is_cut in zip(band.columns, band.is_cut, strict=True):
-            weights, pixels = (
-                _tile_weights(plan, head, row, column, is_cut, buffer),
-                (head.number, column.blocks, row.blocks),
-            )
+            weights = _tile_weights(plan, head, row, column, is_cut, buffer)
+            pixels = head.number, column.blocks, row.blocks
             if column.repeats is not None:
-                weights.view(column.count, column.longest, -1)[:, -1][torch.from_numpy(column.repeats)] = 0
+                weights.view(column.count, column.block_length, -1)[:, -1][torch.from_numpy(column.repeats)] = 0
             totals[pixels] = _reduced_to_blocks(torch.sum, weights, row, column)
             if plan.maximum:
                 peaks[pixels] = _reduced_to_blocks(torch.amax, weights, row, column)
@@ -80,7 +85,16 @@ def _accept_read_only_arrays() -> None:
 
 
 def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is_cut: bool, buffer: Tensor) -> Tensor:
-    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile, in ``buffer``; 0 if hidden."""
+    """Returns the weights of a tile, ``(keys, queries)`` in the order of the tile; 0 if hidden.
+
+    Args:
+        plan: the plan of the overview.
+        head: the head.
+        row: the queries of the tile.
+        column: the keys of the tile.
+        is_cut: True if the mask may hide some of the cells.
+        buffer: memory for at least as many numbers as the tile has cells; the result is a view of it.
+    """
     keys, queries, softcap = head.keys[column.place], head.queries[:, row.place], plan.factors.softcap
     exponents = buffer[: keys.shape[0] * queries.shape[1]].view(keys.shape[0], queries.shape[1])
     if softcap is None:
@@ -90,15 +104,23 @@ def _tile_weights(plan: TilePlan, head: _DeviceHead, row: Tile, column: Tile, is
         torch.mm(keys[:, :-2], queries[:-2], out=exponents).div_(cap).tanh_().mul_(cap)
         exponents.addmm_(keys[:, -2:], queries[-2:])
     if plan.bias:
-        exponents += torch.from_numpy(plan.bias_of(head.place, row, column)).to(exponents.device)
+        exponents += torch.from_numpy(plan.bias_of(head.head_index, row, column)).to(exponents.device)
     if is_cut:
         exponents += torch.from_numpy(plan.hidden(row, column)).to(exponents.device)
     return exponents.exp2_()
 
 
 def _reduced_to_blocks(reduce: Callable[..., Tensor], weights: Tensor, row: Tile, column: Tile) -> FloatArray:
-    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``; repeated tokens count as 0."""
-    runs = reduce(weights.view(column.count, column.longest, -1), 1).view(column.count, row.longest, row.count)
+    """Reduces a tile's weights to its blocks, ``(blocks of keys, blocks of queries)``.
+
+    Args:
+        reduce: ``torch.sum`` or ``torch.amax``.
+        weights: ``(keys, queries)`` in the order of the tile; those of repeated keys are 0 already.
+        row: the queries; the weights of repeated queries are set to 0.
+        column: the keys.
+    """
+    runs = reduce(weights.view(column.count, column.block_length, -1), 1)
+    runs = runs.view(column.count, row.block_length, row.count)
     if row.repeats is not None:
         runs[:, -1, torch.from_numpy(row.repeats)] = 0
     return np.asarray(reduce(runs, 1).cpu().numpy())
