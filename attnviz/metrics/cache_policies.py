@@ -34,16 +34,16 @@ class DecodingHead:
     prompt: int
 
     def rows(self, queries: slice, keys: slice) -> FloatArray:
-        """Returns the weights of some queries, ``(queries, keys)``."""
+        """Returns the head's weights of a range of queries on a range of keys, ``(queries, keys)``."""
         weights: FloatArray = self.maps.window((self.head,), queries, keys).weights[0]
         return weights
 
     @property
     def prompt_sums(self) -> Float64Array:
         """The sum of the weights that each key of the prompt receives from the prompt, ``(prompt,)``."""
-        whole, sums = slice(0, self.prompt), np.zeros(self.prompt)
-        for band in bands_of_queries(whole, self.prompt, MAX_BAND_CELLS):
-            sums += self.rows(band, whole).sum(axis=0, dtype=np.float64)
+        prompt, sums = slice(0, self.prompt), np.zeros(self.prompt)
+        for band in bands_of_queries(prompt, self.prompt, MAX_BAND_CELLS):
+            sums += self.rows(band, prompt).sum(axis=0, dtype=np.float64)
         return sums
 
 
@@ -56,7 +56,7 @@ class Policy(ABC):
     @property
     @abstractmethod
     def budget(self) -> int:
-        """The number of keys that it holds or reads: of the prompt for `SnapKV`, else of all keys."""
+        """The number of keys that a cache holds or reads; for `SnapKV` it counts keys of the prompt alone."""
 
     @property
     def drops_keys(self) -> bool:
@@ -65,9 +65,10 @@ class Policy(ABC):
 
     @abstractmethod
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns a function that marks the held keys, ``(steps, keys)``, given the queries and rows of some steps.
+        """Returns the function that marks the keys that the cache holds at each step.
 
-        Call it with the steps in their order. The key of a step's own token is held.
+        It takes the queries of some steps, ``(steps,)``, and their rows of weights, ``(steps, keys)``, and returns
+        ``(steps, keys)``, True for held keys; the key of a step's own token is among them. Call it with steps in order.
         """
 
 
@@ -89,7 +90,7 @@ class SinksAndRecent(Policy):
         return self.sinks + self.recent
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the function of `Policy.keeper`, which depends only on the indices of keys."""
+        """Returns the function that marks the first ``sinks`` and the latest ``recent`` keys of each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             keys = np.arange(rows.shape[1])
@@ -120,13 +121,13 @@ class Top(Policy):
         return False
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the function of `Policy.keeper`, which chooses keys anew at each step."""
+        """Returns the function that marks the ``top`` keys with the largest weights of each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             count = min(self.top, rows.shape[1])
-            chosen = np.argpartition(-rows, count - 1, axis=1)[:, :count]
+            largest = np.argpartition(-rows, count - 1, axis=1)[:, :count]
             held_cells = np.zeros(rows.shape, dtype=bool)
-            np.put_along_axis(held_cells, chosen, True, axis=1)
+            np.put_along_axis(held_cells, largest, True, axis=1)
             return np.asarray(held_cells & (np.arange(rows.shape[1]) <= queries[:, None]))
 
         return held_keys
@@ -150,7 +151,10 @@ class HeavyHitters(Policy):
         return self.h2o
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the function of `Policy.keeper`, which keeps the sums of weights from call to call."""
+        """Returns the function that marks the keys of the cache at each step.
+
+        It keeps the cache and its sums of weights from call to call.
+        """
         sums, recent = head.prompt_sums, self.h2o // 2
         held_keys, sums = _pruned_cache(np.arange(head.prompt), sums, self.h2o, recent)
 
@@ -188,24 +192,29 @@ class SnapKV(Policy):
         return self.snapkv
 
     def keeper(self, head: DecodingHead) -> Keeper:
-        """Returns the function of `Policy.keeper`, which holds chosen keys of the prompt and all later keys."""
-        kept = self._kept_of_prompt(head)
+        """Returns the function that marks the chosen keys of the prompt and every key after the prompt."""
+        prompt_keys = self._held_prompt_keys(head)
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
             keys = np.arange(rows.shape[1])
-            prompt = np.isin(keys, kept)
-            return np.asarray((prompt | (keys >= head.prompt)) & (keys <= queries[:, None]))
+            in_prompt = np.isin(keys, prompt_keys)
+            return np.asarray((in_prompt | (keys >= head.prompt)) & (keys <= queries[:, None]))
 
         return held_keys
 
-    def _kept_of_prompt(self, head: DecodingHead) -> IntArray:
-        """Returns the indices of the held keys of the prompt; all of them if the prompt is short."""
+    def _held_prompt_keys(self, head: DecodingHead) -> IntArray:
+        """Returns the indices of the prompt's keys that the cache holds: the last ones, and those with most votes.
+
+        A key's votes are the weights that the last `window` queries give it, averaged over `kernel` neighbours. All
+        keys are held if the prompt has fewer than `snapkv`, or at most `window`.
+        """
         if head.prompt < self.snapkv or head.prompt <= self.window:
             return np.arange(head.prompt)
         start = head.prompt - self.window
         votes = head.rows(slice(start, head.prompt), slice(0, start)).sum(axis=0, dtype=np.float64)
-        pooled = np.convolve(votes, np.ones(self.kernel) / self.kernel)[self.kernel // 2 :][:start]
-        best = np.argsort(-pooled, kind="stable")[: self.snapkv - self.window]
+        means = np.convolve(votes, np.ones(self.kernel) / self.kernel)
+        mean_votes = means[self.kernel // 2 :][:start]  # centred on each key
+        best = np.argsort(-mean_votes, kind="stable")[: self.snapkv - self.window]
         return np.concatenate([np.sort(best), np.arange(start, head.prompt)])
 
 
@@ -219,49 +228,52 @@ POLICIES: dict[str, type[Any]] = {
 
 
 def parse_policy(text: str) -> Policy:
-    """Returns the policy of a text such as ``sinks:4+recent:1020``, ``top:64`` or ``snapkv:64,window=16``.
+    """Returns the policy that a text describes, such as ``sinks:4+recent:1020``, ``top:64`` or ``snapkv:64,window=16``.
 
     Raises:
-        AttnvizError: if the text has another form, or names no policy.
+        AttnvizError: if the text has another form, names no policy or an unknown number, or a number is out of range.
     """
-    written = option("policy", text)
-    parts = [PART.fullmatch(part.strip()) for part in re.split(r"[+,]", text)]
-    numbers = {match[1]: int(match[2]) for match in parts if match}
-    if len(numbers) != len(parts):
-        raise AttnvizError(f"{written} cannot be read; write {EXAMPLES}")
-    first = next(iter(numbers))
-    if first not in POLICIES:
-        raise AttnvizError(f"unknown policy {first!r}; {choices(first, POLICIES)}")
-    kind = POLICIES[first]
-    field_names = [field.name for field in fields(kind)]
-    unknown = next((name for name in numbers if name not in field_names), None)
-    if unknown is not None:
+    option_text = option("policy", text)
+    matches = [PART.fullmatch(part.strip()) for part in re.split(r"[+,]", text)]
+    numbers = {match[1]: int(match[2]) for match in matches if match}
+    if len(numbers) != len(matches):
+        raise AttnvizError(f"{option_text} cannot be read; write {EXAMPLES}")
+    policy_name = next(iter(numbers))
+    if policy_name not in POLICIES:
+        raise AttnvizError(f"unknown policy {policy_name!r}; {choices(policy_name, POLICIES)}")
+    policy_class = POLICIES[policy_name]
+    field_names = [field.name for field in fields(policy_class)]
+    unknown_field = next((name for name in numbers if name not in field_names), None)
+    if unknown_field is not None:
         raise AttnvizError(
-            f"{written} names {unknown!r}, and {first} takes {' and '.join(field_names)}; write {EXAMPLES}"
+            f"{option_text} names {unknown_field!r}, and {policy_name} takes {' and '.join(field_names)}; "
+            f"write {EXAMPLES}"
         )
-    policy: Policy = kind(**numbers)
-    _refuse_numbers(policy, written)
+    policy: Policy = policy_class(**numbers)
+    _refuse_numbers(policy, option_text)
     return policy
 
 
-def _refuse_numbers(policy: Policy, given: str) -> None:
-    """Raises AttnvizError if a number of a policy is out of its range; ``given`` is the option as the user wrote it."""
+def _refuse_numbers(policy: Policy, option_text: str) -> None:
+    """Raises AttnvizError if a number of a policy is out of range; ``option_text`` is the option as it was given."""
     if not 0 < policy.budget <= MAX_KEYS:
-        raise AttnvizError(f"{given} holds {policy.budget} keys; give 1 to {MAX_KEYS}")
+        raise AttnvizError(f"{option_text} holds {policy.budget} keys; give 1 to {MAX_KEYS}")
     if isinstance(policy, HeavyHitters) and policy.h2o < 2:
-        raise AttnvizError(f"{given} holds a key, and half of its keys are the latest; give 2 or more")
+        raise AttnvizError(
+            f"{option_text} holds 1 key, which cannot be half latest and half heaviest keys; give 2 or more"
+        )
     if isinstance(policy, SnapKV):
         if not 0 < policy.window < policy.snapkv:
             raise AttnvizError(
-                f"{given} holds the window of {policy.window} latest tokens and more; give a larger number, or a "
-                f"smaller window as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
+                f"{option_text} must hold more keys than its window of {policy.window}, and that at least 1; give a "
+                f"larger number, or a window as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
             )
         if policy.kernel % 2 == 0:
-            raise AttnvizError(f"{given} has an even kernel, which has no middle; give an odd one, as kernel=5")
+            raise AttnvizError(f"{option_text} has an even kernel, which has no middle; give an odd one, as kernel=5")
 
 
 def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) -> tuple[IntArray, Float64Array]:
-    """Returns the keys that stay in a cache of ``budget`` keys, in their order, and their sums; all if they are few.
+    """Returns the keys that stay in a cache, ascending, and their sums; all of them if they are at most ``budget``.
 
     Args:
         keys: the indices of the keys in the cache, ascending.
@@ -271,7 +283,7 @@ def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) 
     """
     if len(keys) <= budget:
         return keys, sums
-    before = len(keys) - recent
-    heavy = np.sort(np.argsort(-sums[:before], kind="stable")[: budget - recent])
-    places = np.concatenate([heavy, np.arange(before, len(keys))])
-    return keys[places], sums[places]
+    recent_start = len(keys) - recent
+    heavy = np.sort(np.argsort(-sums[:recent_start], kind="stable")[: budget - recent])
+    indices = np.concatenate([heavy, np.arange(recent_start, len(keys))])
+    return keys[indices], sums[indices]

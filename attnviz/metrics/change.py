@@ -65,9 +65,9 @@ def compare(a: Recording, b: Recording, selection: Selection | None = None) -> H
     )
 
 
-def change_frame(compared: HeadFrame) -> HeadFrame:
-    """Returns the mean variation and divergence under the names that users give, `CHANGE_MEASURES`."""
-    return replace(compared.select(("variation_mean", "divergence_mean")), measures=CHANGE_MEASURES)
+def change_frame(comparison: HeadFrame) -> HeadFrame:
+    """Returns the mean variation and divergence from a frame of `compare`, as the columns of `CHANGE_MEASURES`."""
+    return replace(comparison.select(("variation_mean", "divergence_mean")), measures=CHANGE_MEASURES)
 
 
 def head_pairs(a: Recording, b: Recording, selection: Selection) -> list[Pair]:
@@ -97,18 +97,18 @@ def jensen_shannon(a: NDArray[Any], b: NDArray[Any]) -> Float64Array:
 
 def refuse_mismatch(a: Recording, b: Recording) -> None:
     """Raises AttnvizError if the layers, heads or numbers of tokens of two recordings differ."""
-    for name, of_a, of_b in (
+    for name, values_a, values_b in (
         ("layers", [maps.layer for maps in a.maps], [maps.layer for maps in b.maps]),
         ("heads", [maps.heads for maps in a.maps], [maps.heads for maps in b.maps]),
     ):
-        if of_a != of_b:
+        if values_a != values_b:
             raise AttnvizError(f"A and B have different {name}; compare runs with the same layers and heads")
     for maps_a, maps_b in zip(a.maps, b.maps, strict=True):
-        shapes = [(len(maps.query_tokens), len(maps.key_tokens)) for maps in (maps_a, maps_b)]
-        if shapes[0] != shapes[1]:
-            raise AttnvizError(
-                f"A has {shapes[0][1]} tokens and B has {shapes[1][1]}; compare texts with equally many tokens"
-            )
+        for tokens_a, tokens_b in ((maps_a.key_tokens, maps_b.key_tokens), (maps_a.query_tokens, maps_b.query_tokens)):
+            if len(tokens_a) != len(tokens_b):
+                raise AttnvizError(
+                    f"A has {len(tokens_a)} tokens and B has {len(tokens_b)}; compare texts with equally many tokens"
+                )
 
 
 def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
@@ -117,13 +117,14 @@ def _entropies(heads: list[tuple[CellMaps, int]]) -> Float64Array:
 
 
 def _head_change(a: CellMaps, b: CellMaps, head: int) -> list[float]:
-    """Returns the mean and maximum of the total variation, then of the divergence; 0 if no query sees a key."""
+    """Returns mean and maximum of total variation, then of divergence, over queries; four 0 if no query sees a key."""
     spans = list(bands_of_queries(slice(0, len(a.query_tokens)), len(a.key_tokens), BAND_CELLS))
     changes = [_row_changes(a, b, head, band) for band in track(spans, "comparing")]
     variations, divergences = (np.concatenate(parts) for parts in zip(*changes, strict=True))
     if not variations.size:
         return [0.0] * 4
-    return [float(number) for numbers in (variations, divergences) for number in (numbers.mean(), numbers.max())]
+    mean_and_max = (variations.mean(), variations.max(), divergences.mean(), divergences.max())
+    return [float(number) for number in mean_and_max]
 
 
 def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[Float64Array, Float64Array]:
@@ -136,7 +137,7 @@ def _row_changes(a: CellMaps, b: CellMaps, head: int, queries: slice) -> tuple[F
 
 
 def _relative_entropy(a: Float64Array, reference: Float64Array) -> Float64Array:
-    """Returns the sum over keys of a · log2(a / reference), with 0 · log 0 = 0."""
-    safe = np.where(a > 0, a, 1.0)
-    terms = a * np.log2(safe / np.where(a > 0, reference, 1.0))
+    """Returns Σ a · log2(a / reference) over keys, ``(..., keys)`` to ``(...)``, with 0 · log 0 = 0."""
+    positive = np.where(a > 0, a, 1.0)  # where a is 0, the term is 0 · log 1
+    terms = a * np.log2(positive / np.where(a > 0, reference, 1.0))
     return np.asarray(terms.sum(axis=-1))

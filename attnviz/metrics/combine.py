@@ -50,8 +50,9 @@ def reduce_heads(heads: Heads, method: str, residual: float = 0.5) -> CellMaps:
         Maps with one head, number 0.
 
     Raises:
-        AttnvizError: for an unknown method or heads over different tokens. Rollout also refuses cross-attention,
-            layers that do not follow one another, and more than `MAX_ROLLOUT_TOKENS` tokens.
+        AttnvizError: for an unknown method, a residual out of range, heads of several texts, or heads over different
+            tokens. Rollout also refuses cross-attention, layers that do not follow one another, and more than
+            `MAX_ROLLOUT_TOKENS` tokens.
     """
     if method not in REDUCTIONS:
         raise AttnvizError(f"unknown {option('reduce')} {method!r}; {choices(method, REDUCTIONS)}")
@@ -105,7 +106,7 @@ class CombinedMaps(DerivedMaps):
             visible_heads += window.visible
         if self.method == "mean":
             total /= np.maximum(visible_heads, 1)
-        return _window_of(total, visible_heads > 0, len(heads))
+        return _repeated_window(total, visible_heads > 0, len(heads))
 
     def head_groups(self, heads: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Returns all heads as one group, since there is one map."""
@@ -125,9 +126,9 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})
     mixings = (_mixing_matrix([head for head in heads if head[0].layer == layer], residual) for layer in layers)
-    weights, visible = _product(mixings, paths=residual == 0)
+    weights, visible = _layer_product(mixings, tracks_paths=residual == 0)
     maps = heads[0][0]
-    window = _window_of(weights, visible, 1)
+    window = _repeated_window(weights, visible, 1)
     return DenseMaps(
         layer=heads[-1][0].layer,
         module=combined_name("rollout", [head_name(*head) for head in heads]),
@@ -143,25 +144,27 @@ def rollout(heads: Heads, residual: float) -> DenseMaps:
     )
 
 
-def _product(layers: Iterator[Float64Array], *, paths: bool) -> tuple[Float64Array, BoolArray]:
+def _layer_product(layers: Iterator[Float64Array], *, tracks_paths: bool) -> tuple[Float64Array, BoolArray]:
     """Returns the product of the layers' matrices, and True for its cells that a path of attention reaches.
 
     Args:
         layers: matrices ``(tokens, tokens)``, the first layer first.
-        paths: True to multiply the visible cells too. Without a residual, products may underflow to 0 where a path
-            exists; with one, the reached cells are those above 0.
+        tracks_paths: True to multiply the visible cells too. Without a residual, products may underflow to 0 where a
+            path exists; with one, the reached cells are those above 0.
     """
     product = next(layers)
     reached = (product > 0).astype(np.float32)
     for layer in layers:
         product = layer @ product
-        if paths:
+        if tracks_paths:
             reached = ((layer > 0).astype(np.float32) @ reached > 0).astype(np.float32)
-    return product, reached > 0 if paths else product > 0
+    return product, reached > 0 if tracks_paths else product > 0
 
 
 def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
-    """Returns a layer's mean over heads with its residual, ``(tokens, tokens)``; rows sum to one.
+    """Returns a layer's mean over heads with its residual connection, ``(tokens, tokens)``; rows sum to one.
+
+    A query that sees no key keeps its own token: its row is the identity's.
 
     Contributions are summed over heads before a row is normalized: c_ij = Σ_h ‖α_h,ij f_h(x_j)‖ / Σ_h,k
     ‖α_h,ik f_h(x_k)‖, so that heads with larger outputs count more. This is the norm-based mixing of Kobayashi et al.
@@ -169,7 +172,9 @@ def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
     "Measuring the Mixing of Contextual Information"; unlike there, the norms of heads are added, and ``residual`` fixes
     the share of the residual connection.
 
-    A query that sees no key keeps its own token: its row is the identity's.
+    Args:
+        heads: maps of one layer with the number of a head.
+        residual: the share of the residual connection in each row.
     """
     count = len(heads[0][0].query_tokens)
     mixing = np.zeros((count, count))
@@ -180,15 +185,15 @@ def _mixing_matrix(heads: Heads, residual: float) -> Float64Array:
     if heads[0][0].quantity == "contribution":
         totals = mixing.sum(axis=-1, keepdims=True)
         np.divide(mixing, totals, out=mixing, where=totals > 0)
-    share = np.where(mixing.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
-    mixing *= 1 - share
-    mixing[np.diag_indices(count)] += share[:, 0]
+    residual_shares = np.where(mixing.sum(axis=-1, keepdims=True) > 0, residual, 1.0)
+    mixing *= 1 - residual_shares
+    mixing[np.diag_indices(count)] += residual_shares[:, 0]
     mixing /= mixing.sum(axis=-1, keepdims=True)
     return mixing
 
 
-def _window_of(weights: Float64Array, visible: BoolArray, heads: int) -> Window:
-    """Returns a window in which each of ``heads`` heads has these weights; scores are NaN."""
+def _repeated_window(weights: Float64Array, visible: BoolArray, heads: int) -> Window:
+    """Returns a window of ``heads`` heads, each with the weights ``(queries, keys)``; all scores are NaN."""
     shape = (heads, *weights.shape)
     scores = np.broadcast_to(np.float32(np.nan), shape)
     return Window(scores, np.broadcast_to(weights.astype(np.float32), shape), visible)
@@ -205,7 +210,7 @@ def _refuse_different_tokens(heads: Heads) -> None:
 
 
 def _refuse_unconnected(heads: Heads) -> None:
-    """Raises AttnvizError if the output of a layer is not the input of the next, or if the text is too long."""
+    """Raises AttnvizError for cross-attention, skipped layers, or more than `MAX_ROLLOUT_TOKENS` tokens."""
     maps = heads[0][0]
     if maps.kind == "cross" or len(maps.query_tokens) != len(maps.key_tokens):
         advice = f"use {option('reduce', 'mean')} or max here"

@@ -40,7 +40,7 @@ class Grid(ABC):
     @property
     @abstractmethod
     def max_entropy(self) -> Array:
-        """The largest possible entropy of each query in bits, ``(queries,)``; that of two keys if it sees fewer."""
+        """The entropy in bits of a uniform row over a query's visible keys, ``(queries,)``; 1 for fewer than two."""
 
     @property
     @abstractmethod
@@ -62,11 +62,11 @@ class Grid(ABC):
 
     @abstractmethod
     def all_key_numbers(self, name: str) -> Array:
-        """Returns a column of `TOKEN_NUMBERS` for all keys of the text, ``(..., 1, all keys)``, beyond the grid too."""
+        """Returns a column of `TOKEN_NUMBERS` for all keys of the text, in this grid or not, ``(..., 1, all keys)``."""
 
     @abstractmethod
     def cells(self, counted: Array) -> Cells:
-        """Returns the visible cells among ``counted``: cells ``(..., queries, keys)``, or keys ``(..., 1, keys)``."""
+        """Returns the visible cells where ``counted``, ``(..., queries, keys)`` or ``(..., 1, keys)``, is True."""
 
     @abstractmethod
     def at_keys(self, keys: Array) -> Cells:
@@ -83,15 +83,15 @@ class Grid(ABC):
     def next_keys(self, cells: Array) -> Array:
         """Returns the cells shifted by one key to the right, ``(..., queries, keys)``."""
 
-    def same_numbers(self, name: str, among: Array = True) -> Array:
+    def same_numbers(self, name: str, allowed: Array = True) -> Array:
         """Returns True where query and key have equal numbers, ``(..., queries, keys)``; negative numbers never match.
 
         Args:
             name: a column of `TOKEN_NUMBERS` that holds integers.
-            among: the queries that may match, ``(..., queries or 1, 1)``; all other rows are False.
+            allowed: True for the queries that may match, ``(..., queries or 1, 1)``; the rows of all others are False.
         """
         numbers = self.query_numbers(name)
-        has_number = (numbers >= 0) & among
+        has_number = (numbers >= 0) & allowed
         return self.key_numbers(name) == numbers * has_number + NO_NUMBER * ~has_number  # one pass over all cells
 
     @property
@@ -105,7 +105,7 @@ class Grid(ABC):
         return bool((self.all_key_numbers("segments") > 0).any())
 
     @cached_property
-    def earlier(self) -> Array:
+    def is_earlier(self) -> Array:
         """True for keys before the query, ``(queries, keys)``."""
         return self.keys < self.positions[:, None]
 
@@ -116,15 +116,16 @@ class Grid(ABC):
 
     @cached_property
     def earlier_copies(self) -> Array:
-        """True for earlier copies of the query's token, whether visible or not, ``(..., queries, keys)``."""
-        return self.same_numbers("ids") & self.earlier
+        """True for earlier copies of the query's token, visible to it or not, ``(..., queries, keys)``."""
+        return self.same_numbers("ids") & self.is_earlier
 
     @cached_property
     def _cells_by_function(self) -> dict[Any, Cells]:
+        """The cells that `cells_of` has computed, by the function that selects them."""
         return {}
 
     def cells_of(self, function: "Callable[[Grid], Cells]") -> Cells:
-        """Returns the cells that a metric's function selects in this grid; calls the function once and caches them."""
+        """Returns the visible cells that ``function`` selects in this grid; calls it once, and caches its cells."""
         if function not in self._cells_by_function:
             self._cells_by_function[function] = function(self)
         return self._cells_by_function[function]

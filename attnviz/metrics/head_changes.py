@@ -41,7 +41,7 @@ class NumberChange:
 
     @property
     def clearness(self) -> float:
-        """The size of the difference in standard errors; 0 if the margin is unknown."""
+        """The size of the difference in standard errors: 0 if the margin is unknown, infinite if it is 0."""
         if math.isnan(self.margin) or self.difference == 0:
             return 0.0
         return abs(self.difference) * NORMAL_95 / self.margin if self.margin > 0 else math.inf
@@ -95,7 +95,7 @@ class HeadChanges:
 
 
 def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
-    """Returns the changes of all numbers that both frames have, row by row in the order of ``before``."""
+    """Returns the changes of the numbers that are not NaN in either frame, row by row in the order of ``before``."""
     common_after, common_before = common_frames(after, before)
     differences = after - before
     counts = [
@@ -103,14 +103,13 @@ def number_changes(before: HeadFrame, after: HeadFrame) -> list[NumberChange]:
         for frame in (common_before, common_after)
     ]
     cells = ((row, measure) for row in differences.rows for measure in differences.measures)
-    values = (frame.values.ravel().tolist() for frame in (common_before, common_after))
+    values = [frame.values.ravel().tolist() for frame in (common_before, common_after)]
     unknown = [math.nan] * differences.values.size
     margins = unknown if differences.margins is None else differences.margins.ravel().tolist()
-    numbers = zip(*values, margins, *counts, strict=True)
     return [
         NumberChange(row, measure, value_before, value_after, margin, (texts_before, texts_after))
-        for (row, measure), (value_before, value_after, margin, texts_before, texts_after) in zip(
-            cells, numbers, strict=True
+        for (row, measure), value_before, value_after, margin, texts_before, texts_after in zip(
+            cells, *values, margins, *counts, strict=True
         )
         if not (math.isnan(value_before) or math.isnan(value_after))
     ]

@@ -68,28 +68,33 @@ class HeadFilter:
 
 
 def parse_filter(text: str, metrics: Iterable[str]) -> HeadFilter:
-    """Parses a filter.
+    """Parses a filter of heads into its predicates.
 
     Args:
-        text: words separated by spaces.
+        text: words separated by spaces, in the language of this module.
         metrics: the names of the numbers that the heads have.
 
     Raises:
         AttnvizError: for a word that is not part of the language, or an unknown metric.
     """
-    spaced = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
+    # An operator joins the words around it, and a colon the word after it, so that each test is one word.
+    joined = re.sub(r"\s*(>=|<=|>|<|=)\s*", r"\1", re.sub(r":\s+", ":", text))
     names = tuple(metrics)
-    return HeadFilter(tuple(_test(word, names) for word in spaced.lower().split()))
+    return HeadFilter(tuple(_word_test(word, names) for word in joined.lower().split()))
 
 
-def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of one word of a filter, which may begin with minuses that negate it."""
-    minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)
+def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of one word of a filter; each minus before the word negates it.
+
+    Raises:
+        AttnvizError: for a word with an operator or a colon that is no test, or with an unknown metric.
+    """
+    minuses = min(len(word) - len(word.lstrip("-")), len(word) - 1)  # a word of minuses alone keeps one
     if minuses:
-        test, expected = _test(word[minuses:], metrics), minuses % 2 == 0
+        test, expected = _word_test(word[minuses:], metrics), minuses % 2 == 0
         return lambda head: test(head) == expected
     if match := COMPARISON.fullmatch(word):
-        return _comparison(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
+        return _comparison_test(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")
     if colon and name == "sink":
         return lambda head: f"sink: {value}" in head.pattern.lower()
@@ -100,23 +105,35 @@ def _test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead], bool
     return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
 
 
-def find_name(written: str, names: Iterable[str]) -> str:
-    """Returns the name that equals ``written``, or the only one that begins with it.
+def find_name(prefix: str, names: Iterable[str]) -> str:
+    """Returns the metric that equals a name, or the only one that begins with it.
+
+    Args:
+        prefix: the name, or its beginning.
+        names: the names of all metrics.
 
     Raises:
-        AttnvizError: if no name or several names begin with it.
+        AttnvizError: if no metric or several metrics begin with it.
     """
     metrics = tuple(names)
-    if written in metrics:
-        return written
-    matches = [name for name in metrics if name.startswith(written)]
+    if prefix in metrics:
+        return prefix
+    matches = [name for name in metrics if name.startswith(prefix)]
     if len(matches) == 1:
         return matches[0]
-    raise AttnvizError(f"unknown metric {written!r}; {choices(written, matches or metrics)}")
+    raise AttnvizError(f"unknown metric {prefix!r}; {choices(prefix, matches or metrics)}")
 
 
-def _comparison(name: str, compare: Callable[[float, float], bool], number: float) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate that compares a head's number with ``number``; it is False for a head without one."""
+def _comparison_test(
+    name: str, compare: Callable[[float, float], bool], number: float
+) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate that compares a head's number with another; it is False for a head without the number.
+
+    Args:
+        name: the name of the head's number.
+        compare: the comparison, which takes the head's number first.
+        number: the number to compare with.
+    """
 
     def holds(head: DescribedHead) -> bool:
         value = head.numbers.get(name, math.nan)
@@ -125,14 +142,14 @@ def _comparison(name: str, compare: Callable[[float, float], bool], number: floa
     return holds
 
 
-def _layers(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of ``layer:3-5,7``."""
+def _layer_test(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of a head in the layers that ``value`` lists: ``layer:3-5,7``."""
     layers = parse_numbers(value, "layers")
     return lambda head: head.layer in layers
 
 
-def _heads(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of ``head:0,2`` (in any layer) or ``head:4.11``."""
+def _head_test(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of the listed heads: ``head:0,2`` by number in any layer, or ``head:4.11`` by name."""
     if "." in value:
         names = value.split(",")
         return lambda head: f"{head.layer}.{head.head}" in names
@@ -140,17 +157,17 @@ def _heads(value: str) -> Callable[[DescribedHead], bool]:
     return lambda head: head.head in heads
 
 
-def _kind(value: str) -> Callable[[DescribedHead], bool]:
-    """Returns the predicate of ``kind:self`` or ``kind:cross``; refuses other kinds."""
+def _kind_test(value: str) -> Callable[[DescribedHead], bool]:
+    """Returns the predicate of ``kind:self`` or ``kind:cross``; raises AttnvizError for another kind."""
     if value not in KINDS:
         raise AttnvizError(f"{option('filter')} 'kind:{value}' is no kind of attention; write kind:self or kind:cross")
     return lambda head: head.kind == value
 
 
 TESTS: dict[str, Callable[[str], Callable[[DescribedHead], bool]]] = {
-    "layer": _layers,
-    "layers": _layers,
-    "head": _heads,
-    "heads": _heads,
-    "kind": _kind,
+    "layer": _layer_test,
+    "layers": _layer_test,
+    "head": _head_test,
+    "heads": _head_test,
+    "kind": _kind_test,
 }

@@ -117,7 +117,7 @@ class HeadFrame:
 
     @property
     def total_rows(self) -> int:
-        """The number of rows before some were selected."""
+        """The number of rows before any selection of rows."""
         return len((self.full_frame or self).rows)
 
     @cached_property
@@ -138,11 +138,16 @@ class HeadFrame:
         return tuple(measure for measure in self.measures if measure not in self.applicable)
 
     def row_index(self, name: str) -> int:
-        """Returns the index of the row with this name."""
-        return next(place for place, row in enumerate(self.rows) if row.name == name)
+        """Returns the index of the row with this name, ``layer.head``; raises StopIteration if there is none."""
+        return next(index for index, row in enumerate(self.rows) if row.name == name)
 
     def column(self, name: str, of: str = "values") -> Float64Array:
-        """Returns the values of a measure, ``(rows,)``, or its ``spreads``, ``margins``, ...; NaN if unknown."""
+        """Returns the numbers of a measure, ``(rows,)``; NaN if the frame does not know them.
+
+        Args:
+            name: the name of the measure.
+            of: the array field: ``values``, ``spreads``, ``margins`` or ``counts``; or ``deciles``, ``(rows, 11)``.
+        """
         numbers = getattr(self, of)
         return _nan_array(len(self.rows)) if numbers is None else numbers[:, self.names.index(name)]
 
@@ -150,12 +155,14 @@ class HeadFrame:
         """Returns one value, given the names of its row and its measure."""
         return float(self.values[self.row_index(row), self.names.index(measure)])
 
-    def numbers_of(self, place: int, of: str = "values") -> dict[str, Any]:
-        """Returns the numbers of a row by the names of the measures: its values, or its ``spreads``, ``margins``, ...
+    def numbers_of(self, index: int, of: str = "values") -> dict[str, Any]:
+        """Returns the numbers of a row by the names of the measures; the ``deciles`` of a measure are a list.
 
-        The ``deciles`` of a measure are a list.
+        Args:
+            index: the index of the row.
+            of: the array field, ``values`` or another; it must not be ``None``.
         """
-        return dict(zip(self.names, getattr(self, of)[place].tolist(), strict=True))
+        return dict(zip(self.names, getattr(self, of)[index].tolist(), strict=True))
 
     @cached_property
     def single_heads(self) -> dict[HeadName, float]:
@@ -167,41 +174,44 @@ class HeadFrame:
         }
 
     def ranked(self, name: str) -> list[int]:
-        """Returns the indices of the rows, the largest value of a measure first; ties by layer and head."""
+        """Returns the indices of the rows, the largest value of a measure first; equal values by layer and head."""
         values = self.column(name).tolist()
-        return sorted(range(len(self.rows)), key=lambda place: (-values[place], self.rows[place].heads))
+        return sorted(range(len(self.rows)), key=lambda index: (-values[index], self.rows[index].heads))
 
-    def take(self, places: Sequence[int]) -> "HeadFrame":
+    def take(self, indices: Sequence[int]) -> "HeadFrame":
         """Returns the frame with the rows at these indices, in this order."""
-        rows = tuple(self.rows[place] for place in places)
-        arrays = self._changed_arrays(lambda array: array[list(places)])
+        rows = tuple(self.rows[index] for index in indices)
+        arrays = self._changed_arrays(lambda array: array[list(indices)])
         return replace(self, rows=rows, full_frame=self.full_frame or self, **arrays)
 
     def select(self, names: Iterable[str]) -> "HeadFrame":
-        """Returns the frame with the measures of these names, in this order."""
-        places = [self.names.index(name) for name in names]
-        measures = tuple(self.measures[place] for place in places)
-        return replace(self, measures=measures, full_frame=None, **self._changed_arrays(lambda array: array[:, places]))
+        """Returns the frame with the measures of these names alone, in this order; `full_frame` becomes ``None``."""
+        indices = [self.names.index(name) for name in names]
+        measures = tuple(self.measures[index] for index in indices)
+        return replace(
+            self, measures=measures, full_frame=None, **self._changed_arrays(lambda array: array[:, indices])
+        )
 
     def _changed_arrays(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> dict[str, Any]:
-        """Returns ``change`` of each array field that is not ``None``, by the name of the field."""
+        """Returns the result of ``change`` for each array field that is not ``None``, by the name of the field."""
         arrays = {name: getattr(self, name) for name in NUMBERS}
         return {name: change(array) for name, array in arrays.items() if array is not None}
 
     def with_columns_of(self, other: "HeadFrame") -> "HeadFrame":
-        """Returns the frame with the columns of another before its own; NaN for rows whose heads ``other`` lacks."""
-        places = {row.heads: place for place, row in enumerate(other.rows)}
-        sources = [places.get(row.heads, len(other.rows)) for row in self.rows]
-        return self.with_columns(other.measures, np.vstack([other.values, _nan_array(1, len(other.measures))])[sources])
+        """Returns the frame with another's columns in front; they are NaN in rows whose heads ``other`` lacks."""
+        other_rows = {row.heads: index for index, row in enumerate(other.rows)}
+        sources = [other_rows.get(row.heads, len(other.rows)) for row in self.rows]  # the last is NaN
+        values_and_nan = np.vstack([other.values, _nan_array(1, len(other.measures))])
+        return self.with_columns(other.measures, values_and_nan[sources])
 
     def with_names(self, names: Mapping[tuple[int, int], str]) -> "HeadFrame":
-        """Returns the frame with the names that a user gave to heads, by layer and number."""
+        """Returns the frame with the names that a user gave to single heads, by layer and number of the head."""
         if not names:
             return self
-        full = None if self.full_frame is None else self.full_frame.with_names(names)
-        given = (names.get(row.heads[0], "") if len(row.heads) == 1 else "" for row in self.rows)
-        rows = tuple(replace(row, given_name=name) for row, name in zip(self.rows, given, strict=True))
-        return replace(self, rows=rows, full_frame=full)
+        named_full_frame = None if self.full_frame is None else self.full_frame.with_names(names)
+        given_names = (names.get(row.heads[0], "") if len(row.heads) == 1 else "" for row in self.rows)
+        rows = tuple(replace(row, given_name=name) for row, name in zip(self.rows, given_names, strict=True))
+        return replace(self, rows=rows, full_frame=named_full_frame)
 
     def with_columns(self, measures: tuple[Measure, ...], values: Float64Array) -> "HeadFrame":
         """Returns the frame with more columns before its own; their spreads, margins, counts and deciles are NaN.
@@ -219,7 +229,8 @@ class HeadFrame:
     def __sub__(self, other: "HeadFrame") -> "HeadFrame":
         """Returns the differences of the rows and measures that both frames have, in the order of ``other``.
 
-        Margins assume independent texts: the square of a margin is the sum of the squares of both.
+        Spreads, counts and deciles are unknown. Margins assume independent texts: the square of a margin is the sum of
+        the squares of both; they are unknown if either frame has none.
         """
         after, before = common_frames(self, other)
         margins = None
@@ -231,13 +242,7 @@ class HeadFrame:
         )
 
     def selected(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
-        """Returns the frame with the rows that `selected_rows` selects, in that order.
-
-        Args:
-            sort: see `selected_rows`.
-            top: see `selected_rows`.
-            filter: see `selected_rows`.
-        """
+        """Returns the frame with the rows that `selected_rows` selects, in that order; its arguments are the same."""
         return self.take(self.selected_rows(sort, top, filter))
 
     def selected_rows(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> list[int]:
@@ -268,26 +273,38 @@ class HeadFrame:
     def reason_of(self, measure: Measure) -> str:
         """Returns the conditions under which a head has a measure, as the end of a sentence.
 
-        ImagePatches of an image are in no sequence; of a text, which always is one, that condition is not worth saying.
+        A sequence of tokens is named as a condition only if the frame has metrics of image patches, which are in none;
+        a text always is one.
         """
-        has_patches = any(Need.PATCHES in each.needs for each in self.measures)
+        has_patches = any(Need.PATCHES in other.needs for other in self.measures)
         return sentence_of(measure.needs, in_sequence=not has_patches)
 
     def _absent_metrics(self, sort: str) -> tuple[Measure, ...]:
-        """Returns the metric with this name if maps over texts lack it, so that its absence can be explained."""
-        found = METRICS.get(sort.removeprefix("-"))
-        return () if found is None or found.name in self.names or Need.PATCHES not in found.needs else (found,)
+        """Returns the metric that ``sort`` names if it needs image patches and the frame lacks it; else nothing.
 
-    def sorted(self, places: Sequence[int], sort: str) -> list[int]:
-        """Returns indices of rows sorted by a measure, stably; ``sort`` is a name as `selected_rows` takes it."""
-        values = self.column(sort.removeprefix("-"))[list(places)]
+        `selected_rows` then refuses it with its conditions, not as an unknown name.
+        """
+        metric = METRICS.get(sort.removeprefix("-"))
+        if metric is None or metric.name in self.names or Need.PATCHES not in metric.needs:
+            return ()
+        return (metric,)
+
+    def sorted(self, indices: Sequence[int], sort: str) -> list[int]:
+        """Returns indices of rows sorted by a measure, stably.
+
+        Args:
+            indices: the indices of the rows to sort.
+            sort: the name of the measure, largest value first; with a minus before it, smallest first. NaN is always
+                last.
+        """
+        values = self.column(sort.removeprefix("-"))[list(indices)]
         order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
-        return [places[place] for place in order.tolist()]
+        return [indices[index] for index in order.tolist()]
 
     def filtered(self, filter: str) -> list[int]:
-        """Returns the indices of the rows that pass a filter, as `parse_filter` reads it."""
+        """Returns the indices of the rows that pass a filter in the language of `attnviz.metrics.head_filter`."""
         head_filter = parse_filter(filter, self.names)
-        return [place for place, head in enumerate(self._tested_fields) if head_filter.keeps(head)]
+        return [index for index, head in enumerate(self._tested_fields) if head_filter.keeps(head)]
 
     @cached_property
     def _tested_fields(self) -> tuple[DescribedHead, ...]:
@@ -322,12 +339,12 @@ def frame_of_samples(measures: tuple[Measure, ...], samples: Sequence[Mapping[He
 
 
 def common_frames(first: HeadFrame, second: HeadFrame) -> tuple[HeadFrame, HeadFrame]:
-    """Returns both frames restricted to the rows and measures that both have, in the order of the second."""
-    row_of_heads = {row.heads: place for place, row in enumerate(first.rows)}
-    common_rows = [place for place, row in enumerate(second.rows) if row.heads in row_of_heads]
+    """Returns both frames with only the rows and measures that both have, in the order of the second."""
+    first_rows = {row.heads: index for index, row in enumerate(first.rows)}
+    common_rows = [index for index, row in enumerate(second.rows) if row.heads in first_rows]
     names = [name for name in second.names if name in first.names]
     second = second.take(common_rows).select(names)
-    return first.take([row_of_heads[row.heads] for row in second.rows]).select(names), second
+    return first.take([first_rows[row.heads] for row in second.rows]).select(names), second
 
 
 def metrics_first(measures: Iterable[Measure]) -> list[Measure]:

@@ -65,17 +65,17 @@ class KeptMass:
     def retrieves(self) -> BoolArray:
         """True for retrieval heads, which must keep the whole text, ``(heads,)``; the others are streaming heads.
 
-        A retrieval head has at least 0.35 of its weight on far keys, and is among the quarter of heads with most; these
-        are the defaults of DuoAttention's split in mlx-lm.
+        A retrieval head has at least 0.35 of its weight on far keys, and is among the quarter of heads with most, or
+        the one with most; these are the defaults of DuoAttention's split in mlx-lm.
         """
-        most = max(1, round(MAX_RETRIEVAL * len(self.heads)))
+        max_heads = max(1, round(MAX_RETRIEVAL * len(self.heads)))
         ranks = np.empty(len(self.heads), dtype=np.int64)
         ranks[np.argsort(-self.far, kind="stable")] = np.arange(len(self.heads))
-        return np.asarray((self.far >= MIN_FAR) & (ranks < most))
+        return np.asarray((self.far >= MIN_FAR) & (ranks < max_heads))
 
     @property
     def memory(self) -> Float64Array:
-        """The share of all keys of the last step that each policy keeps in memory, ``(policies,)``."""
+        """The share of all heads' visible keys at the last step that each policy keeps in memory, ``(policies,)``."""
         held = self.held[:, :, -1].sum(axis=1) / max(int(self.visible[:, -1].sum()), 1)
         return np.where(self.drops, held, 1.0)
 
@@ -91,7 +91,7 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
 
     Raises:
         AttnvizError: if a policy cannot be read or drops nothing, nothing was generated, or the model sees later
-            tokens.
+            tokens; for cross-attention alone, several texts, and more than `MAX_NUMBERS` numbers.
     """
     parsed = [parse_policy(policy) for policy in policies]
     chosen = chosen_heads(recording, selection)
@@ -102,8 +102,8 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
         )
     if any(maps.item != heads[0][0].item for maps, _ in heads):
         raise AttnvizError("kept needs a single text, and these are several; record one of them")
-    queries = _queries(heads[0][0], selection)
-    _refuse_large(parsed, policies, int(queries[-1]) + 1)
+    queries = _step_queries(heads[0][0], selection)
+    _refuse_budgets(parsed, policies, int(queries[-1]) + 1)
     if len(policies) * len(heads) * len(queries) > MAX_NUMBERS:
         raise AttnvizError(f"too many policies, heads and steps; choose some with {option('heads', '0.1')}")
     _refuse_later_keys(heads, int(queries[0]))
@@ -112,18 +112,19 @@ def measure_kept(recording: Recording, selection: Selection, policies: Sequence[
 
 def default_policies(recording: Recording, selection: Selection) -> tuple[str, ...]:
     """Returns policies that hold half of the keys of the last step, for a user who named none."""
-    keys = int(_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
+    keys = int(_step_queries(chosen_heads(recording, selection)[0].maps, selection)[-1]) + 1
     half = max(keys // 2, 2)
     window = min(32, max(half // 2, 1))
     sinks = min(SINKS, half - 1)
     return (f"sinks:{sinks}+recent:{half - sinks}", f"h2o:{half}", f"snapkv:{half},window={window}", f"top:{half}")
 
 
-def _queries(maps: LayerMaps, selection: Selection) -> IntArray:
+def _step_queries(maps: LayerMaps, selection: Selection) -> IntArray:
     """Returns the queries that are steps, ``(steps,)``: those that the user chose, else those of the written tokens.
 
     Raises:
-        AttnvizError: if the user chose none and no part of the text is known to be generated.
+        AttnvizError: if the chosen queries are outside of the text or only its first, or if the user chose none and no
+            part of the text is known to be generated.
     """
     tokens = maps.query_tokens
     if selection.queries != ALL_QUERIES:
@@ -139,9 +140,15 @@ def _queries(maps: LayerMaps, selection: Selection) -> IntArray:
     return queries
 
 
-def _refuse_large(parsed: Sequence[Policy], policies: Sequence[str], keys: int) -> None:
-    """Raises AttnvizError if a policy holds all ``keys`` keys that the last step sees."""
-    for policy, text in zip(parsed, policies, strict=True):
+def _refuse_budgets(policies: Sequence[Policy], texts: Sequence[str], keys: int) -> None:
+    """Raises AttnvizError if a policy holds all keys that the last step sees.
+
+    Args:
+        policies: the policies.
+        texts: the policies as the user wrote them.
+        keys: the number of keys that the last step sees.
+    """
+    for policy, text in zip(policies, texts, strict=True):
         if policy.budget >= keys:
             raise AttnvizError(
                 f"{option('policy', text)} holds {policy.budget} keys and the last step sees {keys}, so that nothing "
@@ -150,7 +157,7 @@ def _refuse_large(parsed: Sequence[Policy], policies: Sequence[str], keys: int) 
 
 
 def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> None:
-    """Raises AttnvizError if a query sees a later key in one of the heads."""
+    """Raises AttnvizError if, in one of the heads, the query of this index sees a later key."""
     for maps, head in heads:
         later = slice(query + 1, len(maps.key_tokens))
         if maps.visibility(head, slice(query, query + 1), later).any():
@@ -158,37 +165,37 @@ def _refuse_later_keys(heads: Sequence[tuple[CellMaps, int]], query: int) -> Non
 
 
 def _measured_mass(
-    heads: Sequence[tuple[CellMaps, int]], queries: IntArray, parsed: Sequence[Policy], names: tuple[str, ...]
+    heads: Sequence[tuple[CellMaps, int]], queries: IntArray, policies: Sequence[Policy], texts: tuple[str, ...]
 ) -> KeptMass:
-    """Returns the kept mass of heads over the same tokens.
+    """Returns the share of weight on the keys that each policy holds, for heads over the same tokens.
 
     Args:
         heads: maps with the number of a head.
-        queries: ``(steps,)``, ascending.
-        parsed: the policies.
-        names: the policies as the user wrote them.
+        queries: the queries that are steps, ``(steps,)``, ascending.
+        policies: the policies.
+        texts: the policies as the user wrote them.
     """
-    shape, keys, prompt = (len(parsed), len(heads), len(queries)), len(heads[0][0].key_tokens), int(queries[0])
+    shape, keys, prompt = (len(policies), len(heads), len(queries)), len(heads[0][0].key_tokens), int(queries[0])
     kept, held = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     visible, far = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
-    lost = np.zeros((len(parsed), keys))
-    for number, (maps, head) in enumerate(track(heads, "reading heads")):
-        keepers = [policy.keeper(DecodingHead(maps, head, prompt)) for policy in parsed]
+    lost = np.zeros((len(policies), keys))
+    for head_index, (maps, head) in enumerate(track(heads, "reading heads")):
+        keepers = [policy.keeper(DecodingHead(maps, head, prompt)) for policy in policies]
         for part, span in row_bands(queries, keys):
             window = maps.window((head,), span, slice(0, keys))
-            places = queries[part] - span.start
-            rows = window.weights[0][places]
-            visible_cells = (window.visible if window.visible.ndim == 2 else window.visible[0])[places]
-            visible[number, part] = visible_cells.sum(axis=1)
-            far[number] += _far_weight(rows, queries[part])
-            for policy, keeper in enumerate(keepers):
+            step_rows = queries[part] - span.start
+            rows = window.weights[0][step_rows]
+            visible_cells = (window.visible if window.visible.ndim == 2 else window.visible[0])[step_rows]
+            visible[head_index, part] = visible_cells.sum(axis=1)
+            far[head_index] += _far_weight(rows, queries[part])
+            for policy_index, keeper in enumerate(keepers):
                 held_cells = keeper(queries[part], rows) & visible_cells
-                kept[policy, number, part] = np.where(held_cells, rows, 0).sum(axis=1, dtype=np.float64)
-                held[policy, number, part] = held_cells.sum(axis=1)
-                lost[policy] += np.where(held_cells, 0, rows).sum(axis=0, dtype=np.float64)
-    order = np.argsort(-lost, axis=1, kind="stable")[:, :LOST_TOKENS]
+                kept[policy_index, head_index, part] = np.where(held_cells, rows, 0).sum(axis=1, dtype=np.float64)
+                held[policy_index, head_index, part] = held_cells.sum(axis=1)
+                lost[policy_index] += np.where(held_cells, 0, rows).sum(axis=0, dtype=np.float64)
+    most_lost = np.argsort(-lost, axis=1, kind="stable")[:, :LOST_TOKENS]
     return KeptMass(
-        policies=names,
+        policies=texts,
         heads=tuple(HeadRow(((maps.layer, head),), module=maps.module) for maps, head in heads),
         tokens=heads[0][0].key_tokens,
         queries=queries,
@@ -196,14 +203,19 @@ def _measured_mass(
         kept=kept,
         held=held,
         visible=visible,
-        lost_keys=order,
-        lost_weights=np.take_along_axis(lost, order, axis=1) / (len(heads) * len(queries)),
-        drops=np.array([policy.drops_keys for policy in parsed]),
+        lost_keys=most_lost,
+        lost_weights=np.take_along_axis(lost, most_lost, axis=1) / (len(heads) * len(queries)),
+        drops=np.array([policy.drops_keys for policy in policies]),
         far=far / len(queries),
     )
 
 
 def _far_weight(rows: FloatArray, queries: IntArray) -> float:
-    """Returns the sum of the weights of rows ``(queries, keys)`` on all but the first and the latest keys."""
+    """Returns the sum of the weights of all rows on far keys: not the first `SINKS`, not a query's latest `RECENT`.
+
+    Args:
+        rows: the weights, ``(queries, keys)``.
+        queries: the index of each row's query.
+    """
     keys = np.arange(rows.shape[1])
     return float(np.where((keys >= SINKS) & (keys <= queries[:, None] - RECENT), rows, 0).sum(dtype=np.float64))

@@ -32,10 +32,10 @@ def measured_frame(
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
     measured = measure_heads(heads, names, stride)
-    rows = (_row(maps.module, maps.kind, numbers) for (maps, _), numbers in zip(heads, measured, strict=True))
+    rows = (_head_row(maps.module, maps.kind, numbers) for (maps, _), numbers in zip(heads, measured, strict=True))
     measures = tuple(metric for name, metric in METRICS.items() if name in names)
     values = [[numbers.values[measure.name] for measure in measures] for numbers in measured]
-    return HeadFrame(rows=tuple(rows), measures=measures, values=_array(values, len(measures)), stride=stride)
+    return HeadFrame(rows=tuple(rows), measures=measures, values=_number_array(values, len(measures)), stride=stride)
 
 
 def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> HeadFrame:
@@ -50,14 +50,17 @@ def frame_over_texts(heads: Iterable[tuple[LayerMaps, int]], texts: int) -> Head
     grouped: dict[tuple[str, int, int, str], list[HeadNumbers]] = {}
     for (maps, head), numbers in zip(heads, measure_heads(heads, names), strict=True):
         grouped.setdefault((maps.module, maps.layer, head, maps.kind), []).append(numbers)
-    combined = [_mean_over_texts(numbers) for numbers in grouped.values()]
+    means_and_spreads = [_mean_over_texts(numbers) for numbers in grouped.values()]
+    values = [[means.values[name] for name in names] for means, _ in means_and_spreads]
+    spreads = [[head_spreads[name] for name in names] for _, head_spreads in means_and_spreads]
     return HeadFrame(
         rows=tuple(
-            _row(module, kind, means) for (module, _, _, kind), (means, _) in zip(grouped, combined, strict=True)
+            _head_row(module, kind, means)
+            for (module, _, _, kind), (means, _) in zip(grouped, means_and_spreads, strict=True)
         ),
         measures=tuple(METRICS[name] for name in names),
-        values=_array([[means.values[name] for name in names] for means, _ in combined], len(names)),
-        spreads=_array([[spreads[name] for name in names] for _, spreads in combined], len(names)),
+        values=_number_array(values, len(names)),
+        spreads=_number_array(spreads, len(names)),
         texts=texts,
     )
 
@@ -78,9 +81,8 @@ def ranked_heads(heads: list[ChosenHead], sort: str | None, top: int | None) -> 
     frame = HeadFrame(rows=rows, measures=(), values=np.zeros((len(heads), 0)))
     if names:
         frame = measured_frame(measurable_heads(heads), names)
-    return [
-        (heads[place], float(frame.values[place, 0]) if names else math.nan) for place in frame.selected_rows(sort, top)
-    ]
+    values = frame.values[:, 0].tolist() if names else [math.nan] * len(heads)
+    return [(heads[index], values[index]) for index in frame.selected_rows(sort, top)]
 
 
 def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHead]:
@@ -91,7 +93,7 @@ def filtered_heads(heads: list[ChosenHead], filter: str | None) -> list[ChosenHe
     """
     if filter is None:
         return heads
-    return [heads[place] for place in measured_frame(measurable_heads(heads)).selected_rows(filter=filter)]
+    return [heads[index] for index in measured_frame(measurable_heads(heads)).selected_rows(filter=filter)]
 
 
 def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
@@ -112,41 +114,44 @@ def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
 def block_stride(heads: Iterable[tuple[LayerMaps, int]], max_cells: int) -> int:
     """Returns the stride over blocks of queries at which about ``max_cells`` cells of all heads are measured."""
     cells = sum(len(maps.query_tokens) * len(maps.key_tokens) for maps, _ in heads)
-    return max(1, -(-cells // max_cells))
+    return max(1, math.ceil(cells / max_cells))
 
 
-def _row(module: str, kind: str, numbers: HeadNumbers) -> HeadRow:
-    """Returns the row of a head, with its patterns."""
+def _head_row(module: str, kind: str, numbers: HeadNumbers) -> HeadRow:
+    """Returns the row of a head, with its patterns, in a frame."""
     return HeadRow(((numbers.layer, numbers.head),), kind, module, numbers.patterns)
 
 
-def _array(numbers: list[list[float]], measures: int) -> Float64Array:
-    """Returns the numbers as an array, ``(heads, measures)``, also if there is no head."""
+def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
+    """Returns the numbers as an array, ``(heads, measures)``; the shape holds for no head, too."""
     return np.array(numbers, dtype=np.float64).reshape(len(numbers), measures)
 
 
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
-    """Returns the means of one head's numbers over its texts, and their standard deviations by metric."""
+    """Returns the means of a head's numbers over its texts, ignoring NaN, and their standard deviations by metric."""
     first = numbers[0]
     values, spreads = {}, {}
     for name in first.values:
-        defined = np.array([of_text.values[name] for of_text in numbers])
+        defined = np.array([text_numbers.values[name] for text_numbers in numbers])
         defined = defined[~np.isnan(defined)]
         values[name] = float(defined.mean()) if defined.size else np.nan
         spreads[name] = float(defined.std(ddof=1)) if defined.size > 1 else np.nan
     means = replace(
         first,
         values=values,
-        counts={name: sum(of_text.counts[name] for of_text in numbers) for name in first.counts},
-        keys=max(of_text.keys for of_text in numbers),
+        counts={name: sum(text_numbers.counts[name] for text_numbers in numbers) for name in first.counts},
+        keys=max(text_numbers.keys for text_numbers in numbers),
         sink_label=_shared_label(numbers),
     )
     return means, spreads
 
 
 def _shared_label(numbers: list[HeadNumbers]) -> str:
-    """Returns the label of the token that receives most weight in every text, or a phrase for several such tokens."""
-    [(label, count)] = Counter(of_text.sink_label for of_text in numbers).most_common(1)
+    """Returns the label of the token with most weight if all texts have the same.
+
+    Else ``first token`` if it is the first token of every text, or ``various tokens``.
+    """
+    [(label, count)] = Counter(text_numbers.sink_label for text_numbers in numbers).most_common(1)
     if count == len(numbers):
         return label
-    return "first token" if all(of_text.sink == 0 for of_text in numbers) else "various tokens"
+    return "first token" if all(text_numbers.sink == 0 for text_numbers in numbers) else "various tokens"

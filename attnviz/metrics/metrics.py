@@ -29,16 +29,16 @@ from attnviz.metrics.measure import Measure
 from attnviz.metrics.needs import ONE_AXIS, Need
 from attnviz.metrics.patch_lattice import ImagePatches
 from attnviz.metrics.patch_metrics import (
-    above,
-    below,
-    border,
-    left,
+    border_patches,
+    image_patches,
+    left_patch,
+    lower_patch,
     mass_60,
-    on_picture,
     picture_distance,
-    registers,
-    right,
+    register_tokens,
+    right_patch,
     spatial_entropy,
+    upper_patch,
 )
 from attnviz.metrics.patterns import Pattern, find_patterns
 from attnviz.metrics.row_blocks import Columns, GridRows, Rows, blocks_of_rows
@@ -61,17 +61,17 @@ class Metric(Measure):
     columns: Callable[[Columns], Array] | None = field(default=None, compare=False)
 
     def fits(self, grid: Grid) -> bool:
-        """True if the axes of a grid are of the kind that the metric needs: one text, a pair, or a sequence."""
+        """True if the grid has what the metric needs of its axes: one text, a pair of texts, patches or a sequence."""
         if (grid.cross and self.needs & ONE_AXIS) or (Need.PAIR in self.needs and not grid.is_pair):
             return False
         if Need.PATCHES in self.needs and grid.patches is None:
             return False
         return grid.in_sequence or Need.SEQUENCE not in self.needs
 
-    def of(self, rows: Rows) -> Array:
-        """Returns the number of each query, ``(heads, queries)``; NaN where it does not apply.
+    def query_values(self, rows: Rows) -> Array:
+        """Returns the number of each query, ``(heads, queries)``; NaN where the metric does not apply.
 
-        A metric of columns has no numbers of queries.
+        Not for a metric of columns, which has no number per query.
         """
         if not self.fits(rows.grid):
             return rows.not_applicable()
@@ -110,7 +110,7 @@ class HeadNumbers:
 
 
 def entropy(rows: Rows) -> Array:
-    """Returns the entropy of each row in bits, 0 to log2 of the visible keys: −Σ w log2 w (Shannon 1948)."""
+    """Returns the entropy of each row in bits, 0 to log2 of its visible keys: −Σ w log2 w (Shannon 1948)."""
     return rows.entropy
 
 
@@ -124,45 +124,45 @@ def peak(rows: Rows) -> Array:
     return rows.peak
 
 
-def first(grid: Grid) -> Cells:
-    """Returns the cells of the first token that is not padding (the attention sink of Xiao et al. 2023)."""
+def first_token(grid: Grid) -> Cells:
+    """Returns the cells of the first key that is not padding (the attention sink of Xiao et al. 2023)."""
     return grid.cells(grid.first_key)
 
 
-def special(grid: Grid) -> Cells:
+def special_tokens(grid: Grid) -> Cells:
     """Returns the cells of tokens that the tokenizer added, such as [SEP] (Clark et al. 2019)."""
     return grid.cells(grid.key_numbers("special"))
 
 
-def itself(grid: Grid) -> Cells:
-    """Returns the cells of the query's own token."""
+def own_token(grid: Grid) -> Cells:
+    """Returns the cells in which the key is the query's own token."""
     return grid.at_offsets(0, 0)
 
 
-def previous(grid: Grid) -> Cells:
-    """Returns the cells of the token before the query; the first token has none."""
+def previous_token(grid: Grid) -> Cells:
+    """Returns the cells of the token before the query; the first token has no such cell."""
     return grid.at_offsets(-1, -1)
 
 
-def following(grid: Grid) -> Cells:
-    """Returns the cells of the token after the query; a causal mask leaves none."""
+def next_token(grid: Grid) -> Cells:
+    """Returns the cells of the token after the query; under a causal mask no query has one."""
     return grid.at_offsets(1, 1)
 
 
-def duplicate(grid: Grid) -> Cells:
+def earlier_copies(grid: Grid) -> Cells:
     """Returns the cells of earlier copies of the query's token (Wang et al. 2022)."""
     return grid.cells(grid.earlier_copies)
 
 
-def induction(grid: Grid) -> Cells:
-    """Returns the cells of tokens that follow an earlier copy of the query's token, and precede the query.
+def tokens_after_copies(grid: Grid) -> Cells:
+    """Returns the cells of keys that follow an earlier copy of the query's token and come before the query.
 
     Source: Olsson et al. 2022, "prefix matching".
     """
-    return grid.cells(grid.next_keys(grid.earlier_copies) & grid.earlier)
+    return grid.cells(grid.next_keys(grid.earlier_copies) & grid.is_earlier)
 
 
-def distance(rows: Rows) -> Array:
+def mean_distance(rows: Rows) -> Array:
     """Returns the mean distance from query to key in tokens: Σ w |q − k| (Vig and Belinkov 2019)."""
     return rows.distance
 
@@ -173,44 +173,45 @@ def distance_spread(rows: Rows) -> Array:
     return (rows.squared_distance - rows.distance**2).clip(0) ** 0.5
 
 
-def locality(grid: Grid) -> Cells:
-    """Returns the cells of tokens at most `NEAR` positions from the query, itself included."""
+def near_tokens(grid: Grid) -> Cells:
+    """Returns the cells of keys at most `NEAR` positions from the query, the query's own token included."""
     return grid.at_offsets(-NEAR, NEAR)
 
 
-def block(grid: Grid) -> Cells:
-    """Returns the cells of the query's own sentence (the blocks of Kovaleva et al. 2019, figure 1).
+def own_sentence(grid: Grid) -> Cells:
+    """Returns the cells of keys in the query's sentence (the blocks of Kovaleva et al. 2019, figure 1).
 
-    Special tokens belong to no sentence; neither they nor the queries of a text of one sentence have cells.
+    Special tokens belong to no sentence, so that they have no cells, as queries or as keys. Nor has any query of a text
+    with a single sentence.
     """
     has_two_sentences = (grid.all_key_numbers("sentences") > 0).any(axis=-1, keepdims=True)
     return grid.cells(grid.same_numbers("sentences", has_two_sentences))
 
 
-def pair(grid: Grid) -> Cells:
+def other_text(grid: Grid) -> Cells:
     """Returns the cells between the two texts of a pair, without special tokens."""
     other = grid.key_numbers("segments") != grid.query_numbers("segments")
     return grid.cells(other & ~grid.key_numbers("special") & ~grid.query_numbers("special"))
 
 
-def hidden(rows: Rows) -> Array:
+def hidden_share(rows: Rows) -> Array:
     """Returns the share of the softmax that a causal mask removed: Σ exp(score) over hidden later keys / Σ over all.
 
-    NaN for a query with no hidden later key, and if the scores of hidden keys are unknown.
+    NaN for a query without hidden later keys, or without known scores of them.
     """
     return rows.where(rows.grid.has_hidden_later, rows.hidden)
 
 
-def sink(columns: Columns) -> Array:
-    """Returns the weight on the key that receives most, a share: maxₖ of the mean over queries of w."""
+def sink_share(columns: Columns) -> Array:
+    """Returns the mean weight over queries on the key that receives most, ``(..., heads)``, a share."""
     return columns.received.max(axis=-1)
 
 
-def stripe(columns: Columns) -> Array:
-    """Returns the weight on the `STRIPES` keys that receive most, a share.
+def stripe_share(columns: Columns) -> Array:
+    """Returns the mean weight over queries on the `STRIPES` keys that receive most, ``(..., heads)``, a share.
 
-    These are the vertical stripes of Kovaleva et al. 2019, figure 1. NaN if there are no other visible keys, since the
-    stripes would receive all the weight.
+    These are the vertical stripes of Kovaleva et al. 2019, figure 1. NaN if only `STRIPES` keys or fewer are visible,
+    since they would receive all the weight.
     """
     stripe_weight = np.sort(columns.received, axis=-1)[..., -STRIPES:].sum(axis=-1)
     return np.where(columns.keys > STRIPES, stripe_weight, np.nan)
@@ -229,50 +230,50 @@ METRICS = {
             "relative-entropy", "rel. ent.", "share", "entropy divided by that of a uniform row", rows=relative_entropy
         ),
         Metric("peak", "peak", "share", "largest weight of a row", rows=peak),
-        Metric("sink", "sink", "share", "weight on the key that receives most", columns=sink),
-        Metric("stripe", "stripe", "share", f"weight on the {STRIPES} keys that receive most", columns=stripe),
-        Metric("first", "first", "share", "weight on the first token", cells=first),
-        Metric("special", "special", "share", "weight on special tokens", frozenset({Need.SPECIAL}), special),
-        Metric("self", "self", "share", "weight on the query itself", ONE_TEXT, itself),
-        Metric("previous", "previous", "share", "weight on the token before", IN_SEQUENCE, previous),
+        Metric("sink", "sink", "share", "weight on the key that receives most", columns=sink_share),
+        Metric("stripe", "stripe", "share", f"weight on the {STRIPES} keys that receive most", columns=stripe_share),
+        Metric("first", "first", "share", "weight on the first token", cells=first_token),
+        Metric("special", "special", "share", "weight on special tokens", frozenset({Need.SPECIAL}), special_tokens),
+        Metric("self", "self", "share", "weight on the query itself", ONE_TEXT, own_token),
+        Metric("previous", "previous", "share", "weight on the token before", IN_SEQUENCE, previous_token),
         Metric(
             "next",
             "next",
             "share",
             "weight on the token after",
             frozenset({Need.SELF_ATTENTION, Need.NOT_CAUSAL, Need.SEQUENCE}),
-            following,
+            next_token,
         ),
-        Metric("duplicate", "duplicate", "share", "weight on earlier copies", COPIES, duplicate),
+        Metric("duplicate", "duplicate", "share", "weight on earlier copies", COPIES, earlier_copies),
         Metric(
             "induction",
             "induction",
             "share",
             "weight on tokens after earlier copies",
             COPIES | {Need.SEQUENCE},
-            induction,
+            tokens_after_copies,
         ),
-        Metric("distance", "distance", "tokens", "mean distance to the key", IN_SEQUENCE, rows=distance),
+        Metric("distance", "distance", "tokens", "mean distance to the key", IN_SEQUENCE, rows=mean_distance),
         Metric("spread", "spread", "tokens", "standard deviation of the distance", IN_SEQUENCE, rows=distance_spread),
-        Metric("locality", "locality", "share", f"weight within {NEAR} tokens", IN_SEQUENCE, locality),
+        Metric("locality", "locality", "share", f"weight within {NEAR} tokens", IN_SEQUENCE, near_tokens),
         Metric(
             "block",
             "block",
             "share",
             "weight within the query's sentence",
             frozenset({Need.SELF_ATTENTION, Need.SENTENCES}),
-            block,
+            own_sentence,
         ),
-        Metric("pair", "pair", "share", "weight on the other text of a pair", frozenset({Need.PAIR}), pair),
+        Metric("pair", "pair", "share", "weight on the other text of a pair", frozenset({Need.PAIR}), other_text),
         Metric(
             "hidden",
             "hidden",
             "share",
             "weight that the causal mask removes",
             frozenset({Need.CAUSAL_SCORES}),
-            rows=hidden,
+            rows=hidden_share,
         ),
-        Metric("on-picture", "on pict.", "share", "weight on patches of images", ON_PATCHES, on_picture),
+        Metric("on-picture", "on pict.", "share", "weight on patches of images", ON_PATCHES, image_patches),
         Metric(
             "mass-60",
             "mass 60",
@@ -289,12 +290,12 @@ METRICS = {
             ON_PATCHES,
             rows=spatial_entropy,
         ),
-        Metric("border", "border", "share", "weight on patches at the edges", ON_PATCHES, border),
-        Metric("registers", "registers", "share", "weight on tokens without a place", ON_PATCHES, registers),
-        Metric("left", "left", "share", "weight on the patch to the left", AMONG_PATCHES, left),
-        Metric("right", "right", "share", "weight on the patch to the right", AMONG_PATCHES, right),
-        Metric("above", "above", "share", "weight on the patch above", AMONG_PATCHES, above),
-        Metric("below", "below", "share", "weight on the patch below", AMONG_PATCHES, below),
+        Metric("border", "border", "share", "weight on patches at the edges", ON_PATCHES, border_patches),
+        Metric("registers", "registers", "share", "weight on tokens without a place", ON_PATCHES, register_tokens),
+        Metric("left", "left", "share", "weight on the patch to the left", AMONG_PATCHES, left_patch),
+        Metric("right", "right", "share", "weight on the patch to the right", AMONG_PATCHES, right_patch),
+        Metric("above", "above", "share", "weight on the patch above", AMONG_PATCHES, upper_patch),
+        Metric("below", "below", "share", "weight on the patch below", AMONG_PATCHES, lower_patch),
         Metric(
             "picture-distance",
             "pict.dist",
@@ -308,8 +309,8 @@ METRICS = {
 
 
 def metric_names(maps: Iterable[LayerMaps]) -> tuple[str, ...]:
-    """Returns the names of the metrics of some maps: those of patches only if a key is a patch of an image."""
-    axes = {id(each.key_tokens): each.key_tokens for each in maps}
+    """Returns the names of all metrics that maps can have; metrics of patches only if a key is a patch of an image."""
+    axes = {id(layer_maps.key_tokens): layer_maps.key_tokens for layer_maps in maps}
     has_patches = any(ImagePatches.of(axis).is_patch.any() for axis in axes.values())
     return tuple(name for name, metric in METRICS.items() if has_patches or Need.PATCHES not in metric.needs)
 
@@ -326,13 +327,14 @@ def measure_heads(
     """
     heads = list(heads)
     names = metric_names(maps for maps, _ in heads) if names is None else names
-    calls: dict[int, tuple[LayerMaps, dict[int, None]]] = {}
+    calls = {id(maps): maps for maps, _ in heads}
+    heads_of_calls: dict[int, dict[int, None]] = {}  # each call's heads, once each and in their order
     for maps, head in heads:
-        calls.setdefault(id(maps), (maps, {}))[1][head] = None
+        heads_of_calls.setdefault(id(maps), {})[head] = None
     measured = {
-        (id(maps), numbers.head): numbers
-        for maps, chosen in calls.values()
-        for numbers in measure(maps, names, tuple(chosen), stride)
+        (call, numbers.head): numbers
+        for call, call_heads in heads_of_calls.items()
+        for numbers in measure(calls[call], names, tuple(call_heads), stride)
     }
     return [measured[id(maps), head] for maps, head in heads]
 
@@ -365,7 +367,7 @@ def measure(
 
 
 def all_metrics(maps: CellMaps) -> CapturedMetrics:
-    """Returns every metric of all heads, to be stored with maps whose single cells are about to be dropped."""
+    """Returns every metric of all heads, in a form that is stored with maps whose single cells are dropped."""
     names = metric_names([maps])
     measured = measure(maps, names)
     return CapturedMetrics(
@@ -378,15 +380,22 @@ def all_metrics(maps: CellMaps) -> CapturedMetrics:
 
 
 def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[str, ...], head: int) -> HeadNumbers:
-    """Returns the stored metrics of a head; a metric that was not stored is NaN."""
-    place = maps.positions((head,))[0]
-    values = dict(zip(captured.names, captured.values[place].tolist(), strict=True))
-    counts = dict(zip(captured.names, captured.counts[place].tolist(), strict=True))
-    sink = int(captured.sinks[place])
+    """Returns the stored metrics of a head; NaN for a metric that was not stored.
+
+    Args:
+        maps: the maps of the attention call.
+        captured: the metrics of its heads that were computed during capture.
+        names: the names of the metrics to return.
+        head: the number of the head.
+    """
+    index = maps.positions((head,))[0]
+    values = dict(zip(captured.names, captured.values[index].tolist(), strict=True))
+    counts = dict(zip(captured.names, captured.counts[index].tolist(), strict=True))
+    sink = int(captured.sinks[index])
     return HeadNumbers(
         layer=maps.layer,
         head=head,
-        keys=int(captured.keys[place]),
+        keys=int(captured.keys[index]),
         values={name: values.get(name, np.nan) for name in METRICS if name in names},
         counts={name: counts.get(name, 0) for name in METRICS if name in names},
         sink=sink,
@@ -395,16 +404,27 @@ def _captured_numbers(maps: LayerMaps, captured: CapturedMetrics, names: tuple[s
 
 
 def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ...], stride: int) -> list[HeadNumbers]:
-    """Returns the metrics of heads that share their visible cells, in the order of ``heads``."""
+    """Returns the metrics of heads that share their visible cells, in the order of ``heads``.
+
+    All values are NaN if no measured query sees two keys.
+
+    Args:
+        maps: the maps of the attention call.
+        names: the names of the metrics.
+        heads: the numbers of the heads.
+        stride: the stride over blocks of queries; 1 measures all.
+    """
     query_numbers, columns, has_choice = measure_queries(maps, names, heads, stride)
-    means, mean_counts = _means(query_numbers, has_choice)
-    mean_of = dict(zip(_of_queries(names), means, strict=True))
+    means, mean_counts = _query_means(query_numbers, has_choice)
+    mean_of = dict(zip(_query_metrics(names), means, strict=True))
     count, keys = int(has_choice.sum()), int(columns.visible_keys.sum())
-    values = {
-        name: (metric.columns(columns) if metric.columns else mean_of[name]) if count else np.full(len(heads), np.nan)
-        for name, metric in METRICS.items()
-        if name in names
-    }
+    chosen_metrics = {name: metric for name, metric in METRICS.items() if name in names}
+    values = dict.fromkeys(chosen_metrics, np.full(len(heads), np.nan))
+    if count:
+        values = {
+            name: mean_of[name] if metric.columns is None else metric.columns(columns)
+            for name, metric in chosen_metrics.items()
+        }
     counts_of = dict(zip(mean_of, mean_counts, strict=True))
     sinks = columns.received.argmax(axis=-1)
     return [
@@ -412,17 +432,17 @@ def _measured_group(maps: CellMaps, names: tuple[str, ...], heads: tuple[int, ..
             layer=maps.layer,
             head=head,
             keys=keys,
-            values={name: float(numbers[place]) for name, numbers in values.items()},
-            counts={name: counts_of[name][place] if name in counts_of else count for name in values},
-            sink=int(sinks[place]),
-            sink_label=maps.key_tokens.labels[sinks[place]],
+            values={name: float(numbers[index]) for name, numbers in values.items()},
+            counts={name: counts_of[name][index] if name in counts_of else count for name in values},
+            sink=int(sinks[index]),
+            sink_label=maps.key_tokens.labels[sinks[index]],
         )
-        for place, head in enumerate(heads)
+        for index, head in enumerate(heads)
     ]
 
 
 def normalized_rows(maps: CellMaps) -> CellMaps:
-    """Returns maps whose rows sum to 1: weights unchanged, contributions divided by the sum of their row."""
+    """Returns maps of contributions with each row divided by its sum; maps of weights are returned unchanged."""
     if maps.quantity == "weight":
         return maps
     from attnviz.maps.contributions import normalized_maps
@@ -446,20 +466,20 @@ def measure_queries(
         measured queries that see two keys or more.
     """
     maps = normalized_rows(maps)
-    metrics, shape = list(_of_queries(names).values()), (len(heads), len(maps.query_tokens))
+    metrics, shape = list(_query_metrics(names).values()), (len(heads), len(maps.query_tokens))
     numbers = np.full((len(metrics), *shape), np.nan)
     received = np.zeros((len(heads), len(maps.key_tokens)))
     has_choice, visible_keys = np.zeros(shape[1], dtype=bool), np.zeros(len(maps.key_tokens), dtype=bool)
     lock = threading.Lock()
 
     def add(rows: GridRows) -> None:
-        """Adds the numbers of some rows; several threads call it at once."""
+        """Adds the numbers of a block of rows to the arrays above; several threads call it at once."""
         grid = rows.grid
-        for metric, of_metric in zip(metrics, numbers, strict=True):
-            of_metric[rows.places, grid.span] = metric.of(rows)
+        for metric, metric_numbers in zip(metrics, numbers, strict=True):
+            metric_numbers[rows.head_range, grid.span] = metric.query_values(rows)
         weights = rows.received
         with lock:
-            received[rows.places, : weights.shape[-1]] += weights
+            received[rows.head_range, : weights.shape[-1]] += weights
             has_choice[grid.queries], visible_keys[:] = grid.has_choice, grid.visible_keys
 
     _process_rows(maps, heads, add, stride)
@@ -467,7 +487,16 @@ def measure_queries(
 
 
 def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRows], None], stride: int) -> None:
-    """Calls ``work`` with blocks of rows: computed by torch in threads for long maps with a device, else by numpy."""
+    """Calls ``work`` with each block of rows of some heads.
+
+    Torch computes the rows of long maps, in threads, if they have factors and a device and ``stride`` is 1; else numpy.
+
+    Args:
+        maps: the maps of the attention call.
+        heads: the numbers of the heads, all with the same visible cells.
+        work: the function to call; it must be thread-safe.
+        stride: the stride over blocks of queries; 1 measures all.
+    """
     factors = maps.cell_factors() if stride == 1 else None
     if factors is not None and factors.device is not None and is_long(len(maps.query_tokens), len(maps.key_tokens)):
         from attnviz.metrics import torch_rows
@@ -478,12 +507,12 @@ def _process_rows(maps: CellMaps, heads: tuple[int, ...], work: Callable[[GridRo
         work(rows)
 
 
-def _of_queries(names: tuple[str, ...]) -> dict[str, Metric]:
-    """Returns the metrics among these that have a number for each query, by name."""
+def _query_metrics(names: tuple[str, ...]) -> dict[str, Metric]:
+    """Returns those of the named metrics that have a number for each query, by name."""
     return {name: METRICS[name] for name in names if METRICS[name].columns is None}
 
 
-def _means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
+def _query_means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64Array, list[list[int]]]:
     """Returns means over queries, ``(metrics, heads)``, and the number of queries of each metric and head.
 
     Args:

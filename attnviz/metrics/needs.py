@@ -34,7 +34,7 @@ def sentence_of(needs: Iterable[Need], in_sequence: bool = True) -> str:
     """Returns the conditions as the end of a sentence, such as ``self-attention, token ids and a repeat``.
 
     Args:
-        needs: the conditions.
+        needs: the conditions; for none, the phrase is `NOTHING_ELSE`.
         in_sequence: True if the tokens are in a sequence, as in every text; the sentence then omits that condition.
     """
     conditions = set(needs)

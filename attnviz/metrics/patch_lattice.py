@@ -34,7 +34,7 @@ class ImagePatches:
 
     @classmethod
     def of(cls, tokens: Tokens) -> "ImagePatches":
-        """Returns the patches among tokens."""
+        """Returns the rectangles of the patches of images among some tokens."""
         images = [isinstance(medium, Image) for medium in tokens.media]
         is_patch = np.array([*images, False])[tokens.medium]  # the last is for -1, tokens without a place
         diagonals = [
@@ -67,9 +67,10 @@ class ImagePatches:
         return outermost
 
     def steps_to(self, other: "ImagePatches") -> Float64Array:
-        """Returns how far patches are from these, in sides of these, ``(these, others, 2)``: to the right and down.
+        """Returns the step to the right and down from each of these patches to each other, ``(these, others, 2)``.
 
-        NaN for pairs in different images or of different sizes, such as a patch of a tile and one of a thumbnail.
+        A step is in widths and heights of these patches. NaN for pairs in different images or of different sizes, such
+        as a patch of a tile and one of a thumbnail.
         """
         sides = np.where(self.is_patch[:, None], self.sides, 1.0)[:, None]
         steps = (other.centres[None] - self.centres[:, None]) / sides
@@ -77,28 +78,29 @@ class ImagePatches:
         return np.where((self._same_image(other) & same_size)[:, :, None], steps, np.nan)
 
     def distances_to(self, other: "ImagePatches") -> Float64Array:
-        """Returns the distance of centres over the image's diagonal, ``(these, others)``; 0 in different images."""
+        """Returns distances of centres over the image's diagonal, ``(these, others)``; 0 between different images."""
         gaps = other.centres[None] - self.centres[:, None]
         return np.where(self._same_image(other), np.hypot(gaps[..., 0], gaps[..., 1]) / self.diagonals[:, None], 0)
 
-    def at(self, indices: IntArray) -> "ImagePatches":
-        """Returns the patches of the tokens at these indices."""
+    def take(self, indices: IntArray) -> "ImagePatches":
+        """Returns the rectangles of the tokens at these indices."""
         return ImagePatches(*(getattr(self, name)[indices] for name in self.__dataclass_fields__))
 
     def _same_image(self, other: "ImagePatches") -> BoolArray:
+        """Returns True for patches in the same image, ``(these, others)``."""
         return np.asarray((self.image[:, None] == other.image[None]) & self.is_patch[:, None])
 
     @cached_property
-    def touching(self) -> tuple[IntArray, ...]:
-        """The indices of each token's neighbours on eight sides."""
+    def neighbours(self) -> tuple[IntArray, ...]:
+        """The indices of the patches that touch each token's patch on eight sides; empty if a token is no patch."""
         steps = np.abs(self.steps_to(self))
         touches: BoolArray = np.asarray((steps < 1 + MAX_SHIFT).all(axis=-1))
         np.fill_diagonal(touches, False)
         return tuple(map(np.flatnonzero, touches))
 
 
-def at_step(queries: ImagePatches, keys: ImagePatches, right: int, down: int) -> BoolArray:
-    """Returns True for the key that is a query's neighbour, ``(queries, keys)``.
+def is_neighbour(queries: ImagePatches, keys: ImagePatches, right: int, down: int) -> BoolArray:
+    """Returns True for the keys whose patch is the given step away from the query's patch, ``(queries, keys)``.
 
     Args:
         queries: the patches of the queries.
@@ -110,25 +112,25 @@ def at_step(queries: ImagePatches, keys: ImagePatches, right: int, down: int) ->
         return np.asarray((np.abs(queries.steps_to(keys) - [right, down]) < MAX_SHIFT).all(axis=-1))
 
 
-def part_sums(weights: Float64Array, chosen: BoolArray, touching: tuple[IntArray, ...]) -> Float64Array:
-    """Returns the sum of weights of each connected part, at the last token of the part, ``(rows, tokens)``; else 0.
+def part_sums(weights: Float64Array, chosen: BoolArray, token_neighbours: tuple[IntArray, ...]) -> Float64Array:
+    """Returns the sum of weights of each connected part at the last token of the part, 0 elsewhere, ``(rows, tokens)``.
 
     Args:
         weights: ``(rows, tokens)``.
         chosen: ``(rows, tokens)``, True for tokens that belong to a part.
-        touching: the neighbours of each token.
+        token_neighbours: the indices of the neighbours of each token.
     """
     tokens = weights.shape[1]
     parts = np.where(chosen, np.arange(tokens), -1).T.copy()  # (tokens, rows): the largest index found in the part
-    neighbours = [(token, near) for token, near in enumerate(touching) if len(near)]
+    connected = [(token, neighbours) for token, neighbours in enumerate(token_neighbours) if len(neighbours)]
     changed = True
     while changed:
         before = parts.copy()
-        for sweep in (neighbours, reversed(neighbours)):
-            for token, near in sweep:
-                largest = np.maximum(parts[token], parts[near].max(axis=0))
+        for sweep in (connected, reversed(connected)):  # forward and back, so that a part needs few passes
+            for token, neighbours in sweep:
+                largest = np.maximum(parts[token], parts[neighbours].max(axis=0))
                 parts[token] = np.where(parts[token] < 0, -1, largest)
         changed = bool((parts != before).any())
-    flat = np.arange(len(weights))[:, None] * tokens + np.where(chosen, parts.T, 0)
-    sums = np.bincount(flat.ravel(), np.where(chosen, weights, 0).ravel(), minlength=weights.size)
+    part_indices = np.arange(len(weights))[:, None] * tokens + np.where(chosen, parts.T, 0)
+    sums = np.bincount(part_indices.ravel(), np.where(chosen, weights, 0).ravel(), minlength=weights.size)
     return np.asarray(sums.reshape(weights.shape), dtype=np.float64)

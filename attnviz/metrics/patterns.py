@@ -68,7 +68,7 @@ ORDER = (*BY_RARITY, UNIFORM.name, MIXED.name)
 
 
 def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys: int, sink: str) -> tuple[Pattern, ...]:
-    """Returns the patterns of a head, the clearest first; empty if it has no numbers.
+    """Returns the patterns of a head, the clearest first; empty if no metric is a mean over `MIN_QUERIES` or more.
 
     Args:
         numbers: its metrics by name; NaN where one does not apply.
@@ -81,10 +81,11 @@ def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys:
         return ()
     if values.get("relative-entropy", 0) >= MIN_UNIFORM_ENTROPY:
         return (UNIFORM,)
-    clear = {name: value for name in SHARE_PATTERNS if (value := values.get(name, math.nan)) >= MIN_CLEAR_SHARE}
-    if clear:
-        best = sorted(clear, key=lambda name: clear[name], reverse=True)[:MAX_NAMES]
-        return tuple(Pattern(SHARE_PATTERNS[name], clear[name], sink if name == "sink" else "") for name in best)
+    shares = {name: values.get(name, math.nan) for name in SHARE_PATTERNS}
+    clear_names = [name for name, share in shares.items() if share >= MIN_CLEAR_SHARE]
+    if clear_names:
+        largest = sorted(clear_names, key=lambda name: shares[name], reverse=True)[:MAX_NAMES]
+        return tuple(Pattern(SHARE_PATTERNS[name], shares[name], sink if name == "sink" else "") for name in largest)
     if values.get("block", 0) >= MIN_WIDE_SHARE:
         return (Pattern(OWN_SENTENCE, values["block"]),)
     if values.get("locality", 0) >= MIN_WIDE_SHARE and keys >= MIN_LOCAL_TOKENS:
@@ -115,7 +116,13 @@ def pattern_counts(patterns: Iterable[Pattern]) -> str:
 
 
 def _count_phrase(patterns: list[Pattern]) -> str:
-    """Returns the number of patterns of one name with the name, and for sinks the token of most of them."""
+    """Returns the number of heads with one pattern and its name: ``2 previous token``.
+
+    For sinks it adds their token, ``31 sinks on [CLS]``, or the most frequent token and how many are on it.
+
+    Args:
+        patterns: the pattern of each head, all with the same name.
+    """
     name = patterns[0].name
     if name != "sink":
         return f"{len(patterns)} {name}"

@@ -27,16 +27,16 @@ class CountedCells:
 
     @cached_property
     def indices(self) -> tuple[IntArray, IntArray] | None:
-        """The row and column indices of the cells, row by row; ``None`` if they are more than `MAX_PICKED`."""
+        """The row and column indices of the cells, row by row; ``None`` for more than `MAX_PICKED` of the grid."""
         if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
             return None
         width = self.counted.shape[1]
-        queries = self.flat // width  # faster in numpy than `divmod`
-        return queries, self.flat - queries * width
+        queries = self.flat_indices // width  # faster in numpy than `divmod`
+        return queries, self.flat_indices - queries * width
 
     @cached_property
     def starts(self) -> IntArray:
-        """The index in ``indices`` of the first cell of each query that has one."""
+        """The index in ``indices`` of the first cell of each query that has one; empty if ``indices`` is ``None``."""
         return first_cells(self.indices)
 
     @cached_property
@@ -45,12 +45,12 @@ class CountedCells:
         return self.counted.astype(np.float32)
 
     @cached_property
-    def flat(self) -> IntArray:
-        """The index of each cell in the flattened grid."""
+    def flat_indices(self) -> IntArray:
+        """The index of each counted cell in the flattened grid."""
         return np.flatnonzero(self.counted)
 
     @cached_property
-    def present(self) -> BoolArray:
+    def has_cell(self) -> BoolArray:
         """True for queries with at least one cell, ``(queries,)``."""
         return np.asarray(self.counted.any(axis=-1))
 
@@ -87,21 +87,21 @@ class PickedCells:
         return self.counted.astype(np.float32)
 
     @cached_property
-    def flat(self) -> IntArray:
-        """The index of each cell in the flattened grid."""
+    def flat_indices(self) -> IntArray:
+        """The index of each counted cell in the flattened grid."""
         queries, keys = self.indices
         return queries * self.shape[1] + keys
 
     @cached_property
-    def present(self) -> BoolArray:
+    def has_cell(self) -> BoolArray:
         """True for queries with at least one cell, ``(queries,)``."""
-        present = np.zeros(self.shape[0], dtype=bool)
-        present[self.indices[0]] = True
-        return present
+        has_cell = np.zeros(self.shape[0], dtype=bool)
+        has_cell[self.indices[0]] = True
+        return has_cell
 
 
 def first_cells(indices: tuple[IntArray, IntArray] | None) -> IntArray:
-    """Returns where in ``indices`` the cells of each query begin; empty if it is ``None``.
+    """Returns where the cells of each query that has any begin in ``indices``; empty for ``None``.
 
     Args:
         indices: the row and column indices of cells, row by row.
@@ -160,13 +160,14 @@ class QueryGrid(Grid):
         """The patches of the queries and of the keys; ``None`` if no key is a patch of an image."""
         if not self.key_tokens.patches.is_patch.any():
             return None
-        return self.query_tokens.patches.at(self.queries), self.key_tokens.patches.at(self.keys)
+        return self.query_tokens.patches.take(self.queries), self.key_tokens.patches.take(self.keys)
 
     @cached_property
     def hidden_later(self) -> BoolArray:
         """True for later keys that the query cannot see and another query can, ``(queries, all keys)``."""
         count, width = len(self.visible_keys), self.visible.shape[1]
-        first, stop = (int(np.clip(place + 1, 0, count)) for place in self.positions[[0, -1]])
+        # Keys before `first` are later than no query, keys from `stop` on are later than every query of the grid.
+        first, stop = (int(np.clip(position + 1, 0, count)) for position in self.positions[[0, -1]])
         hidden = np.zeros((len(self.visible), count), dtype=bool)
         hidden[:, first:stop] = self.visible_keys[first:stop] & (np.arange(first, stop) > self.positions[:, None])
         hidden[:, stop:] = self.visible_keys[stop:]
@@ -175,17 +176,17 @@ class QueryGrid(Grid):
 
     @cached_property
     def has_hidden_later(self) -> BoolArray:
-        """True for queries with a hidden later key, ``(queries,)``."""
+        """True for queries from which the mask hides a later key that another query sees, ``(queries,)``."""
         return np.asarray(self.hidden_later.any(axis=-1))
 
     @cached_property
     def all_hidden_later(self) -> bool:
-        """True if every key behind the last one of the grid is later than all its queries and hidden from them."""
+        """True if all keys beyond the grid's last key are later than all its queries and hidden from them."""
         return bool(self.hidden_later[:, self.visible.shape[1] :].all())
 
     @cached_property
     def first_hidden(self) -> int:
-        """The index of the first key that some query cannot see; the number of keys if all are visible to all."""
+        """The index of the first key that some query of the grid cannot see; the number of keys if there is none."""
         visible_to_all = np.asarray(self.visible.all(axis=0))
         return len(visible_to_all) if visible_to_all.all() else int(visible_to_all.argmin())
 
@@ -206,7 +207,12 @@ class QueryGrid(Grid):
         return np.asarray(steps.astype(np.float32))
 
     def powers(self, keys: slice, origin: int) -> FloatArray:
-        """Returns 1, x and x² for each key, where x is its index less that of ``origin``, ``(keys, 3)``."""
+        """Returns 1, x and x² for each key, ``(keys, 3)``, where x is the key's index less ``origin``.
+
+        Args:
+            keys: the range of keys.
+            origin: the index of the key from which offsets are counted.
+        """
         offsets = (self.keys[keys] - origin).astype(np.float32)
         return np.stack([np.ones_like(offsets), offsets, offsets**2], axis=1)
 
@@ -233,7 +239,7 @@ class QueryGrid(Grid):
 
     @cached_property
     def max_entropy(self) -> Float64Array:
-        """The largest possible entropy of each query in bits, ``(queries,)``; that of two keys if it sees fewer."""
+        """The entropy in bits of a uniform row over a query's visible keys, ``(queries,)``; 1 for fewer than two."""
         return np.asarray(np.log2(np.maximum(self.visible_counts, 2)))
 
     @cached_property
@@ -243,25 +249,25 @@ class QueryGrid(Grid):
 
     def query_numbers(self, name: str) -> NDArray[Any]:
         """Returns a column of `TOKEN_NUMBERS` for the queries' tokens, ``(queries, 1)``."""
-        return self.query_tokens.of(name)[self.queries, None]
+        return self.query_tokens.column(name)[self.queries, None]
 
     def key_numbers(self, name: str) -> NDArray[Any]:
         """Returns a column of `TOKEN_NUMBERS` for the keys' tokens, ``(1, keys)``."""
-        return self.key_tokens.of(name)[None, self.keys]
+        return self.key_tokens.column(name)[None, self.keys]
 
     def all_key_numbers(self, name: str) -> NDArray[Any]:
         """Returns a column of `TOKEN_NUMBERS` for all keys of the maps, ``(1, all keys)``."""
-        return self.key_tokens.of(name)[None]
+        return self.key_tokens.column(name)[None]
 
     def cells(self, counted: NDArray[Any]) -> CountedCells | PickedCells:
-        """Returns the visible cells among ``counted``: cells ``(queries, keys)``, or keys ``(1, keys)``."""
+        """Returns the visible cells where ``counted``, ``(queries, keys)`` or ``(1, keys)``, is True."""
         if len(counted) == len(self.visible):
             return CountedCells(self.visible & counted)
         keys = np.flatnonzero(counted)
-        queries, places = np.nonzero(self.visible[:, keys])
+        queries, key_indices = np.nonzero(self.visible[:, keys])
         if len(queries) > MAX_PICKED * self.visible.size:
             return CountedCells(self.visible & counted)
-        return PickedCells((queries, keys[places]), self._size, len(keys) == 1)
+        return PickedCells((queries, keys[key_indices]), self._shape, len(keys) == 1)
 
     def at_keys(self, keys: IntArray) -> PickedCells:
         """Returns one cell per query, given the index of its key, ``(queries,)``.
@@ -272,30 +278,30 @@ class QueryGrid(Grid):
 
     def next_keys(self, cells: BoolArray) -> BoolArray:
         """Returns the cells shifted by one key to the right, ``(queries, keys)``."""
-        following = np.zeros_like(cells)
-        following[:, 1:] = cells[:, :-1]
-        return following
+        shifted = np.zeros_like(cells)
+        shifted[:, 1:] = cells[:, :-1]
+        return shifted
 
     def at_offsets(self, first: int, last: int) -> CountedCells | PickedCells:
         """Returns the visible cells whose key is ``first`` to ``last`` positions after the query (negative: before)."""
-        picked = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
-        if first == last or len(picked.indices[0]) <= MAX_PICKED * self.visible.size:
-            return picked
-        return CountedCells(picked.counted)
+        cells = self._cells_of(self.positions[:, None] + np.arange(first, last + 1))
+        if first == last or len(cells.indices[0]) <= MAX_PICKED * self.visible.size:
+            return cells
+        return CountedCells(cells.counted)
 
     @property
-    def _size(self) -> tuple[int, int]:
-        """The numbers of queries and keys."""
+    def _shape(self) -> tuple[int, int]:
+        """The number of queries, and of keys, of the grid."""
         count, width = self.visible.shape
         return count, width
 
     def _cells_of(self, keys: IntArray) -> PickedCells:
-        """Returns the visible cells among some keys of each query.
+        """Returns the visible cells among a few keys of each query.
 
         Args:
             keys: the indices of these keys, ``(queries, count)``; an index outside the grid selects no cell.
         """
         in_grid = (keys >= 0) & (keys < self.visible.shape[1])
         rows = np.arange(len(keys))[:, None]
-        queries, places = np.nonzero(in_grid & self.visible[rows, np.where(in_grid, keys, 0)])
-        return PickedCells((queries, keys[queries, places]), self._size, keys.shape[1] == 1)
+        queries, columns = np.nonzero(in_grid & self.visible[rows, np.where(in_grid, keys, 0)])
+        return PickedCells((queries, keys[queries, columns]), self._shape, keys.shape[1] == 1)

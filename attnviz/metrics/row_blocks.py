@@ -81,15 +81,15 @@ class GridRows(Rows):
 
     Attributes:
         grid: the queries and keys.
-        places: the range of the heads among all that are measured.
+        head_range: the range of these heads among all that are measured.
         shape: ``(heads, queries)``.
     """
 
     grid: QueryGrid
 
-    def __init__(self, grid: QueryGrid, places: slice) -> None:
-        self.grid, self.places = grid, places
-        self.shape = places.stop - places.start, len(grid.visible)
+    def __init__(self, grid: QueryGrid, head_range: slice) -> None:
+        self.grid, self.head_range = grid, head_range
+        self.shape = head_range.stop - head_range.start, len(grid.visible)
 
     @property
     @abstractmethod
@@ -103,10 +103,10 @@ class GridRows(Rows):
 
     @property
     def hidden(self) -> Float64Array:
-        """The share of the softmax that would be on hidden later keys, without the mask."""
-        return (
-            np.asarray(1 - 1 / (1 + self.hidden_ratio)) if self.grid.has_hidden_later.any() else self.not_applicable()
-        )
+        """The share of the softmax on hidden later keys if there were no mask; NaN where scores are unknown."""
+        if not self.grid.has_hidden_later.any():
+            return self.not_applicable()
+        return np.asarray(1 - 1 / (1 + self.hidden_ratio))
 
     def where(self, defined: BoolArray, numbers: NDArray[Any]) -> Float64Array:
         """Returns the numbers of the queries where ``defined`` is True; NaN for the others."""
@@ -130,13 +130,13 @@ class NumpyRows(GridRows):
     def __init__(
         self,
         grid: QueryGrid,
-        places: slice,
+        head_range: slice,
         maps: CellMaps,
         heads: tuple[int, ...],
         weights: NDArray[Any],
         scores: NDArray[Any],
     ) -> None:
-        super().__init__(grid, slice(places.start, places.start + len(heads)))
+        super().__init__(grid, slice(head_range.start, head_range.start + len(heads)))
         self.maps, self.heads, self.weights, self.scores = maps, heads, weights, scores
 
     @property
@@ -190,7 +190,7 @@ class NumpyRows(GridRows):
     def mass(self, cells: CountedCells | PickedCells) -> Float64Array:
         """Returns the weight on some cells of the grid, ``(heads, queries)``; NaN for queries without any of them."""
         if cells.indices is None:
-            return where(cells.present, self._weighted_sums(cells.counted))
+            return where(cells.has_cell, self._weighted_sums(cells.counted))
         queries, keys = cells.indices
         sums, picked = self.not_applicable(), self.weights[:, queries, keys]
         if len(cells.starts) < len(queries):
@@ -237,9 +237,9 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
         stride: the stride over blocks of queries; of ``stride`` blocks the last is measured, which sees most keys.
     """
     query_count, key_count = len(maps.query_tokens), len(maps.key_tokens)
-    long = is_long(query_count, key_count)
-    dtype = np.float32 if long or stride > 1 else np.float64
-    cells, min_rows = (LONG_CELLS, 2 * MIN_ROWS) if long else (BLOCK_CELLS, MIN_ROWS)
+    is_long_map = is_long(query_count, key_count)
+    dtype = np.float32 if is_long_map or stride > 1 else np.float64
+    cells, min_rows = (LONG_CELLS, 2 * MIN_ROWS) if is_long_map else (BLOCK_CELLS, MIN_ROWS)
     heads_together = min(len(heads), max(1, cells // (min_rows * key_count)))
     has_min_rows = heads_together < len(heads) or stride > 1
     height = max(1, min_rows if has_min_rows else cells // (heads_together * key_count))
@@ -248,10 +248,10 @@ def blocks_of_rows(maps: CellMaps, heads: tuple[int, ...], stride: int = 1) -> I
     for span, grid in zip(spans, grids(maps, heads[0], spans), strict=True):
         keys = slice(0, grid.visible.shape[1])
         for first in range(0, len(heads), heads_together):
-            places = slice(first, first + heads_together)
-            window = maps.window(heads[places], span, keys)
+            head_range = slice(first, first + heads_together)
+            window = maps.window(heads[head_range], span, keys)
             weights = window.weights.astype(dtype, copy=False)
-            yield NumpyRows(grid, places, maps, heads[places], weights, window.scores)
+            yield NumpyRows(grid, head_range, maps, heads[head_range], weights, window.scores)
 
 
 def grids(maps: CellMaps, head: int, spans: list[slice]) -> Iterator[QueryGrid]:

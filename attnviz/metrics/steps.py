@@ -123,7 +123,7 @@ def step_queries(tokens: Tokens, chosen: Span = ALL_QUERIES) -> IntArray:
 
 
 def written_tokens(tokens: Tokens) -> IntArray:
-    """Returns the tokens that were generated, else those of the last turn or passage, else all but the first."""
+    """Returns the indices of the generated tokens, else of the last turn or passage, else of all but the first."""
     generated = tokens.groups.get(GENERATED)
     if generated is not None and (generated.numbers == 1).any():
         return np.flatnonzero(generated.numbers == 1)
@@ -137,7 +137,7 @@ def written_tokens(tokens: Tokens) -> IntArray:
 
 
 def unit_name(tokens: Tokens, by: str | None) -> str:
-    """Returns ``by``, or without it the first of turns, passages, texts and sentences that the tokens have."""
+    """Returns ``by``; if that is ``None``, the first of turns, passages, texts and sentences, or else ``tokens``."""
     if by is not None:
         return by
     return next((name for name in (TURNS, PASSAGES, TEXTS, SENTENCES) if named_groups(tokens, name)), TOKENS)
@@ -153,11 +153,11 @@ def _most_distinct_head(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list
 
 
 def _refuse_later_keys(maps: Sequence[CellMaps], queries: IntArray) -> None:
-    """Raises AttnvizError if the first query of the steps sees a later token in self-attention."""
+    """Raises AttnvizError if the first of the queries sees a later key in one of the maps of self-attention."""
     query = int(queries[0])
-    for layer in maps:
-        later = slice(query + 1, len(layer.key_tokens))
-        if layer.kind == "self" and layer.visibility(layer.heads[0], slice(query, query + 1), later).any():
+    for layer_maps in maps:
+        row, later_keys = slice(query, query + 1), slice(query + 1, len(layer_maps.key_tokens))
+        if layer_maps.kind == "self" and layer_maps.visibility(layer_maps.heads[0], row, later_keys).any():
             raise AttnvizError("steps need a model that writes from left to right, and this one sees later tokens too")
 
 
@@ -176,15 +176,15 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
     keys = Units.of(first.key_tokens, by)
     sink = sink_tokens(keys, by)
     start = int(queries[0]) + 1
-    written = np.arange(len(first.key_tokens)) >= start if first.kind == "self" else None
+    is_written = np.arange(len(first.key_tokens)) >= start if first.kind == "self" else None
     columns, labels, starts = _key_columns(keys, sink, by)
     if len(heads) * len(queries) * (len(labels) + 1) > MAX_NUMBERS:
         raise AttnvizError(f"too many heads, steps and {by}; choose some of them with {option('heads', '0.1')}")
     total = np.zeros((len(queries), len(first.key_tokens)), dtype=np.float32)
-    rows = [_HeadRows(cell_maps(maps), head, queries, columns, written) for maps, head in heads]
+    rows = [_HeadRows(cell_maps(maps), head, queries, columns, is_written) for maps, head in heads]
     numbers = [head_rows.measure(total) for head_rows in rows]
-    shares, on_written, change = (np.stack(of_heads) for of_heads in zip(*numbers, strict=True))
-    strongest_keys, strongest_weights = _strongest(total / np.float32(len(heads)), sink)
+    shares, on_written, change = (np.stack(head_numbers) for head_numbers in zip(*numbers, strict=True))
+    strongest_keys, strongest_weights = _strongest_keys(total / np.float32(len(heads)), sink)
     return DecodingSteps(
         heads=tuple(head_name(maps, head) for maps, head in heads),
         by=by,
@@ -206,7 +206,8 @@ def _measured_steps(heads: Sequence[tuple[LayerMaps, int]], by: str, queries: In
 def _key_columns(keys: Units, sink: BoolArray, by: str) -> tuple[IntArray, tuple[str, ...], IntArray]:
     """Returns the column of each key, ``(keys,)``, and the label and the first token of each column but the sink's.
 
-    There is a column for each unit with a token outside the sink; the last column is the sink.
+    There is a column for each unit with a token outside the sink, or one for all tokens if the units are tokens; the
+    last column is the sink.
 
     Args:
         keys: the units of the keys.
@@ -229,20 +230,24 @@ class _HeadRows:
         head: the number of the head.
         queries: ``(steps,)``, ascending.
         columns: ``(keys,)``, the column of each key.
-        written: ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention.
+        is_written: ``(keys,)``, True for the tokens that the model wrote; ``None`` in cross-attention.
     """
 
     maps: CellMaps
     head: int
     queries: IntArray
     columns: IntArray
-    written: BoolArray | None
+    is_written: BoolArray | None
 
     def measure(self, total: FloatArray) -> tuple[Float64Array, Float64Array, Float64Array]:
-        """Returns the sums of columns, ``(steps, columns)``; the weight on written tokens and the change, ``(steps,)``.
+        """Returns the numbers of the steps, and adds their rows to a sum over heads.
 
         Args:
             total: ``(steps, keys)``, to which the rows are added.
+
+        Returns:
+            The weight on each column, ``(steps, columns)``; the weight on written tokens, ``(steps,)``, NaN in
+            cross-attention; and the total variation from the row before, ``(steps,)``, NaN in the first step.
         """
         count = int(self.columns.max()) + 1
         shares = np.zeros((len(self.queries), count))
@@ -251,10 +256,10 @@ class _HeadRows:
         for part, rows in self._bands():
             total[part] += rows
             shares[part] = column_sums(rows, self.columns)
-            if self.written is not None:
-                on_written[part] = rows[:, self.written].sum(axis=1, dtype=np.float64)
-            earlier = np.concatenate([rows[:1] if last_row is None else last_row, rows[:-1]])
-            change[part] = np.abs(rows - earlier).sum(axis=1, dtype=np.float64) / 2
+            if self.is_written is not None:
+                on_written[part] = rows[:, self.is_written].sum(axis=1, dtype=np.float64)
+            previous_rows = np.concatenate([rows[:1] if last_row is None else last_row, rows[:-1]])
+            change[part] = np.abs(rows - previous_rows).sum(axis=1, dtype=np.float64) / 2
             last_row = rows[-1:]
         change[0] = np.nan
         return shares, on_written, change
@@ -267,15 +272,19 @@ class _HeadRows:
             yield part, cells[self.queries[part] - span.start]
 
 
-def _strongest(mean: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
+def _strongest_keys(mean: FloatArray, sink: BoolArray) -> tuple[IntArray, Float64Array]:
     """Returns the `STRONGEST_TOKENS` keys with the largest weights, ``(steps, keys)``, and these weights.
 
     Keys of the sink come last, with a weight of 0.
+
+    Args:
+        mean: the mean weight of each key over the heads, ``(steps, keys)``.
+        sink: ``(keys,)``, True for tokens of the sink.
     """
-    outside = np.where(sink, np.float32(-1), mean)
+    outside_sink = np.where(sink, np.float32(-1), mean)
     count = min(STRONGEST_TOKENS, mean.shape[1])
-    strongest = np.argpartition(-outside, count - 1, axis=1)[:, :count]
-    weights = np.take_along_axis(outside, strongest, axis=1)
+    strongest = np.argpartition(-outside_sink, count - 1, axis=1)[:, :count]
+    weights = np.take_along_axis(outside_sink, strongest, axis=1)
     order = np.argsort(-weights, axis=1, kind="stable")
     ordered = np.take_along_axis(strongest, order, axis=1)
     return ordered, np.maximum(np.take_along_axis(weights, order, axis=1), 0).astype(np.float64)

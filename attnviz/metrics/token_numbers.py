@@ -56,7 +56,7 @@ class NumberedTokens:
         """The patches of images among the tokens."""
         return ImagePatches.of(self.tokens)
 
-    def of(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> NDArray[Any]:
         """Returns the column of `TOKEN_NUMBERS` with this name, ``(tokens,)``."""
         if name not in self._columns:
             self._columns[name] = TOKEN_NUMBERS[name](self.tokens)

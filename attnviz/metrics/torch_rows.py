@@ -37,9 +37,12 @@ class Moments(NamedTuple):
     second: Float64Array
 
     def distances(self, queries: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Returns Σ w·|q − x| and Σ w·(q − x)², given the offsets q of the queries from the origin.
+        """Returns Σ w·|q − x| and Σ w·(q − x)², each ``(queries,)``.
 
         Queries and keys lie on opposite sides of the origin, so that all terms have one sign and nothing cancels.
+
+        Args:
+            queries: the offset q of each query from the origin, ``(queries,)``.
         """
         squares = queries**2 * self.weight - 2 * queries * self.first + self.second
         return np.abs(queries * self.weight - self.first), squares
@@ -51,12 +54,12 @@ class LoadedRows(NamedTuple):
     Attributes:
         queries: ``(queries, features + 1)``; the last feature is ``-log2 e · logsumexp``, which is added to the
             products. float64 if a log-sum-exp is above `MAX_FLOAT32_LOGSUMEXP` in magnitude.
-        place: the index of the head in the factors.
+        head_index: the index of the head in the factors.
         span: the range of the queries.
     """
 
     queries: Tensor
-    place: int
+    head_index: int
     span: slice
 
 
@@ -69,10 +72,10 @@ class TorchRows(GridRows):
         weights: ``(queries, keys)``, 0 where not visible.
     """
 
-    def __init__(self, grid: QueryGrid, place: int, stored_place: int, bands: "TorchBands") -> None:
-        super().__init__(grid, slice(place, place + 1))
+    def __init__(self, grid: QueryGrid, head_index: int, stored_index: int, bands: "TorchBands") -> None:
+        super().__init__(grid, slice(head_index, head_index + 1))
         count, width = grid.visible.shape
-        self.bands, self.loaded = bands, bands.load(stored_place, grid.span)
+        self.bands, self.loaded = bands, bands.load(stored_index, grid.span)
         self.weights = bands.memory("weights", (count, width))
         self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
         self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
@@ -83,12 +86,12 @@ class TorchRows(GridRows):
         for (span, origin), moments in zip((before, after), self._moments, strict=True):
             powers = bands.tensor(grid.powers(span, origin))
             for keys in bands.tiles(span):
-                moments += self._tile(keys) @ powers[keys.start - span.start : keys.stop - span.start]
+                moments += self._add_tile(keys) @ powers[keys.start - span.start : keys.stop - span.start]
         for keys in bands.tiles(slice(grid.near_start, grid.near_stop)):
-            self._add_near(self._tile(keys), keys)
+            self._add_near(self._add_tile(keys), keys)
 
-    def _tile(self, keys: slice) -> Tensor:
-        """Computes the weights of some keys, ``(queries, keys)``, and adds them to all sums but those of distances."""
+    def _add_tile(self, keys: slice) -> Tensor:
+        """Returns the weights of some keys, ``(queries, keys)``, and adds them to all sums but those of distances."""
         exponents = self.bands.exponents(self.loaded, keys)
         if keys.stop > self.grid.first_hidden:
             exponents.masked_fill_(self.bands.tensor(~self.grid.visible[:, keys]), float(HIDDEN))
@@ -99,7 +102,12 @@ class TorchRows(GridRows):
         return weights
 
     def _add_near(self, weights: Tensor, keys: slice) -> None:
-        """Adds Σ w, Σ w·distance and Σ w·distance² over keys between the positions of the first and last query."""
+        """Adds Σ w, Σ w·distance and Σ w·distance² of keys between the positions of the first and last query.
+
+        Args:
+            weights: the weights of these keys, ``(queries, keys)``.
+            keys: the range of these keys.
+        """
         first = self.grid.near_start
         steps = self.bands.tensor(self.grid.near_distances[:, keys.start - first : keys.stop - first])
         weighted = weights * steps
@@ -152,10 +160,10 @@ class TorchRows(GridRows):
         if cells.indices is None:
             sums = torch.mul(self.weights, self.bands.tensor(cells.numbers)).sum(1).double()
         else:
-            picked = self.weights.view(-1)[self.bands.tensor(cells.flat)].double()
+            picked = self.weights.view(-1)[self.bands.tensor(cells.flat_indices)].double()
             sums = torch.zeros(self.shape[1], dtype=picked.dtype, device=picked.device)
             sums.index_add_(0, self.bands.tensor(cells.indices[0]), picked)
-        return where(cells.present, self._as_numpy(sums))
+        return where(cells.has_cell, self._as_numpy(sums))
 
     @cached_property
     def _distances(self) -> tuple[Float64Array, Float64Array]:
@@ -170,7 +178,7 @@ class TorchRows(GridRows):
         return sums[1][None], sums[2][None]
 
     def _as_numpy(self, sums: Tensor) -> Float64Array:
-        """Returns sums over keys as numpy, with an axis of one head in front: ``(heads, ...)``."""
+        """Returns sums over keys as numpy, with an axis of one head in front, ``(1, queries, ...)``."""
         return np.asarray(sums[None].cpu().numpy(), dtype=np.float64)
 
 
@@ -183,11 +191,11 @@ class TorchBands:
         keys: the keys of each key/value head, ``(keys, features)`` in float32, on the device.
     """
 
-    def __init__(self, factors: Factors, stored_places: list[int]) -> None:
+    def __init__(self, factors: Factors, stored_indices: list[int]) -> None:
         self.factors, self.device = factors, pooling_device(factors.device or "cpu")
         self.keys = {
             key_head: self.tensor(np.asarray(factors.keys[key_head], dtype=np.float32))
-            for key_head in {factors.key_heads[place] for place in stored_places}
+            for key_head in {factors.key_heads[head_index] for head_index in stored_indices}
         }
         self._memory = threading.local()
 
@@ -212,20 +220,30 @@ class TorchBands:
         width = TILE_KEYS["cpu" if self.device == "cpu" else "cuda"]
         return [slice(start, min(start + width, keys.stop)) for start in range(keys.start, keys.stop, width)]
 
-    def load(self, place: int, span: slice) -> LoadedRows:
-        """Returns the scaled queries of the head at index ``place`` of the factors over a band."""
-        negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(place, span), HIDDEN)
+    def load(self, head_index: int, span: slice) -> LoadedRows:
+        """Returns a head's queries of a band, scaled as `LoadedRows` describes.
+
+        Args:
+            head_index: the index of the head in the factors.
+            span: the range of the queries.
+        """
+        negative_logsumexp = np.maximum(-self.factors.logsumexp_or_inf(head_index, span), HIDDEN)
         finite = negative_logsumexp[negative_logsumexp > HIDDEN]
         is_large = bool((np.abs(finite) > MAX_FLOAT32_LOGSUMEXP).any())
         dtype: type[np.floating[Any]] = np.float64 if is_large else np.float32
-        scaled = np.multiply(self.factors.queries[place, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
+        scaled = np.multiply(self.factors.queries[head_index, span], dtype(self.factors.scale * LOG2_E), dtype=dtype)
         queries = np.concatenate([scaled, negative_logsumexp * dtype(LOG2_E)], axis=1)
-        return LoadedRows(self.tensor(queries), place, span)
+        return LoadedRows(self.tensor(queries), head_index, span)
 
     def exponents(self, rows: LoadedRows, keys: slice) -> Tensor:
-        """Returns the exponents of a tile without the mask, ``(queries, keys)``, in a buffer that tiles share."""
+        """Returns the exponents of 2 of a tile of weights before the mask, ``(queries, keys)``; tiles share the buffer.
+
+        Args:
+            rows: the queries of a head over a band.
+            keys: the range of the tile's keys.
+        """
         queries, softcap = rows.queries, self.factors.softcap
-        columns = self.keys[self.factors.key_heads[rows.place]][keys].to(queries.dtype)
+        columns = self.keys[self.factors.key_heads[rows.head_index]][keys].to(queries.dtype)
         out = self.memory("exponents", (len(queries), len(columns)))
         products = out if queries.dtype == out.dtype else out.to(queries.dtype)
         if softcap is None:
@@ -237,7 +255,7 @@ class TorchBands:
         if products is not out:
             out.copy_(products)
         if self.factors.bias:
-            out += self.tensor(self.factors.bias.block([rows.place], rows.span, keys)[0] * np.float32(LOG2_E))
+            out += self.tensor(self.factors.bias.block([rows.head_index], rows.span, keys)[0] * np.float32(LOG2_E))
         return out
 
 
@@ -250,16 +268,16 @@ def process_rows(maps: CellMaps, factors: Factors, heads: tuple[int, ...], work:
         heads: the numbers of the heads, all with the same visible cells.
         work: the function to call; it must be thread-safe.
     """
-    count, keys, stored_places = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
-    bands, height = TorchBands(factors, stored_places), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
+    count, keys, stored_indices = len(maps.query_tokens), len(maps.key_tokens), maps.positions(heads)
+    bands, height = TorchBands(factors, stored_indices), max(MIN_ROWS, min(MAX_ROWS, BAND_CELLS // keys))
     spans = [slice(start, min(start + height, count)) for start in range(0, count, height)]
 
-    def measure(grid: QueryGrid, place: int) -> None:
-        work(TorchRows(grid, place, stored_places[place], bands))
+    def measure(grid: QueryGrid, head_index: int) -> None:
+        work(TorchRows(grid, head_index, stored_indices[head_index], bands))
 
     if bands.device == "cpu":
         run_parallel(measure, grids(maps, heads[0], spans), range(len(heads)), f"measuring layer {maps.layer}")
         return
     for grid in grids(maps, heads[0], spans):
-        for place in range(len(heads)):
-            measure(grid, place)
+        for head_index in range(len(heads)):
+            measure(grid, head_index)

@@ -49,7 +49,9 @@ class UnitChecks:
 
 
 def strongest_sum(maps: CellMaps, head: int, queries: IntArray, keys: IntArray) -> float:
-    """Returns the sum of a row's largest weights on some keys, as a mean over the rows (AttnTrace's average of top-K).
+    """Returns the sum of a row's `STRONGEST_TOKENS` largest weights on some keys, as a mean over rows.
+
+    Source: the average of the top K of AttnTrace.
 
     Args:
         maps: the attention call.
@@ -78,17 +80,18 @@ def question_scores(heads: Sequence[tuple[CellMaps, int]], question: IntArray) -
     return scores
 
 
-def calibrated_score(scores: Float64Array, content_free: Float64Array, keys: IntArray) -> float:
+def calibrated_score(scores: Float64Array, content_free_scores: Float64Array, keys: IntArray) -> float:
     """Returns the calibrated score of a unit by QRHead's formula (Zhang et al. 2025).
 
-    The scores of tokens under a question without content are subtracted; tokens whose difference is more than two
-    standard deviations below the mean of the unit are left out, and the others are summed.
+    The scores under a question without content are subtracted from the tokens' scores. Differences more than two
+    standard deviations below the unit's mean are left out, and the others are summed. The score of a unit of one token
+    is 0, since it has no standard deviation.
 
     Args:
         scores: ``(keys,)``, as `question_scores` returns them.
-        content_free: the same under the question without content.
+        content_free_scores: the same under the question without content.
         keys: the indices of the unit's keys.
     """
-    differences = scores[keys] - content_free[keys]
+    differences = scores[keys] - content_free_scores[keys]
     deviation = differences.std(ddof=1) if len(keys) > 1 else np.nan
     return float(differences[differences > differences.mean() - DEVIATIONS * deviation].sum())

@@ -83,31 +83,35 @@ class UnitShares:
 
 
 def unit_shares(maps: LayerMaps, by: str, heads: tuple[int, ...] | None = None) -> UnitShares | None:
-    """Returns the shares of the last unit of an attention call; ``None`` without single cells or an earlier unit.
+    """Returns the shares of the last unit of an attention call.
 
     Args:
         maps: the attention call, over tokens.
         by: the name of the groups, as in `named_groups`.
         heads: the numbers of the heads; ``None`` for all.
+
+    Returns:
+        ``None`` for pooled maps, tokens without these groups, and a text without an earlier unit.
     """
     if maps.block != (1, 1) or named_groups(maps.query_tokens, by) is None:
         return None
     cells = cell_maps(maps)
-    rows, keys = Units.of(maps.query_tokens, by), Units.of(maps.key_tokens, by)
-    last, is_sink = last_unit(rows, by), sink_tokens(keys, by)
+    query_units, keys = Units.of(maps.query_tokens, by), Units.of(maps.key_tokens, by)
+    last, is_sink = last_unit(query_units, by), sink_tokens(keys, by)
     units = np.unique(keys.numbers[~is_sink])
     if last is None or len(units) < 2:
         return None
-    queries = np.flatnonzero(rows.numbers == last)
+    queries = np.flatnonzero(query_units.numbers == last)
     start = len(keys.tokens) if maps.kind == "cross" else queries[0]
     sink_columns = len(units) + (np.arange(len(keys.tokens)) >= start)  # one before the last unit, and one in it
     columns = np.where(is_sink, sink_columns, np.searchsorted(units, keys.numbers))
     chosen_heads = maps.heads if heads is None else heads
-    weights, counts = _weights(cells, chosen_heads, queries, columns), _counts(cells, chosen_heads, queries, columns)
+    weights = _column_weights(cells, chosen_heads, queries, columns)
+    counts = _column_counts(cells, chosen_heads, queries, columns)
     return UnitShares(
         maps=maps,
         heads=chosen_heads,
-        last_label=rows.labels[last],
+        last_label=query_units.labels[last],
         labels=tuple(keys.labels[unit] for unit in units),
         numbers=units,
         last_number=last,
@@ -126,24 +130,23 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
         heads: the maps and the number of each head.
         by: the name of the groups.
     """
-    heads_of: dict[int, tuple[LayerMaps, list[int]]] = {}
+    heads_by_call: dict[int, tuple[LayerMaps, list[int]]] = {}
     for maps, head in heads:
-        heads_of.setdefault(id(maps), (maps, []))[1].append(head)
-    shares_or_none = [unit_shares(maps, by, tuple(numbers)) for maps, numbers in heads_of.values()]
-    shares = tuple(of_call for of_call in shares_or_none if of_call is not None)
+        heads_by_call.setdefault(id(maps), (maps, []))[1].append(head)
+    shares_or_none = [unit_shares(maps, by, tuple(numbers)) for maps, numbers in heads_by_call.values()]
+    shares = tuple(call_shares for call_shares in shares_or_none if call_shares is not None)
     labels = _labels_of_columns(shares)
-    return (
-        HeadFrame(
-            rows=tuple(
-                HeadRow(((of_call.maps.layer, head),), of_call.maps.kind)
-                for of_call in shares
-                for head in of_call.heads
-            ),
-            measures=(*_measures(by), *(Measure(label, label, "share", f"weight on {label}") for label in labels)),
-            values=np.concatenate([_values(of_call, labels) for of_call in shares]) if shares else np.empty((0, 3)),
+    values = [_measure_columns(call_shares, labels) for call_shares in shares]
+    frame = HeadFrame(
+        rows=tuple(
+            HeadRow(((call_shares.maps.layer, head),), call_shares.maps.kind)
+            for call_shares in shares
+            for head in call_shares.heads
         ),
-        shares,
+        measures=(*_measures(by), *(Measure(label, label, "share", f"weight on {label}") for label in labels)),
+        values=np.concatenate(values) if values else np.empty((0, 3)),
     )
+    return frame, shares
 
 
 def strongest_unit(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] | None:
@@ -153,13 +156,13 @@ def strongest_unit(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] 
         The shares of the head's attention call, the index of the head in them, and the index of the unit.
     """
     strongest, largest_excess = None, 0.0
-    for of_call in shares:
-        if not of_call.excess.size:
+    for call_shares in shares:
+        if not call_shares.excess.size:
             continue
-        head, unit = np.unravel_index(int(of_call.excess.argmax()), of_call.excess.shape)
-        if of_call.excess[head, unit] > largest_excess:
-            strongest = of_call, int(head), int(of_call.earlier_units[unit])
-            largest_excess = float(of_call.excess[head, unit])
+        head, unit = np.unravel_index(int(call_shares.excess.argmax()), call_shares.excess.shape)
+        if call_shares.excess[head, unit] > largest_excess:
+            strongest = call_shares, int(head), int(call_shares.earlier_units[unit])
+            largest_excess = float(call_shares.excess[head, unit])
     return strongest
 
 
@@ -173,10 +176,11 @@ def _measures(by: str) -> tuple[Measure, ...]:
     )
 
 
-def _values(shares: UnitShares, labels: tuple[str, ...]) -> Float64Array:
+def _measure_columns(shares: UnitShares, labels: tuple[str, ...]) -> Float64Array:
     """Returns retrieval, lift, lookback and the shares of the units with these labels, ``(heads, measures)``.
 
-    The lift is that of the unit with the largest excess. The share is NaN for a unit that the attention call lacks.
+    The lift is that of the unit with the largest excess in the head. A share is NaN if the attention call has no such
+    unit.
     """
     most_distinct = shares.earlier_units[shares.excess.argmax(axis=1)]
     columns = [shares.retrieval, shares.lift[np.arange(len(shares.heads)), most_distinct], shares.lookback]
@@ -186,12 +190,12 @@ def _values(shares: UnitShares, labels: tuple[str, ...]) -> Float64Array:
 
 
 def _labels_of_columns(shares: tuple[UnitShares, ...]) -> tuple[str, ...]:
-    """Returns the labels of the earlier units in their order: the `MAX_UNIT_COLUMNS` with the largest shares."""
+    """Returns the labels of the `MAX_UNIT_COLUMNS` earlier units with the largest shares, in the order of the text."""
     largest_shares: dict[str, float] = {}
-    for of_call in shares:
-        for unit in of_call.earlier_units.tolist():
-            label = of_call.labels[unit]
-            largest_shares[label] = max(largest_shares.get(label, 0.0), float(of_call.shares[:, unit].max()))
+    for call_shares in shares:
+        for unit in call_shares.earlier_units.tolist():
+            label = call_shares.labels[unit]
+            largest_shares[label] = max(largest_shares.get(label, 0.0), float(call_shares.shares[:, unit].max()))
     columns = sorted(largest_shares, key=lambda label: -largest_shares[label])[:MAX_UNIT_COLUMNS]
     return tuple(label for label in largest_shares if label in columns)
 
@@ -216,7 +220,7 @@ def sink_tokens(keys: Units, by: str) -> BoolArray:
     return sink
 
 
-def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
+def _column_weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
     """Returns the weights of each query on each column, ``(heads, queries, columns)``.
 
     Args:
@@ -230,9 +234,9 @@ def _weights(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns:
         _add_streamed(maps, heads, queries, columns, weights)
         return weights
     for part, span in row_bands(queries, len(columns)):
-        for place, head in enumerate(heads):  # one head at a time bounds the memory of a window
+        for index, head in enumerate(heads):  # one head at a time bounds the memory of a window
             cells = maps.window((head,), span, slice(0, len(columns))).weights[0]
-            weights[place, part] = column_sums(cells, columns)[queries[part] - span.start]
+            weights[index, part] = column_sums(cells, columns)[queries[part] - span.start]
     return weights
 
 
@@ -253,50 +257,64 @@ def _add_streamed(
     runs = list(zip(*(numbers.tolist() for numbers in Groups(columns).runs), strict=True))
     for part, span in row_bands(queries, max(1, len(columns) // MAX_STREAMED_HEADS)):
         rows = span.stop - span.start
-        step = max(1, MAX_STREAMED_CELLS // (rows * len(columns)))
-        places = queries[part] - span.start
+        heads_together = max(1, MAX_STREAMED_CELLS // (rows * len(columns)))
+        band_rows = queries[part] - span.start
         for start, stop, column in runs:
             keys, edges = slice(start, stop), np.arange(span.start, span.stop + 1)
             counts = factors.mask.counts(edges, np.array([start, stop]))[:, 0]
-            for first in range(0, len(heads), step):
-                part_heads = heads[first : first + step]
+            for first in range(0, len(heads), heads_together):
+                part_heads = heads[first : first + heads_together]
                 means = maps.overview(part_heads, rows, 1, span, keys, maximum=False).mean[:, :, 0].astype(np.float64)
-                weights[first : first + step, part, column] += (means * counts)[:, places]
+                weights[first : first + heads_together, part, column] += (means * counts)[:, band_rows]
 
 
-def _counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
-    """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``."""
+def _column_counts(maps: CellMaps, heads: tuple[int, ...], queries: IntArray, columns: IntArray) -> Float64Array:
+    """Returns the number of visible keys of each query in each column, ``(heads, queries, columns)``.
+
+    Args:
+        maps: the attention call.
+        heads: the numbers of the heads.
+        queries: the indices of the queries, ascending.
+        columns: ``(keys,)``, the column of each key.
+    """
     counts = np.zeros((len(heads), len(queries), int(columns.max()) + 1))
     if (factors := maps.cell_factors()) is not None:
         runs = Groups(columns).runs
         rows, edges = np.arange(queries[0], queries[-1] + 2), np.append(runs.starts, runs.stops[-1])
-        of_runs = factors.mask.counts(rows, edges)[queries - queries[0]].astype(np.float64)
-        counts += of_runs @ (runs.groups[:, None] == np.arange(counts.shape[2]))
+        run_counts = factors.mask.counts(rows, edges)[queries - queries[0]].astype(np.float64)
+        counts += run_counts @ (runs.groups[:, None] == np.arange(counts.shape[2]))
         return counts
     for group in maps.head_groups(heads):
-        places = [heads.index(head) for head in group]
+        head_indices = [heads.index(head) for head in group]
         for part, span in row_bands(queries, len(columns)):
             visible = maps.visibility(group[0], span, slice(0, len(columns)))
-            counts[places, part] = column_sums(visible, columns)[queries[part] - span.start]
+            counts[head_indices, part] = column_sums(visible, columns)[queries[part] - span.start]
     return counts
 
 
 def column_sums(cells: FloatArray | BoolArray, columns: IntArray) -> Float64Array:
-    """Returns the sums of ``(queries, keys)`` cells over the keys of each column, ``(queries, columns)``."""
+    """Returns the sums of cells over the keys of each column, ``(queries, columns)``.
+
+    Args:
+        cells: ``(queries, keys)``.
+        columns: ``(keys,)``, the column of each key.
+    """
     runs = Groups(columns).runs
     sums = np.add.reduceat(cells, runs.starts, axis=1, dtype=np.float64)
-    sums_of_columns: Float64Array = sums @ (runs.groups[:, None] == np.arange(int(columns.max()) + 1)).astype(
-        np.float64
-    )
+    is_in_column = runs.groups[:, None] == np.arange(int(columns.max()) + 1)  # (runs, columns)
+    sums_of_columns: Float64Array = sums @ is_in_column.astype(np.float64)
     return sums_of_columns
 
 
 def row_bands(queries: IntArray, keys: int) -> Iterator[tuple[slice, slice]]:
-    """Yields bands of at most `MAX_BAND_CELLS` cells: a slice of ``queries``, and the range of rows that contains it.
+    """Yields bands of rows of at most `MAX_BAND_CELLS` cells, or of one row if that has more.
 
     Args:
         queries: the indices of the queries, ascending.
         keys: the number of keys.
+
+    Yields:
+        A slice of ``queries``, and the range of rows that contains these queries.
     """
     start = 0
     while start < len(queries):

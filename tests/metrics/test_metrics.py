@@ -241,7 +241,7 @@ def test_groups_of_heads_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) 
     whole = measure(maps)
     monkeypatch.setattr(rows, "BLOCK_CELLS", 2 * 3 * KEYS)
     monkeypatch.setattr(rows, "MIN_ROWS", 3)
-    assert [(block.places.start, block.grid.start) for block in blocks_of_rows(maps, maps.heads)] == [
+    assert [(block.head_range.start, block.grid.start) for block in blocks_of_rows(maps, maps.heads)] == [
         (0, 0),
         (2, 0),
         (0, 3),
@@ -266,8 +266,8 @@ def test_blocks_do_not_grow_with_the_tokens() -> None:
 def test_rows_sum_up_in_float64() -> None:
     block = next(blocks_of_rows(dense_maps(), (0, 1, 2)))
     for name in ("entropy", "first", "hidden", "induction"):
-        assert METRICS[name].of(block).dtype == np.float64
-        assert METRICS[name].of(block).shape == (HEADS, QUERIES)
+        assert METRICS[name].query_values(block).dtype == np.float64
+        assert METRICS[name].query_values(block).shape == (HEADS, QUERIES)
 
 
 def test_permuted_heads_permute_the_numbers() -> None:

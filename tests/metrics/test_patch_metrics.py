@@ -128,7 +128,7 @@ def test_parts_are_those_that_a_flood_fill_finds(seed: int) -> None:
             reached += near & left
             left -= near
         expected.append(weights[0, reached].sum())
-    sums = part_sums(weights, chosen, ImagePatches.of(lattice(rows, columns)).touching)
+    sums = part_sums(weights, chosen, ImagePatches.of(lattice(rows, columns)).neighbours)
     np.testing.assert_allclose(np.sort(sums[sums > 0]), np.sort(expected))
 
 
@@ -148,7 +148,7 @@ def test_patches_of_another_size_or_image_are_no_neighbours() -> None:
     boxes = tile.places.copy()
     boxes[1] = 0, 0, 90, 80  # a thumbnail where r0c1 was
     thumbnail = replace(tile, places=boxes)
-    assert [near.tolist() for near in ImagePatches.of(thumbnail).touching] == [
+    assert [near.tolist() for near in ImagePatches.of(thumbnail).neighbours] == [
         [3, 4],
         [],
         [4, 5],
@@ -157,7 +157,7 @@ def test_patches_of_another_size_or_image_are_no_neighbours() -> None:
         [2, 4],
     ]
     two = replace(tile, media=(tile.media[0],) * 2, medium=np.array([0, 1, 0, 0, 0, 0]))
-    assert ImagePatches.of(two).touching[1].tolist() == []
+    assert ImagePatches.of(two).neighbours[1].tolist() == []
     assert ImagePatches.of(two).distances_to(ImagePatches.of(two))[0, 1] == 0
 
 

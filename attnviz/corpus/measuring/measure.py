@@ -225,7 +225,7 @@ def _row_numbers(rows: TextsRows) -> tuple[Tensor, KnownNumbers]:
     texts, heads, height = rows.entropy.shape
     out, row_metrics = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.of_rows)
     for column, number in enumerate(sums.of_rows):
-        out[:, column] = grid.metrics[number].of(rows).permute(2, 0, 1)
+        out[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
     known = grid.known(out[:, :row_metrics])
     for column in known.partial:
         out[:, column].nan_to_num_()
