@@ -41,7 +41,8 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
     if input.sample is not None:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
-        return Subject.of(refuse_blank(str(input.text), tokenizer)).shown()
+        subject = Subject.of(refuse_blank(str(input.text), tokenizer))
+        return _named_file_subject(subject, tokenizer) if subject.is_text_file else subject.shown()
     if input.text == "-" or is_piped():
         return _piped_subject(tokenizer)
     first = next(iter(samples()))
@@ -73,6 +74,12 @@ def _file_subject(files: list[Path], tokenizer: str) -> Subject:
     return (
         subject if subject.kind in (Kind.CHAT, Kind.ANSWER) else Subject(refuse_blank(read_text(files[0]), tokenizer))
     )
+
+
+def _named_file_subject(subject: Subject, tokenizer: str) -> Subject:
+    """Returns the text of a file that was given where a text may stand, and says that the file is read."""
+    remark(f"reading the file {subject.source!r}")
+    return _file_subject([Path(subject.source)], tokenizer)
 
 
 def _piped_subject(tokenizer: str) -> Subject:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attnviz.models.reading.settings import ModelSettings
 
 RECORDING, ARRAYS = ".safetensors", (".npz", ".npy")
+TEXT_FILES = (".txt", ".md")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp")
 MAX_NEAR = 1000  # files of a folder whose names are compared
 ATTNVIZ_MARK = b'"attnviz"'  # in the first bytes of a safetensors file that attnviz wrote
@@ -184,6 +185,11 @@ class Subject:
     def is_run(self) -> bool:
         """True for a text, a chat, an answer or an image, which need a model; False for a saved file."""
         return self.is_text or self.kind is Kind.IMAGE
+
+    @property
+    def is_text_file(self) -> bool:
+        """True for a file whose suffix is that of a text, such as ``question.txt``."""
+        return self.kind is Kind.FILE and _ends_with(self.source, *TEXT_FILES)
 
     @property
     def is_survey(self) -> bool:

@@ -11,6 +11,8 @@ from attnviz.maps.pooled import PooledMaps
 from attnviz.maps.recording import Recording
 from attnviz.text.selection import Selection, refuse_missing, resolve_span
 
+HeadKey = tuple[str, int, str, int, int]
+
 
 @dataclass(frozen=True, eq=False)
 class ChosenHead:
@@ -34,9 +36,17 @@ class ChosenHead:
         return head_name(self.maps, self.head)
 
     @property
-    def key(self) -> tuple[str, int, str, int, int]:
-        """The key that identifies the head in its recording, the same for maps over tokens and over groups of them."""
-        return self.maps.module, self.maps.layer, self.maps.kind, self.maps.item, self.head
+    def key(self) -> HeadKey:
+        """The key that identifies the head in its recording, as of `head_key`."""
+        return head_key(self.maps, self.head)
+
+
+def head_key(maps: LayerMaps, head: int) -> HeadKey:
+    """Returns the key that identifies a head in its recording, the same for maps over tokens and over groups of them.
+
+    The key is the module, the layer, the kind and the text of the attention call, and the number of the head.
+    """
+    return maps.module, maps.layer, maps.kind, maps.item, head
 
 
 def head_name(maps: LayerMaps, head: int) -> str:

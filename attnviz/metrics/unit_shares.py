@@ -26,6 +26,8 @@ MAX_BAND_CELLS = 2**20  # weights of a head that are read at once
 MAX_UNIT_COLUMNS = 24  # units with a column in a table of heads; of more, those with the largest shares
 RETRIEVAL, LIFT, LOOKBACK = "retrieval", "lift", "lookback"
 
+NumberedUnit = tuple[int, str]  # the number of a unit on the axis of the keys, and its label
+
 
 @dataclass(frozen=True, eq=False)
 class UnitShares:
@@ -135,15 +137,16 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
         heads_by_call.setdefault(id(maps), (maps, []))[1].append(head)
     shares_or_none = [unit_shares(maps, by, tuple(numbers)) for maps, numbers in heads_by_call.values()]
     shares = tuple(call_shares for call_shares in shares_or_none if call_shares is not None)
-    labels = _labels_of_columns(shares)
-    values = [_measure_columns(call_shares, labels) for call_shares in shares]
+    units = _units_of_columns(shares)
+    values = [_measure_columns(call_shares, units) for call_shares in shares]
+    columns = (Measure(name, name, "share", f"weight on {name}") for name in _column_names(units))
     frame = HeadFrame(
         rows=tuple(
             HeadRow(((call_shares.maps.layer, head),), call_shares.maps.kind)
             for call_shares in shares
             for head in call_shares.heads
         ),
-        measures=(*_measures(by), *(Measure(label, label, "share", f"weight on {label}") for label in labels)),
+        measures=(*_measures(by), *columns),
         values=np.concatenate(values) if values else np.empty((0, 3)),
     )
     return frame, shares
@@ -166,6 +169,17 @@ def strongest_unit(shares: Iterable[UnitShares]) -> tuple[UnitShares, int, int] 
     return strongest
 
 
+def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, int]]:
+    """Returns the maps and the number of each head, those first in which an earlier unit has the largest excess."""
+    largest_excesses = [
+        (float(excess), call_shares.maps, head)
+        for call_shares in shares
+        if call_shares.excess.size
+        for excess, head in zip(call_shares.excess.max(axis=1), call_shares.heads, strict=True)
+    ]
+    return [(maps, head) for _, maps, head in sorted(largest_excesses, key=lambda entry: -entry[0])]
+
+
 def _measures(by: str) -> tuple[Measure, ...]:
     """Returns the measures retrieval, lift and lookback of the units with this name."""
     unit = by.removesuffix("s")
@@ -176,8 +190,8 @@ def _measures(by: str) -> tuple[Measure, ...]:
     )
 
 
-def _measure_columns(shares: UnitShares, labels: tuple[str, ...]) -> Float64Array:
-    """Returns retrieval, lift, lookback and the shares of the units with these labels, ``(heads, measures)``.
+def _measure_columns(shares: UnitShares, units: tuple[NumberedUnit, ...]) -> Float64Array:
+    """Returns retrieval, lift, lookback and the shares of these units, ``(heads, measures)``.
 
     The lift is that of the unit with the largest excess in the head. A share is NaN if the attention call has no such
     unit.
@@ -185,19 +199,41 @@ def _measure_columns(shares: UnitShares, labels: tuple[str, ...]) -> Float64Arra
     most_distinct = shares.earlier_units[shares.excess.argmax(axis=1)]
     columns = [shares.retrieval, shares.lift[np.arange(len(shares.heads)), most_distinct], shares.lookback]
     absent = np.full(len(shares.heads), np.nan)
-    columns += [shares.shares[:, shares.labels.index(label)] if label in shares.labels else absent for label in labels]
+    indices = {unit: index for index, unit in enumerate(_numbered_units(shares))}
+    columns += [shares.shares[:, indices[unit]] if unit in indices else absent for unit in units]
     return np.stack(columns, axis=1)
 
 
-def _labels_of_columns(shares: tuple[UnitShares, ...]) -> tuple[str, ...]:
-    """Returns the labels of the `MAX_UNIT_COLUMNS` earlier units with the largest shares, in the order of the text."""
-    largest_shares: dict[str, float] = {}
+def _numbered_units(shares: UnitShares) -> tuple[NumberedUnit, ...]:
+    """Returns the number on the axis of the keys, and the label, of each unit of an attention call."""
+    return tuple(zip(shares.numbers.tolist(), shares.labels, strict=True))
+
+
+def _units_of_columns(shares: tuple[UnitShares, ...]) -> tuple[NumberedUnit, ...]:
+    """Returns the `MAX_UNIT_COLUMNS` earlier units with the largest shares, in the order of the text."""
+    largest_shares: dict[NumberedUnit, float] = {}
     for call_shares in shares:
-        for unit in call_shares.earlier_units.tolist():
-            label = call_shares.labels[unit]
-            largest_shares[label] = max(largest_shares.get(label, 0.0), float(call_shares.shares[:, unit].max()))
-    columns = sorted(largest_shares, key=lambda label: -largest_shares[label])[:MAX_UNIT_COLUMNS]
-    return tuple(label for label in largest_shares if label in columns)
+        units = _numbered_units(call_shares)
+        for index in call_shares.earlier_units.tolist():
+            share = float(call_shares.shares[:, index].max())
+            largest_shares[units[index]] = max(largest_shares.get(units[index], 0.0), share)
+    columns = sorted(largest_shares, key=lambda unit: -largest_shares[unit])[:MAX_UNIT_COLUMNS]
+    return tuple(unit for unit in largest_shares if unit in columns)
+
+
+def _column_names(units: tuple[NumberedUnit, ...]) -> list[str]:
+    """Returns the label of each unit; if a metric or another unit has this name, with a number, as in ``a (2)``."""
+    from attnviz.metrics.metrics import METRICS
+
+    names = [RETRIEVAL, LIFT, LOOKBACK, *METRICS]
+    metrics = len(names)
+    for _, label in units:
+        name, number = label, 1
+        while name in names:
+            number += 1
+            name = f"{label} ({number})"
+        names.append(name)
+    return names[metrics:]
 
 
 def last_unit(rows: Units, by: str) -> int | None:

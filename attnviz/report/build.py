@@ -1,9 +1,10 @@
 """Builds the report of a recording: over tokens or groups of them, with single heads or one combined map."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from attnviz.base.errors import AttnvizError, option
-from attnviz.maps.heads import chosen_heads
+from attnviz.maps.heads import HeadKey, chosen_heads, head_key
 from attnviz.maps.recording import Recording
 from attnviz.report.maps import heatmaps
 from attnviz.report.picture.options import CONTRIBUTIONS, ReportOptions
@@ -38,14 +39,14 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
             f"{option('table', 'pairs')} counts pairs over the texts of a survey, and this is one text; "
             f"use {option('table', 'weights')}"
         )
-    original, answer = recording, _answer_line(recording, options)
+    original, answer = recording, _answer(recording, options)
     if options.grouping != Grouping():
         from attnviz.maps.grouped import regroup
 
         recording = regroup(recording, options.selection, options.grouping, options.table)
     if options.reduce is None:
-        report = heatmaps.build_report(recording, options, original)
-        report = replace(report, caption=f"{answer}{report.caption}")
+        report = heatmaps.build_report(recording, options, original, answer.heads)
+        report = replace(report, caption=f"{answer.sentence}{report.caption}")
         if options.look.notes is None or isinstance(report, ExactNumbers):
             return report
         from attnviz.report.maps.story import chapters
@@ -61,20 +62,34 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
     from attnviz.report.maps.combined import combined_report
 
     combined = combined_report(recording, options, options.reduce, options.residual)
-    return replace(combined, caption=f"{answer}{combined.caption}")
+    return replace(combined, caption=f"{answer.sentence}{combined.caption}")
 
 
-def _answer_line(recording: Recording, options: ReportOptions) -> str:
-    """Returns a sentence on the turn or passage that the last one looked at most, and a space; "" for other units.
+class _Answer(NamedTuple):
+    """What the last turn or passage looked at.
 
-    It is "" for contributions too, and if no unit is before the last one."""
+    Attributes:
+        sentence: the turn or passage that it looked at most, with a space after the sentence; "" if it is not known.
+        heads: the keys of the heads, as `ChosenHead.key`, those first in which a turn or passage stands out most.
+    """
+
+    sentence: str = ""
+    heads: tuple[HeadKey, ...] = ()
+
+
+def _answer(recording: Recording, options: ReportOptions) -> _Answer:
+    """Returns what the last turn or passage looked at.
+
+    Nothing is known for other units, for contributions, and if no unit is before the last one.
+    """
     if options.grouping.units not in REMAINDER_LABELS or options.of == CONTRIBUTIONS:
-        return ""
-    from attnviz.metrics.unit_shares import unit_frame
+        return _Answer()
+    from attnviz.metrics.unit_shares import most_distinct_heads, unit_frame
     from attnviz.report.words.last_unit import strongest_unit_sentence
 
-    heads = [
-        (head.maps, head.head) for head in chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
-    ]
-    _, shares = unit_frame(heads, options.grouping.units)
-    return f"{strongest_unit_sentence(shares, options.grouping.units)} " if shares else ""
+    chosen = chosen_heads(recording, replace(options.selection, queries=ALL, keys=ALL))
+    _, shares = unit_frame([(head.maps, head.head) for head in chosen], options.grouping.units)
+    if not shares:
+        return _Answer()
+    keys = tuple(head_key(maps, head) for maps, head in most_distinct_heads(shares))
+    return _Answer(f"{strongest_unit_sentence(shares, options.grouping.units)} ", keys)

@@ -18,6 +18,7 @@ from attnviz.text.tokens import TEXTS, WORDS, Tokens, first_words
 Mark = tuple[int, str]  # a token or a character, and its label
 TOKENS, SENTENCES = "tokens", "sentences"
 TURNS, PASSAGES = "turns", "passages"  # groups that only the reader of a conversation, or of passages, can find
+QUESTION = "question"  # the label of the text after passages
 GENERATED = "generated"  # the prompt and what a model wrote after it, as the run that wrote it knows
 REMAINDER_LABELS = {
     TURNS: "marks",

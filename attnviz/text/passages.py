@@ -11,10 +11,10 @@ from attnviz.base.errors import AttnvizError, option
 from attnviz.base.printable import printable_line
 from attnviz.base.reading import read_text
 from attnviz.text.groups import Groups
+from attnviz.text.named_groups import QUESTION
 from attnviz.text.tokens import Tokens
 
 SEPARATOR = "\n\n"
-QUESTION = "question"
 MAX_PASSAGES = 1_000
 
 

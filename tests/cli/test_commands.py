@@ -50,6 +50,7 @@ def test_text_comes_from_a_file_a_sample_or_standard_input(
     (in_folder / "notes.txt").write_text("Life is short", encoding="utf-8")
     expected = attnviz.run("show", "Life is short")
     assert attnviz.run("show", "--file", "notes.txt") == expected
+    assert attnviz.run("show", "notes.txt") == expected
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Life is short\n")))
     assert attnviz.run("show", "-") == expected
     assert "Life is short, eat" in attnviz.run("show", "--sample", "life")

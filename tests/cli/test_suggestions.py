@@ -23,10 +23,10 @@ WRONG = {
     "show Life is short": 'quote the text: attnviz show "Life is short"',
     "compare Life is short --causal": 'quote the text: attnviz compare "Life is short"',
     "heads Life is short": 'quote the text: attnviz heads "Life is short"',
-    "show notes.txt": "'notes.txt' is a file here; --file notes.txt reads it",
-    "explain notes.txt": "--file notes.txt reads it",
-    "heads notes.txt": "--file notes.txt reads it",
-    "record notes.txt -o run2.safetensors": "--file notes.txt reads it",
+    "show table.csv": "'table.csv' is a file here; --file table.csv reads it",
+    "explain table.csv": "--file table.csv reads it",
+    "heads table.csv": "--file table.csv reads it",
+    "record table.csv -o run2.safetensors": "--file table.csv reads it",
     "compare Life --with notes.txt": "attnviz record --file notes.txt -o other.safetensors makes it one",
     "show ./model": "is the folder of a model; give a text and --model ./model to run it",
     "show folder": "'folder' is a folder here",
@@ -379,6 +379,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a text, a recording, a model's folder and others."""
     folder = tmp_path_factory.mktemp("place")
     (folder / "notes.txt").write_text("Life is short\n", encoding="utf-8")
+    (folder / "table.csv").write_text("a,b\n", encoding="utf-8")
     (folder / "two.txt").write_text("Life is short\nTime is money\n", encoding="utf-8")
     (folder / "taken.png").write_bytes(b"precious")
     np.savez(folder / "x.npz", a=np.ones(3))

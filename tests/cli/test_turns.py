@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,18 @@ def test_the_caption_names_what_the_answer_looked_at_most(
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("7 answer looked most at ") == 1
     assert "times an even share. " in shown
+
+
+def test_the_row_of_the_answer_is_drawn_in_the_head_that_the_caption_names(
+    saved: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["show", saved, "--by", "turns"]) == 0
+    shown = capsys.readouterr().out
+    named = re.search(r"of\s+its\s+weight\s+in\s+head\s+(\d+\.\d+)", shown)
+    assert named is not None
+    assert re.search(r"head (\d+\.\d+)", shown)[1] == named[1]  # type: ignore[index]
+    assert re.search(r"^ *7 answer +\d", shown, re.MULTILINE)
 
 
 def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.CaptureFixture[str]) -> None:

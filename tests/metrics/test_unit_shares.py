@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.attention.mask import Mask
 from attnviz.maps.dense import DenseMaps
-from attnviz.metrics.unit_shares import UnitShares, strongest_unit, unit_frame, unit_shares
+from attnviz.metrics.unit_shares import UnitShares, most_distinct_heads, strongest_unit, unit_frame, unit_shares
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.models.sources import open_reader
@@ -82,6 +82,22 @@ def test_frame_has_a_row_a_head_and_a_column_a_unit() -> None:
     assert frame.names == ("retrieval", "lift", "lookback", "1 user", "2 tool result")
     assert frame.value("1.2", "2 tool result") == shares().shares[2, 1]
     assert frame.value("1.0", "lift") == pytest.approx(1)
+
+
+def test_units_with_one_label_have_a_column_each() -> None:
+    labels = ("sink", "sink", "3 answer")
+    equal = replace(tokens(), groups={"turns": Groups(np.array(TURNS), labels)})
+    of_call = replace(maps(), query_tokens=equal, key_tokens=equal)
+    frame, _ = unit_frame([(of_call, 2), (of_call, 0)], "turns")
+    assert frame.names == ("retrieval", "lift", "lookback", "sink (2)", "sink (3)")
+    np.testing.assert_allclose(frame.values[0, 3:], shares().shares[2, :2])
+
+
+def test_heads_are_in_the_order_in_which_a_unit_stands_out() -> None:
+    found = shares()
+    order = [head for _, head in most_distinct_heads([found])]
+    excess = (found.shares * np.log2(found.lift))[:, :2].max(axis=1)
+    assert order == np.argsort(-excess).tolist()
 
 
 def test_a_text_of_one_unit_has_no_shares() -> None:

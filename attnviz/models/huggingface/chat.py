@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnviz.base.arrays import IntArray
+from attnviz.base.arrays import BoolArray, IntArray
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.huggingface.tokens import tokenize_text
@@ -130,9 +130,8 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, ans
 
     text, coded_text = json.loads(run_bounded(template_outputs, "the model's chat template"))
     turns = _turns_of(text, coded_text, coder)
-    return RenderedChat(
-        text, tuple(coder.labels), _turns_by_search(text, conversation, coder) if turns is None else turns
-    )
+    turns = _turns_by_search(text, conversation, coder) if turns is None else turns
+    return RenderedChat(text, tuple(coder.labels), _without_gaps(turns, _is_own_sign(text, turns, tokenizer)))
 
 
 def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
@@ -227,7 +226,7 @@ def _turns_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | 
             position += len(match)
         else:
             if position == len(text) and position:
-                return _without_gaps(turns)
+                return turns
     return None
 
 
@@ -243,10 +242,35 @@ def _escaped_forms(character: str) -> list[str]:
     return sorted(forms, key=len, reverse=True)
 
 
-def _without_gaps(turns: IntArray) -> IntArray:
+def _is_own_sign(text: str, turns: IntArray, tokenizer: "PreTrainedTokenizerBase") -> BoolArray:
+    """Returns True for each character of an added token that the template wrote itself, ``(characters,)``.
+
+    Tokens that messages hold without codes, such as white space, do not count: they may be part of a message.
+
+    Args:
+        text: the text that the template wrote.
+        turns: ``(characters,)``, the turn of each character; -1 for characters of the template.
+        tokenizer: the model's tokenizer.
+    """
+    is_sign = np.zeros(len(text), dtype=bool)
+    for token in tokenizer.get_added_vocab():
+        if not token or UNCODED.fullmatch(token):
+            continue
+        for match in re.finditer(re.escape(token), text):
+            span = slice(*match.span())
+            is_sign[span] |= (turns[span] < 0).all()
+    return is_sign
+
+
+def _without_gaps(turns: IntArray, is_own_sign: BoolArray) -> IntArray:
     """Returns the turn of each character; -1 between two characters of one turn, a gap, becomes that turn.
 
-    Such gaps are spaces, and what a template writes around the arguments of a tool call.
+    Such gaps are spaces, and what a template writes around the arguments of a tool call. Its own added tokens, as
+    between two calls, stay -1.
+
+    Args:
+        turns: ``(characters,)``, the turn of each character.
+        is_own_sign: ``(characters,)``, True for characters of the template's own added tokens.
     """
     indices_with_turn = np.flatnonzero(turns >= 0)
     if not len(indices_with_turn):
@@ -261,6 +285,7 @@ def _without_gaps(turns: IntArray) -> IntArray:
         (previous_turn <= np.arange(len(turns)))
         & (next_turn >= np.arange(len(turns)))
         & (turns[previous_turn] == turns[next_turn])
+        & ~is_own_sign
     )
     return np.where(is_in_gap, turns[previous_turn], turns)
 

@@ -91,8 +91,7 @@ class Example:
 
     def question_label(self, by: str) -> str | None:
         """The label of the question among units of a name: the last message of the user, or the text after passages."""
-        from attnviz.text.named_groups import PASSAGES, TURNS
-        from attnviz.text.passages import QUESTION
+        from attnviz.text.named_groups import PASSAGES, QUESTION, TURNS
 
         if by == PASSAGES:
             return QUESTION if self.passages else None

@@ -1,10 +1,11 @@
 """Summarizes the patterns of a recording's heads for headings and captions, unless its weights are random."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from attnviz.maps.heads import ChosenHead, chosen_heads
+from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads
 from attnviz.maps.recording import Recording
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.words.captions import Notes
@@ -23,10 +24,16 @@ class HeadSummaries:
     Attributes:
         heads: the heads, in the order of the selection.
         frame: their numbers and patterns, in the same order.
+        first: the keys of heads that a reader should meet before all others; empty for those of clear patterns.
     """
 
     heads: list[ChosenHead]
     frame: "HeadFrame"
+    first: tuple[HeadKey, ...] = ()
+
+    def led_by(self, first: Sequence[HeadKey]) -> Self:
+        """Returns the summaries with these heads as the first that a reader should meet."""
+        return replace(self, first=tuple(first))
 
     @cached_property
     def notes(self) -> Notes:
@@ -39,7 +46,9 @@ class HeadSummaries:
         from attnviz.metrics.patterns import clearest_first
 
         patterns = (row.first_pattern for row in self.frame.rows)
-        return clearest_first(zip(self.heads, patterns, strict=True))
+        clearest = clearest_first(zip(self.heads, patterns, strict=True))
+        ranks = {key: rank for rank, key in enumerate(self.first)}
+        return sorted(clearest, key=lambda head: ranks.get(head.key, len(ranks)))
 
     @property
     def names(self) -> set[str]:

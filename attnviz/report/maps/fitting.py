@@ -52,14 +52,18 @@ def fit_screen(
     """
     fits = options.medium.fits or (lambda report: True)
     groups = len({(head.maps.layer, head.maps.kind) for head in heads})
-    if LINES_A_GROUP * groups <= (options.look.height or groups * LINES_A_GROUP):
+    if not summaries.first and LINES_A_GROUP * groups <= (options.look.height or groups * LINES_A_GROUP):
         report = draw_all()
         if fits(report):
             return report
     by_key = {head.key: head for head in heads}
     clearest = [by_key[head.key] for head in summaries.clearest if head.key in by_key]
-    of_repeats = any(name in OF_REPEATS for name in summaries.names)
-    sizes = _extents(_longer_side(clearest[0]), options.medium.max_cells, of_repeats)
+    length, max_cells = _longer_side(clearest[0]), options.medium.max_cells
+    sizes = (
+        _extents_with_last_row(length, max_cells)
+        if summaries.first
+        else _extents(length, max_cells, any(name in OF_REPEATS for name in summaries.names))
+    )
     reports = (_clearest_report(recording, clearest, options, summaries, size) for size in sizes)
     candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
     return first_that_fits(candidates, fits)
@@ -70,21 +74,26 @@ def fit_first_heads(
     recording: Recording,
     options: ReportOptions,
     draw: Callable[[list[ChosenHead]], Heatmaps],
+    count: int,
 ) -> Heatmaps:
-    """Returns the report of all heads if it fits on the screen, else of as many of the first heads as fit.
+    """Returns the report of the first ``count`` heads if it fits on the screen, else of as many of them as fit.
 
-    It suits random weights, which are all alike. If not even one head fits, all heads are drawn.
+    It suits random weights, which are all alike. If not even one head fits, ``count`` heads are drawn.
 
     Args:
         heads: the chosen heads.
         recording: the recording of these heads.
         options: options whose medium tells if a report fits.
         draw: returns the report of some of the heads.
+        count: the largest number of heads that are drawn.
     """
     fits = options.medium.fits or (lambda report: True)
     advice = f"Use {option('all', True)} to draw all {len(heads)} heads."
-    full = draw(heads)
-    of_fewer_heads = (draw(heads[:count]) for count in range(len(heads) - 1, 0, -1))
+    full = draw(heads[:count])
+    if count < len(heads):
+        full = replace(full, remarks=(advice, *full.remarks))
+    smaller_counts = range(min(count, len(heads)) - 1, 0, -1)
+    of_fewer_heads = (draw(heads[:smaller_count]) for smaller_count in smaller_counts)
     with_advice = (replace(report, remarks=(advice, *report.remarks)) for report in of_fewer_heads)
     reports = chain([full], with_advice)
     candidates = (candidate for report in reports for candidate in _with_fewer_remarks(report, recording))
@@ -139,6 +148,22 @@ def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
     yield from (Extent(heads, rows, part, is_short) for rows in smaller for heads in (4, 3))
     yield from (Extent(2, rows, part, is_short) for rows in smaller)
     yield from (Extent(1, rows, part, is_short) for rows in (*([length] if is_short else []), *smaller, MIN_ROWS))
+
+
+def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
+    """Returns the extents to try if the last row matters most, as that of an answer: it is part of each of them.
+
+    Args:
+        length: the number of units of the text.
+        max_cells: the largest number of rows or columns of a map.
+    """
+    if length > MAX_CUT_TOKENS:
+        yield from (Extent(heads, rows) for rows in POOLED_CELLS for heads in (4, 3, 2, 1))
+        return
+    yield from (Extent(heads, length) for heads in (4, 3, 2, 1))
+    yield from (Extent(heads, length, numbers=False) for heads in (2, 1) if length <= max_cells)
+    smaller = [rows for rows in (*FIRST_TOKENS, MIN_ROWS, 2, 1) if rows < length]
+    yield from (Extent(1, rows, "last queries", numbers) for rows in smaller for numbers in (True, False))
 
 
 def _clearest_report(

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from attnviz.base.errors import option
 from attnviz.base.progress import track
-from attnviz.maps.heads import ChosenHead, chosen_heads, heads_with_cells
+from attnviz.maps.heads import ChosenHead, HeadKey, chosen_heads, heads_with_cells
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.heads.head_summaries import HeadSummaries, summarize_heads
@@ -40,6 +40,7 @@ MAX_OVERVIEW_CELLS = 2048  # rows of cells in all, from the top to the bottom of
 MAX_PAGE_MAPS = 32  # heads drawn as maps with labels on one page
 MAX_HEADS_OF_A_TEXT = 6  # of a batch that stand in a row
 MAX_NOTE_CHARACTERS = 32  # of the text of a batch in the title of a map
+MAX_LED_MAPS = 4  # heads that are drawn if they are too many to measure, and it is known which come first
 MAX_UNCHOSEN_MAPS = 16  # with more heads, and none chosen by the user, all become thumbnails
 TABLE_QUANTITIES = {"scores": [SCORE], "weights": [WEIGHT], "both": [SCORE, WEIGHT]}
 VIEWS: dict[str, View] = {"heatmap": "matrix", "arcs": "arcs", "text": "text"}
@@ -48,13 +49,20 @@ Item = TypeVar("Item")
 CellReport = Heatmaps | NumberTables | Thumbnails | Arcs | ShadedText | ExactNumbers
 
 
-def build_report(recording: Recording, options: ReportOptions, original: Recording | None = None) -> CellReport:
+def build_report(
+    recording: Recording,
+    options: ReportOptions,
+    original: Recording | None = None,
+    first_heads: Sequence[HeadKey] = (),
+) -> CellReport:
     """Returns the report of the chosen heads of a recording.
 
     Args:
         recording: the recording to show.
         options: which heads and tokens to show, and how.
         original: the recording over tokens if ``recording`` is over words; heads are measured on tokens.
+        first_heads: the keys of the heads that are drawn first if not all can be drawn as maps; empty for the
+            clearest.
 
     Raises:
         AttnvizError: if the selection names a layer, head or token that does not exist.
@@ -70,22 +78,45 @@ def build_report(recording: Recording, options: ReportOptions, original: Recordi
         return draw(recording, heads, options, notes)
     if options.table is not None:
         return _number_tables(recording, heads, options, options.table)
+    return _maps_of_heads(recording, ranking, options, summaries, notes, first_heads)
+
+
+def _maps_of_heads(
+    recording: Recording,
+    ranking: list[tuple[ChosenHead, float]],
+    options: ReportOptions,
+    summaries: HeadSummaries | None,
+    notes: Notes,
+    first_heads: Sequence[HeadKey],
+) -> Heatmaps | Thumbnails:
+    """Returns the maps of all heads if the user chose them or they fit, else of as many as fit.
+
+    Args:
+        recording: the recording to show.
+        ranking: the heads, each with the value of the metric that orders them.
+        options: which heads and tokens to show, and how.
+        summaries: what the heads do; ``None`` if it is not known.
+        notes: the note in the title of each head.
+        first_heads: the keys of the heads that are drawn first, as of `build_report`.
+    """
+    heads = [head for head, _ in ranking]
     draw_all = (
         partial(_thumbnails, recording, ranking, options, summaries)
         if _are_too_many(heads, options)
         else partial(_heatmaps, recording, heads, options, notes)
     )
-    if options.medium.fits is None or options.all or are_chosen(options):
+    draws_some = options.medium.fits is not None or (bool(first_heads) and _are_too_many(heads, options))
+    if not draws_some or options.all or are_chosen(options):
         return draw_all()
-    if summaries is None:
-        return (
-            _first_heads(recording, heads, options, notes)
-            if _are_equally_random(recording, heads, options)
-            else draw_all()
-        )
-    from attnviz.report.maps.fitting import fit_screen
+    if summaries is not None:
+        from attnviz.report.maps.fitting import fit_screen
 
-    return fit_screen(recording, heads, options, summaries, draw_all)
+        return fit_screen(recording, heads, options, summaries.led_by(first_heads), draw_all)
+    if first_heads and (options.sort, options.top) == (None, None):
+        return _first_heads(recording, _led_by(heads, first_heads), options, notes, MAX_LED_MAPS)
+    if _are_equally_random(recording, heads, options):
+        return _first_heads(recording, heads, options, notes, len(heads))
+    return draw_all()
 
 
 def _row_drawer(
@@ -116,11 +147,19 @@ def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: 
     return recording.untrained and not has_order and not _are_too_many(heads, options)
 
 
-def _first_heads(recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes) -> Heatmaps:
-    """Returns the report of all heads, or of as many of the first as fit on the screen."""
+def _led_by(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -> list[ChosenHead]:
+    """Returns the heads with those of some keys first, in the order of the keys."""
+    ranks = {key: rank for rank, key in enumerate(first_heads)}
+    return sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
+
+
+def _first_heads(
+    recording: Recording, heads: list[ChosenHead], options: ReportOptions, notes: Notes, count: int
+) -> Heatmaps:
+    """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
     from attnviz.report.maps.fitting import fit_first_heads
 
-    return fit_first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes))
+    return fit_first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes), count)
 
 
 def _title_notes(

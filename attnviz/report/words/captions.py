@@ -15,7 +15,7 @@ from attnviz.media.image import Image
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
-from attnviz.text.named_groups import NAMES, TURNS, plural
+from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, plural
 
 if TYPE_CHECKING:
     from attnviz.text.tokens import Tokens
@@ -59,15 +59,19 @@ def _source_text(tokens: "Tokens") -> str:
 
 
 def _question(tokens: "Tokens") -> str:
-    """Returns the last message of the user in a chat, without the signs of its template; "" if there is none."""
-    turns = tokens.groups.get(TURNS)
-    if turns is None:
-        return ""
-    user_turns = [turn for turn, label in enumerate(turns.labels) if label.endswith(USER)]
-    for turn in reversed(user_turns):
-        places = np.flatnonzero(turns.numbers == turn)
-        if len(places):
-            return tokens.text[int(tokens.offsets[places[0], 0]) : int(tokens.offsets[places[-1], 1])]
+    """Returns the question after passages, else the last message of the user in a chat; "" if there is neither.
+
+    The signs of a chat template are not part of it.
+    """
+    for name, end in ((PASSAGES, QUESTION), (TURNS, USER)):
+        groups = tokens.groups.get(name)
+        if groups is None:
+            continue
+        questions = [number for number, label in enumerate(groups.labels) if label.endswith(end)]
+        for number in reversed(questions):
+            places = np.flatnonzero(groups.numbers == number)
+            if len(places):
+                return tokens.text[int(tokens.offsets[places[0], 0]) : int(tokens.offsets[places[-1], 1])]
     return ""
 
 

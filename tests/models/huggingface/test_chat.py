@@ -64,6 +64,16 @@ def test_a_call_is_found_with_its_arguments(style: str) -> None:
     assert "<tool_call>" not in call
 
 
+def test_signs_between_two_calls_of_a_message_are_the_templates() -> None:
+    calls: Any = CALL["tool_calls"]
+    found = rendered("qwen", [QUESTION, {**CALL, "tool_calls": [*calls, *calls]}, RESULT, ANSWER])
+    call = turns(found)["2 tool call"]
+    assert call.count("search") == 2
+    assert "<tool_call>" not in call
+    assert "</tool_call>" not in call
+    assert chat_remarks(found, chat_tokenizer("qwen")) == ()
+
+
 def test_tools_and_thinking_are_turns() -> None:
     thought = {"role": "assistant", "content": "<think>\nhow high\n</think>\n\nI look it up."}
     apart = {"role": "assistant", "content": "330 m.", "reasoning_content": "easy"}
@@ -84,6 +94,11 @@ def test_signs_that_a_user_types_belong_to_the_user(style: str) -> None:
     assert turns(found)["2 assistant"] == "assistant"
     [remark] = [each for each in chat_remarks(found, chat_tokenizer(style)) if "im_end" in each]
     assert remark == "Written in 1 user: '<|im_end|>', which the tokenizer reads as its special token."
+
+
+def test_tags_of_thoughts_that_a_user_types_belong_to_the_user() -> None:
+    hostile = "What is <think>\n\n</think> for?"
+    assert turns(rendered("qwen", [{"role": "user", "content": hostile}]))["1 user"] == hostile
 
 
 def test_what_a_template_leaves_out_is_said() -> None:
