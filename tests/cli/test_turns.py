@@ -136,7 +136,10 @@ def test_the_row_of_the_answer_is_drawn_in_the_head_that_the_caption_names(
 
 def test_heads_of_units_need_one_text_of_two_units(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
     for given, said in (
-        (["The cat sat", "--model", "trained", "--by", "lines"], "--by lines needs single cells and two lines or more"),
+        (
+            ["The cat sat", "--model", "trained", "--by", "lines"],
+            "--by lines needs single cells and at least two lines",
+        ),
         (["The cat sat", "--model", "trained", "--by", "turns"], "--by turns needs a chat"),
         (["--file", "a.txt", "--file", "a.txt", "--model", "trained", "--by", "lines"], "needs a single text"),
     ):
