@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-import numpy as np
-
 from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.reading import read_json
@@ -25,11 +23,11 @@ from attnviz.models.huggingface.loading import (
 )
 from attnviz.models.huggingface.tokens import tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
+from attnviz.models.reading.picture_tokens import with_pictures
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Reader
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import Selection
-from attnviz.text.tokens import Tokens
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
     from attnviz.base.arrays import IntArray
     from attnviz.maps.recording import Recording
-    from attnviz.media.image import Image
 
 PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
@@ -298,45 +295,3 @@ def load_text_processor(folder: Path) -> Any:
         if not hasattr(processor, "merge_size") or not isinstance(picture_id, int):
             raise AttnvizError("the model's processor needs torchvision; pip install torchvision") from error
         return JoinedProcessor(tokenizer, processor, str(tokenizer.convert_ids_to_tokens(picture_id)))
-
-
-def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray", places: "IntArray") -> Tokens:
-    """Returns the tokens of a text with the parts of pictures at their places; they are labelled ``r3c7``.
-
-    Args:
-        tokens: all tokens, whose medium is the text.
-        images: the pictures.
-        pictures: the picture of each token before generated ones, -1 for none.
-        places: ``(tokens, 4)``, the rectangle of each part of a picture.
-    """
-    count = len(pictures)
-    boxes, medium = np.zeros((len(tokens), 4), dtype=np.int64), tokens.medium.copy()
-    boxes[:, :2] = tokens.places[:, :2]
-    is_part = np.zeros(len(tokens), dtype=bool)
-    is_part[:count] = pictures >= 0
-    boxes[is_part], medium[is_part] = places[pictures >= 0], 1 + pictures[pictures >= 0]
-    labels = list(tokens.labels)
-    for number in range(len(images)):
-        for token, label in _part_labels(np.flatnonzero(medium == 1 + number), boxes).items():
-            labels[token] = label if len(images) == 1 else f"{number + 1}:{label}"
-    return replace(
-        tokens,
-        labels=tuple(labels),
-        ids=np.where(is_part, -1, tokens.ids),  # of one token that stands for every part, and not of what is in it
-        special=tokens.special & ~is_part,
-        media=(*tokens.media, *images),
-        medium=medium,
-        places=boxes,
-    )
-
-
-def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
-    """Returns the label of each part by its token: row and column among parts of its size, ``whole r0c1`` if larger."""
-    sizes = boxes[parts, 2] - boxes[parts, 0]
-    labels = {}
-    is_small = sizes <= 1.5 * sizes.min(initial=2**31)
-    for prefix, some in (("", parts[is_small]), ("whole ", parts[~is_small])):
-        lefts, tops = (np.unique(boxes[some, side]).tolist() for side in (0, 1))
-        for token in some.tolist():
-            labels[token] = f"{prefix}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
-    return labels
