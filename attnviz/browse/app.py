@@ -67,7 +67,8 @@ class Canvas(Widget):
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
         draws_pixels = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
         width, height = self.size.width, self.size.height
-        size = Size(width, height, self.character_size() if draws_pixels else None, self.session.text_lines(width))
+        character = self.character_size() if draws_pixels else None
+        size = Size(width, height, character, self.session.text_lines(width), self.session.has_images)
         return Screen(self.session, size, colors)
 
     def character_size(self) -> tuple[int, int] | None:

@@ -80,7 +80,8 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
         ascii: draw with ASCII characters only.
     """
     color_system = None if ascii or console.no_color else console.color_system
-    screen = Screen(session, Size(*size, text=session.text_lines(size[0])), COLORS.get(color_system or "", 0))
+    whole_size = Size(*size, text=session.text_lines(size[0]), has_images=session.has_images)
+    screen = Screen(session, whole_size, COLORS.get(color_system or "", 0))
     state = _start_state(screen) if session.address else first_state(screen)
     if screen.size.large_enough and not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)

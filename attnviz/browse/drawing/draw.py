@@ -7,6 +7,7 @@ from itertools import chain, zip_longest
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.printable import printable
+from attnviz.browse.drawing.images import image_lines
 from attnviz.browse.drawing.pixels import cell_lines, text_lines
 from attnviz.browse.drawing.themes import themed_line
 from attnviz.browse.moves.cursor import Screen
@@ -18,6 +19,7 @@ from attnviz.browse.view.boxes import (
     BoxRow,
     Cells,
     FixedBox,
+    OverImage,
     Paragraph,
     ScreenView,
     ShareBar,
@@ -80,8 +82,8 @@ def _box_lines(box: Box, colors: int) -> list[Line]:
             return _fixed_lines(_box_lines(box.box, colors), box)
         case Cells():
             return cell_lines(box, colors)
-        case Paragraph():
-            return text_lines(box, colors)
+        case Paragraph() | OverImage():
+            return text_lines(box, colors) if isinstance(box, Paragraph) else image_lines(box, colors)
         case _:
             return _text_box_lines(box)
 

@@ -394,6 +394,8 @@ def help_pages(size: Size, keys: int) -> int:
 
 def text_lines(size: Size) -> int:
     """Returns the lines of the shaded text under the map, with the line that says what shades it."""
+    if size.has_images:
+        return (size.height - FIXED_LINES) // 2
     max_lines = 3 if size.height < 30 else 5
     return max_lines if size.text is None else min(max_lines, size.text) + 1
 

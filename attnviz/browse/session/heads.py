@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal
 
 from rich.cells import cell_len
@@ -12,6 +13,7 @@ from attnviz.browse.session.state import MapShape, View
 from attnviz.maps.heads import cell_heads, chosen_heads, head_name
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
+from attnviz.media.image import Image
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from attnviz.text.units import Units
@@ -138,6 +140,12 @@ class InspectedHeads:
             }
             self._text_lines[columns] = max(_lines_of(tokens, columns) for tokens in axes.values())
         return self._text_lines[columns]
+
+    @cached_property
+    def has_images(self) -> bool:
+        """True if keys of a recorded head are patches of images."""
+        keys = {id(maps.key_tokens): maps.key_tokens for maps, _ in self.heads[: self.recorded]}
+        return any(isinstance(medium, Image) for tokens in keys.values() for medium in tokens.media)
 
     def partner(self, maps: CellMaps) -> CellMaps | None:
         """Returns the attention call from which ``maps`` is subtracted; ``None`` if it is compared with none."""

@@ -21,12 +21,14 @@ class Size:
         height: lines.
         character: width and height of a character in pixels; ``None`` if the terminal draws no pixels.
         text: the lines that the longest text needs; ``None`` for as many as the screen gives a text.
+        has_images: True if tokens are patches of images, which need more lines than a text.
     """
 
     width: int
     height: int
     character: tuple[int, int] | None = None
     text: int | None = None
+    has_images: bool = False
 
     @property
     def large_enough(self) -> bool:

@@ -6,6 +6,7 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import Size, Theme
 from attnviz.report.picture.colors import ColorScale
+from attnviz.report.picture.panels import Panel
 
 Piece = tuple[int | None, str]  # a token and its text; None with the blanks between tokens
 
@@ -115,6 +116,24 @@ class Paragraph(NamedTuple):
     cursor: int
 
 
+class OverImage(NamedTuple):
+    """An image, coloured by a row of a map.
+
+    Attributes:
+        panel: the row, whose keys are patches of the image; the query is framed if it is one of them.
+        columns: columns of the screen.
+        lines: lines of the screen.
+        cursor: left, top, right and bottom of the patch under the cursor, in pixels of the image; ``None`` for none.
+        character: width and height of a character in pixels; ``None`` draws half blocks or shades.
+    """
+
+    panel: Panel
+    columns: int
+    lines: int
+    cursor: tuple[int, int, int, int] | None
+    character: tuple[int, int] | None
+
+
 class BoxRow(NamedTuple):
     """Boxes next to each other, from left to right."""
 
@@ -141,7 +160,7 @@ class FixedBox(NamedTuple):
     height: int | None = None
 
 
-Box = StyledText | WrappedText | ShareBar | Cells | Paragraph | BoxRow | BoxColumn | FixedBox
+Box = StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage | BoxRow | BoxColumn | FixedBox
 
 
 class Body(NamedTuple):

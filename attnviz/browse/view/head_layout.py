@@ -78,7 +78,8 @@ class OpenHead:
         """The keys, shaded by the cursor's row."""
         row, quantity = self.row.numbers(self.state.view), self.panel.quantity
         caption = shades(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
-        return ShadedTokens(self.keys, row, self.row.visible, self.scale, self.state.key, caption)
+        visible, query = self.row.visible, self.state.query
+        return ShadedTokens(self.keys, row, visible, self.scale, self.state.key, caption, self.queries, query)
 
     @property
     def query(self) -> str:

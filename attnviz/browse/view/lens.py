@@ -87,7 +87,8 @@ class LaidOutLens:
             self.quantity,
             self.scale,
         )
-        return ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token, caption)
+        query = (self.units[0], self.state.token) if self.state.direction == "to" else (None, None)
+        return ShadedTokens(units, row.values, row.visible, self.scale, self.state.other_token, caption, *query)
 
 
 def lay_out_lens(screen: Screen, state: State) -> LaidOutLens:
@@ -121,7 +122,7 @@ def lens_body(screen: Screen, state: State) -> Body:
         lines.append(StyledText(_means_heading(lens), style="dim"))
         lines += [_layer_line(lens, heads) for heads in lens.pane.layers]
     title, status = lens_title(state, lens), lens_status(lens)
-    text = text_pane(lens.text, size.width, text_lines(size))
+    text = text_pane(lens.text, size, text_lines(size))
     return Body(title, BoxColumn((*lines, text)), status)
 
 
@@ -159,7 +160,7 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
     lens, state = lay_out_lens(screen, state), replace(state, message="")
     body = screen.size.height - 3 - text_lines(screen.size)
     if y >= body:
-        token = token_at(lens.text, screen.size.width, text_lines(screen.size), x, y - body)
+        token = token_at(lens.text, screen.size, text_lines(screen.size), x, y - body)
         return (state if token is None else with_other_token(state, token)), False
     if not 1 <= y <= len(lens.shown_heads):
         return state, False

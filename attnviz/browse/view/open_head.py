@@ -39,7 +39,7 @@ def head_body(screen: Screen, state: State) -> Body:
     height = map_lines(size)
     edge = BoxColumn((StyledText("│", style="dim"),) * height)
     panes = BoxRow((FixedBox(first, width, height), edge, FixedBox(second, height=height)))
-    text = FixedBox(text_pane(head.text, size.width, text_lines(size)), height=text_lines(size))
+    text = FixedBox(text_pane(head.text, size, text_lines(size)), height=text_lines(size))
     return Body(title, BoxColumn((panes, text)), status)
 
 
@@ -87,7 +87,7 @@ def click_in_head(screen: Screen, state: State, x: int, y: int) -> State:
     head, state = lay_out(screen, state), replace(state, message="")
     size = screen.size
     if y >= map_lines(size):
-        key = token_at(head.text, size.width, text_lines(size), x, y - map_lines(size))
+        key = token_at(head.text, size, text_lines(size), x, y - map_lines(size))
         return state if key is None else replace(state, key=key)
     if side_column(size) <= x < side_column(size) + side_width(size):
         return _click_in_side_pane(head, state, x - side_column(size), y)

@@ -54,7 +54,7 @@ def _text(screen: Screen, state: State, lines: int) -> Box:
         numbers.pop()
     caption += f": {', '.join(numbers)}" if numbers else ""
     tokens = ShadedTokens(keys, row.values, row.visible, scale, strongest_keys[0], caption)
-    return FixedBox(text_pane(tokens, screen.size.width, lines), height=lines)
+    return FixedBox(text_pane(tokens, screen.size, lines), height=lines)
 
 
 def _title(session: Session, state: State) -> str:

@@ -3,14 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import assert_never
 
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.base.arrays import BoolArray, FloatArray
+from attnviz.browse.session.state import Size
 from attnviz.browse.view.boxes import BoxColumn, Paragraph, Piece, StyledText
-from attnviz.media.image import Image
-from attnviz.media.text import Text
+from attnviz.browse.view.image_pane import ImageRow, image_pane, images_of, key_at
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
@@ -27,6 +26,8 @@ class ShadedTokens:
         scale: the colour scale.
         cursor: the unit under the cursor.
         caption: what the shades show, and their limits.
+        queries: the units of the queries; ``None`` if the values are no row of a query.
+        query: the query of the values; ``None`` for the mean of several.
     """
 
     units: Units
@@ -35,6 +36,20 @@ class ShadedTokens:
     scale: ColorScale
     cursor: int
     caption: str
+    queries: Units | None = None
+    query: int | None = None
+
+    @property
+    def image_row(self) -> ImageRow | None:
+        """The values over the images that the tokens are patches of; ``None`` if there are no images.
+
+        ``None`` too if a unit is made of several tokens.
+        """
+        units, queries = self.units, self.queries or self.units
+        if not units.has_unit_for_each_token or not images_of(units.tokens):
+            return None
+        query = None if self.query is None else int(queries.starts[self.query])
+        return ImageRow(units.tokens, self.values, self.visible, self.scale, self.cursor, queries.tokens, query)
 
 
 def shades(description: str, quantity: Quantity, scale: ColorScale) -> str:
@@ -49,34 +64,37 @@ def shades(description: str, quantity: Quantity, scale: ColorScale) -> str:
     return f" shades: {description}, {low} to {high}"
 
 
-def text_pane(tokens: ShadedTokens, width: int, max_lines: int) -> BoxColumn:
-    """Composes the line that says what shades the text, and the tokens as a paragraph.
+def text_pane(tokens: ShadedTokens, size: Size, max_lines: int) -> BoxColumn:
+    """Composes the line that says what shades the text, and the tokens: as a paragraph, or over their images.
 
     Args:
         tokens: the tokens.
-        width: columns of the pane.
+        size: the size of the terminal.
         max_lines: the most lines.
     """
-    caption = StyledText(tokens.caption, width, "dim")
-    match tokens.units.tokens.canvas:
-        case Text() | Image():  # an image by the labels of its patches
-            lines = tuple(map(tuple, wrapped_tokens(tokens, width, max_lines - 1)))
-            return BoxColumn((caption, Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)))
-        case unknown:
-            assert_never(unknown)
+    caption = StyledText(tokens.caption, size.width, "dim")
+    image_row = tokens.image_row
+    images = None if image_row is None else image_pane(image_row, size.width, max_lines - 1, size)
+    if images is not None:
+        return BoxColumn((caption, images))
+    lines = tuple(map(tuple, wrapped_tokens(tokens, size.width, max_lines - 1)))
+    return BoxColumn((caption, Paragraph(lines, tokens.values, tokens.visible, tokens.scale, tokens.cursor)))
 
 
-def token_at(tokens: ShadedTokens, width: int, max_lines: int, x: int, y: int) -> int | None:
+def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -> int | None:
     """Returns the token under a position of the pane; ``None`` if no token is there.
 
     Args:
         tokens: the tokens.
-        width: columns of the pane.
+        size: the size of the terminal.
         max_lines: the most lines.
         x: the column of the pane.
         y: the line of the pane.
     """
-    lines = [[], *wrapped_tokens(tokens, width, max_lines - 1)]
+    image_row = tokens.image_row
+    if image_row is not None and image_pane(image_row, size.width, max_lines - 1, size) is not None:
+        return key_at(image_row, size.width, max_lines - 1, x, y - 1)
+    lines = [[], *wrapped_tokens(tokens, size.width, max_lines - 1)]
     pieces_of_line = (
         [piece_index for piece_index, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
     )

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from attnviz.base.arrays import ByteArray
 from attnviz.render.terminal.cells import ASCII_SHADES, SHADES, half_block, shades
 from attnviz.render.terminal.lines import Line, Span, fit
+from attnviz.report.picture.colors import Rgb
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.overlays import image_of, overlay_pixels, query_box
 from attnviz.report.picture.panels import Panel
@@ -40,18 +42,30 @@ def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
     image = image_of(panel)
     rows = max(2, 2 * round(columns * image.height / image.width / 2))
     if not look.colors or look.ascii:
-        return _shaded_lines(panel, rows // 2, columns, look)
+        return shaded_lines(panel, rows // 2, columns, ASCII_SHADES if look.ascii else SHADES)
     pixels = overlay_pixels(panel, rows, columns)
-    _frame_query(panel, pixels)
+    frame_query(panel, pixels)
     colors = [[tuple(pixel) for pixel in row] for row in pixels.tolist()]
     return [list(map(half_block, colors[row], colors[row + 1])) for row in range(0, rows, 2)]
 
 
-def _frame_query(panel: Panel, pixels: np.ndarray) -> None:
+def frame_query(panel: Panel, pixels: ByteArray) -> None:
     """Draws the border of the query's patch into the pixels; does nothing if the query has no patch."""
-    box, image = query_box(panel), image_of(panel)
-    if box is None:
-        return
+    box = query_box(panel)
+    if box is not None:
+        frame(panel, pixels, box, FRAME)
+
+
+def frame(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int], color: Rgb) -> None:
+    """Draws the border of a rectangle into the pixels of an overlay.
+
+    Args:
+        panel: the panel of the overlay.
+        pixels: the pixels, ``(rows, columns, 3)``, which are changed.
+        box: left, top, right and bottom of the rectangle, in pixels of the image.
+        color: the colour of the border.
+    """
+    image = image_of(panel)
     rows, columns, _ = pixels.shape
     left, right = (min(int(side * columns / image.width), columns - 1) for side in (box[0], box[2] - 1))
     top, bottom = (min(int(side * rows / image.height), rows - 1) for side in (box[1], box[3] - 1))
@@ -61,14 +75,21 @@ def _frame_query(panel: Panel, pixels: np.ndarray) -> None:
         np.s_[top : bottom + 1, left],
         np.s_[top : bottom + 1, right],
     ):
-        pixels[border] = FRAME
+        pixels[border] = color
 
 
-def _shaded_lines(panel: Panel, rows: int, columns: int, look: Look) -> list[Line]:
-    """Returns the lines of one image without colour: shades for weights, ``Q`` for the query, blanks elsewhere."""
+def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> list[Line]:
+    """Returns the lines of one image without colour: shades for weights, ``Q`` for the query, blanks elsewhere.
+
+    Args:
+        panel: the weights of one query.
+        rows: lines of the screen.
+        columns: columns of the screen.
+        signs: the shades, the lightest first.
+    """
     image, boxes = image_of(panel), panel.columns.places
     characters = np.full((rows, columns), " ")
-    patch_shades = shades(panel.levels[0], panel.scale, ASCII_SHADES if look.ascii else SHADES)
+    patch_shades = shades(panel.levels[0], panel.scale, signs)
     scaled_boxes = (boxes if boxes is not None else np.zeros((0, 4))) * (
         [columns / image.width, rows / image.height] * 2
     )
