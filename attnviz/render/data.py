@@ -35,7 +35,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
         file: the open file to write to.
 
     Raises:
-        AttnvizError: if reports of this type have no numbers to write.
+        AttnvizError: if reports of this type have no numbers to write, or single cells are not known.
     """
     match report:
         case HeadList() | HeadAtlas():
@@ -60,8 +60,10 @@ def _write_csv(report: ExactNumbers, file: IO[bytes]) -> None:
 
 def _column_names(head: HeadCells) -> list[str]:
     """Returns the names of a table's columns: the head, the query and key with their tokens, the numbers."""
-    tokens = [f"{axis}{part}" for axis in ("query", "key") for part in ("", *(f"_token{side}" for side in head.sides))]
-    return ["layer", "head", "kind", "item", *tokens, *head.names, *head.change]
+    axis_columns = []
+    for axis in ("query", "key"):
+        axis_columns += [axis, *(f"{axis}_token{side}" for side in head.sides)]
+    return ["layer", "head", "kind", "item", *axis_columns, *head.names, *head.change]
 
 
 def columns_of_cells(report: ExactNumbers) -> dict[str, NDArray[Any]]:
@@ -107,7 +109,7 @@ def _csv_rows(head: HeadCells, block: NumberBlock) -> Iterator[tuple[Any, ...]]:
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         query_tokens = [spreadsheet_text(side.query_tokens.labels[query]) for side in head.sides.values()]
         start = (maps.layer, head.head, maps.kind, maps.item, query, *query_tokens)
-        cells = [_number_texts(block.fields[name][row], absent="") for name in head.names]
+        cells = [_number_texts(block.fields[name][row], masked_text="") for name in head.names]
         end = map(repeat, head.change.values())
         yield from zip(*map(repeat, start), keys, *key_tokens, *cells, *end, strict=False)  # repeat never ends
 
@@ -135,7 +137,9 @@ def _json_rows(head: HeadCells, block: NumberBlock) -> Iterator[str]:
     for row, query in enumerate(range(block.queries.start, block.queries.stop)):
         fields = []
         for name in head.names:
-            texts = (NON_FINITE_JSON.get(text, text) for text in _number_texts(block.fields[name][row], absent="null"))
+            texts = (
+                NON_FINITE_JSON.get(text, text) for text in _number_texts(block.fields[name][row], masked_text="null")
+            )
             fields.append(f'"{name}": [{", ".join(texts)}]')
         yield f'{{"query": {query}, {", ".join(fields)}}}'
 
@@ -161,7 +165,15 @@ def _write_member(
     shape: tuple[int, ...],
     parts: Iterator[NDArray[Any]],
 ) -> None:
-    """Writes one array to an archive, from its parts along the first axis."""
+    """Writes one array to an archive, part by part, so that it is never in memory as a whole.
+
+    Args:
+        archive: the open archive.
+        name: the name of the member, without its suffix.
+        dtype: the type of the numbers.
+        shape: the shape of the whole array.
+        parts: the parts of the array along its first axis.
+    """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with archive.open(undated_member(f"{name}.npy"), "w", force_zip64=True) as file:
         np.lib.format.write_array_header_2_0(file, header)
@@ -170,7 +182,7 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """Returns a head's name in an archive: ``layer.head``, ``.cross`` for cross-attention, the number of its text."""
+    """Returns a head's name in an archive: ``layer.head``, ``.cross`` if it is so, and its text's number unless 0."""
     maps = head.maps
     return (
         head_name(maps, head.head) + (".cross" if maps.kind == "cross" else "") + (f".{maps.item}" if maps.item else "")
@@ -193,13 +205,18 @@ def _about_head(head: HeadCells) -> dict[str, Any]:
     return description | ({"change": head.change} if head.change else {})
 
 
-def _number_texts(values: NDArray[Any], absent: str) -> list[str]:
-    """Returns values as texts, in the fewest digits that give the same float32; masked values as ``absent``."""
+def _number_texts(values: NDArray[Any], masked_text: str) -> list[str]:
+    """Returns values as texts: numbers in the fewest digits that give the same float32, booleans as true and false.
+
+    Args:
+        values: one row of numbers or booleans.
+        masked_text: the text of a masked number.
+    """
     if values.dtype == bool:
         return ["true" if value else "false" for value in values.tolist()]
     mask = np.ma.getmaskarray(values)
     texts = map(str, np.ma.getdata(values))
-    return [absent if is_masked else text for is_masked, text in zip(mask.tolist(), texts, strict=True)]
+    return [masked_text if is_masked else text for is_masked, text in zip(mask.tolist(), texts, strict=True)]
 
 
 def _with_nan(values: NDArray[Any]) -> NDArray[Any]:
@@ -213,7 +230,7 @@ def _json_text(value: dict[str, Any]) -> str:
 
 
 def _json_value(value: Any) -> Any:
-    """Returns a value with NaN and infinite numbers replaced by their names, which JSON has no numbers for."""
+    """Returns a value with NaN and infinite numbers, in dictionaries too, replaced by their names: JSON has none."""
     if isinstance(value, dict):
         return {name: _json_value(part) for name, part in value.items()}
     if isinstance(value, float) and not math.isfinite(value):

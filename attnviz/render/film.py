@@ -25,7 +25,7 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
     """
     pictures = [_picture(film, number) for number in track(range(len(film.frames)), "writing")]
     size = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
-    first_picture, *other_pictures = [_fitted(picture, size) for picture in pictures]
+    first_picture, *other_pictures = [_padded(picture, size) for picture in pictures]
     milliseconds = [round(1000 * film.seconds)] * len(other_pictures) + [round(1000 * max(film.seconds, LAST_SECONDS))]
     film_file = io.BytesIO()
     first_picture, *other_pictures = _with_one_palette([first_picture, *other_pictures])
@@ -47,6 +47,7 @@ def write_film(film: "Film", suffix: str, file: IO[bytes]) -> None:
 
 
 def _picture(film: "Film", number: int) -> "PillowImage":
+    """Returns one report of a film as an RGB image."""
     from PIL import Image
 
     png_file = io.BytesIO()
@@ -54,8 +55,8 @@ def _picture(film: "Film", number: int) -> "PillowImage":
     return Image.open(png_file).convert("RGB")
 
 
-def _fitted(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
-    """Returns the picture at the top left of an image of this size, filled with the colour of the picture's corner."""
+def _padded(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
+    """Returns the picture at the top left of an image of this size; the rest has the colour of its first pixel."""
     from PIL import Image
 
     if picture.size == size:
@@ -67,7 +68,7 @@ def _fitted(picture: "PillowImage", size: tuple[int, int]) -> "PillowImage":
 
 
 def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
-    """Returns the pictures with the colours of all of them in one palette, so that a colour means one number."""
+    """Returns the pictures in one palette, made from at most 16 of them, so that a colour means one number in all."""
     from PIL import Image
 
     side = min(len(pictures), 16)
@@ -76,4 +77,4 @@ def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
     for sample_index, picture in enumerate(samples):
         sheet.paste(picture, (0, sample_index * picture.height))
     palette = sheet.quantize(COLORS, dither=Image.Dither.NONE)
-    return [whole_picture.quantize(palette=palette, dither=Image.Dither.NONE) for whole_picture in pictures]
+    return [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]

@@ -71,14 +71,14 @@ class Format:
 
 
 def _fits_screen(report: "Report") -> bool:
-    """True if a report fits the terminal's screen and leaves one line for the prompt."""
+    """True if a report fits the terminal's screen, of the height of its look, and leaves a line for the prompt."""
     from attnviz.render.terminal.draw import report_lines
 
     return len(report_lines(report)) < (report.look.height or 0)
 
 
 def _limit_for_look(cells: "int | Callable[[Look], int]", look: Look) -> int:
-    """Returns a limit for a look; a function returns it for each look."""
+    """Returns a limit in cells: the number itself, or the result of the function for this look."""
     return cells if isinstance(cells, int) else cells(look)
 
 

@@ -40,7 +40,7 @@ def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> N
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         file.write(printable_json(text).encode() + b"\n")
         return
-    rows = _rows(results) if isinstance(results, HeadFrame) else results.as_rows()
+    rows = _table_rows(results) if isinstance(results, HeadFrame) else results.as_rows()
     text_file = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text_file, lineterminator="\n")
     writer.writerows([_cell_text(cell) for cell in row] for row in rows)
@@ -54,8 +54,8 @@ def _cell_text(value: object) -> str:
     return str(value)
 
 
-def _rows(table: HeadFrame) -> Iterator[list[Any]]:
-    """Yields the header, then a row for each head."""
+def _table_rows(table: HeadFrame) -> Iterator[list[Any]]:
+    """Yields the header of the CSV table, then a row for each head."""
     columns = {name: values.tolist() for name, values in columns_of_heads(table).items()}
     columns["pattern"] = list(map(spreadsheet_text, columns["pattern"]))
     yield list(columns)
@@ -108,16 +108,16 @@ def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, An
 
 
 def _json_row(frame: HeadFrame, index: int) -> dict[str, Any]:
-    """Returns the numbers of one head as JSON values."""
+    """Returns the numbers of one head as JSON values: its values, and the statistics over texts that the frame has."""
     row = frame.rows[index]
-    values_of_head: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
+    json_row: dict[str, Any] = {"head": row.name, "kind": row.kind, "pattern": row.pattern}
     kinds = {"values": "values", "spreads": "spreads", "margins": "margins", "counts": "texts", "deciles": "deciles"}
     for name, json_name in kinds.items():
         if getattr(frame, name) is not None and (name != "spreads" or frame.texts > 1):
-            values_of_head[json_name] = {
+            json_row[json_name] = {
                 measure: _number_or_none(number) for measure, number in frame.numbers_of(index, name).items()
             }
-    return values_of_head
+    return json_row
 
 
 def _number_or_none(number: Any) -> Any:

@@ -11,7 +11,7 @@ from attnviz.render.figure.bars import BAR_WIDTH, Bar, Box, plain_bars
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.text_blocks import TextBlock, TextLine, foot_block, head_block
+from attnviz.render.figure.text_blocks import TextBlock, TextLine, remarks_block, title_block
 from attnviz.report.picture.hues import HUES, mixed_hues, overlaid_strengths
 from attnviz.report.picture.panels import Panel
 
@@ -154,6 +154,8 @@ def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
 def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) -> TokenLayout:
     """Returns the layout of a page whose content is as large as the page allows.
 
+    A colour bar stands at the right of the content, or lies under a content that is lower than the bar needs.
+
     Args:
         picture: the picture with its words.
         fill: lays out the content for a font size and a width.
@@ -163,9 +165,11 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     page = page_size(picture.look)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bar_space = max((bar.box.width + HEAD_GAP * scale for bar in bars), default=0.0)
-    head = head_block(picture, page_width - 2 * margin, scale, ruler)
-    foot = foot_block(picture, page_width - 2 * margin, scale, ruler, 0.25 * page_height if page.fixed else page_height)
-    free_height = page_height - 2 * margin - head.height - foot.height if page.fixed else math.inf
+    title = title_block(picture, page_width - 2 * margin, scale, ruler)
+    remarks = remarks_block(
+        picture, page_width - 2 * margin, scale, ruler, 0.25 * page_height if page.fixed else page_height
+    )
+    free_height = page_height - 2 * margin - title.height - remarks.height if page.fixed else math.inf
     flat_bar_space = FLAT_BAR[1] * scale if bars else 0.0
     points, content = _largest_content(
         picture, fill, (page_width - 2 * margin, free_height - flat_bar_space), scale, ruler
@@ -182,15 +186,19 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     if page.grows:
         page_width = max(content.width + bar_space, 5.0) + 2 * margin
     if not page.fixed:
-        head, foot = (
-            head_block(picture, page_width - 2 * margin, scale, ruler),
-            foot_block(picture, page_width - 2 * margin, scale, ruler, page_height),
+        title, remarks = (
+            title_block(picture, page_width - 2 * margin, scale, ruler),
+            remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height),
         )
-        page_height = max(content.height, 2.5 * scale if bar_space else 0.0) + head.height + foot.height + 2 * margin
+        page_height = (
+            max(content.height, 2.5 * scale if bar_space else 0.0) + title.height + remarks.height + 2 * margin
+        )
     left = margin + max(page_width - 2 * margin - content.width - bar_space, 0) / 2
-    free_height = page_height - 2 * margin - head.height - foot.height - content.height
-    top = page_height - margin - head.height - (max(free_height, 0) / 2 if page.fixed else 0)
-    layout = _layout_from(content, (page_width, page_height), (left, top), margin, (head, foot), bars, points, scale)
+    free_height = page_height - 2 * margin - title.height - remarks.height - content.height
+    top = page_height - margin - title.height - (max(free_height, 0) / 2 if page.fixed else 0)
+    layout = _placed_layout(
+        content, (page_width, page_height), (left, top), margin, (title, remarks), bars, points, scale
+    )
     if not bars or bar_space:
         return layout
     bar_box = Box(
@@ -199,7 +207,7 @@ def token_layout(picture: Picture, fill: Fill, bars: list[Bar], ruler: Ruler) ->
     return replace(layout, bars=(replace(bars[0], box=bar_box, name=(" ".join(bars[0].name),), name_beside=True),))
 
 
-def _layout_from(
+def _placed_layout(
     content: Content,
     page: tuple[float, float],
     corner: tuple[float, float],
@@ -209,12 +217,23 @@ def _layout_from(
     points: float,
     scale: float,
 ) -> TokenLayout:
-    """Returns a layout with its content, titles, remarks and bars moved to their places on the page."""
+    """Returns a layout with its content, title, remarks and bars moved to their places on the page.
+
+    Args:
+        content: the content.
+        page: the width and height of the page in inches.
+        corner: the upper left corner of the content on the page.
+        margin: the free space at every edge in inches.
+        blocks: the title above the content, and the remarks below it.
+        bars: the colour bars; only the first is placed, at the right of the content.
+        points: the font size of tokens.
+        scale: the size of other fonts relative to those of a slide.
+    """
     left, top = corner
-    head, foot = blocks
+    title, remarks = blocks
     lines = (replace(line, x=line.x + left, y=line.y + top) for line in content.lines)
-    highest, name_height = page[1] - margin - head.height, 0.7 * scale
-    height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - foot.height - margin - name_height - 0.3 * scale, 0.5))
+    highest, name_height = page[1] - margin - title.height, 0.7 * scale
+    height = min(MAX_TEXT_BAR_HEIGHT * scale, max(highest - remarks.height - margin - name_height - 0.3 * scale, 0.5))
     bar_top = min(max(top, top - content.height / 2 + (height + name_height) / 2), highest)
     bar_box = Box(left + content.width + HEAD_GAP * scale, bar_top - name_height - height, BAR_WIDTH * scale, height)
     return TokenLayout(
@@ -224,7 +243,7 @@ def _layout_from(
         scale=scale,
         words=tuple(_shifted_word(word, left, top) for word in content.words),
         strokes=tuple(replace(strokes, ends=strokes.ends + corner) for strokes in content.strokes),
-        lines=(*head.lines_at(margin, page[1] - margin), *lines, *foot.lines_at(margin, margin + foot.height)),
+        lines=(*title.lines_at(margin, page[1] - margin), *lines, *remarks.lines_at(margin, margin + remarks.height)),
         bars=tuple(replace(bar, box=bar_box) for bar in bars[:1]),
         images=tuple(
             replace(image, box=replace(image.box, x=image.box.x + left, y=image.box.y + top))
@@ -242,25 +261,46 @@ def _shifted_word(word: Word, x: float, y: float) -> Word:
 def _largest_content(
     picture: Picture, fill: Fill, area: tuple[float, float], scale: float, ruler: Ruler
 ) -> tuple[float, Content]:
-    """Returns the largest font size at which the content fits the area, and this content; else the smallest."""
-    asked_size = picture.look.font_size
+    """Returns the largest font size at which the content fits an area, and this content.
+
+    If the user chose a font size, it is that size; if no size fits, it is the smallest.
+
+    Args:
+        picture: the picture.
+        fill: lays out the content for a font size and a width.
+        area: the width and height of the area in inches.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    width, height = area
+    chosen_size = picture.look.font_size
     largest = math.inf if page_size(picture.look).fixed else MAX_DEFAULT_TOKEN_POINTS
-    sizes = (asked_size,) if asked_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
+    sizes = (chosen_size,) if chosen_size else tuple(size * scale for size in TOKEN_POINTS if size <= largest)
     for points in sizes:
-        content = fill(picture, points, area[0], scale, ruler)
-        if content.width <= area[0] + 1e-6 and content.height <= area[1]:
+        content = fill(picture, points, width, scale, ruler)
+        if content.width <= width + 1e-6 and content.height <= height:
             break
     return points, content
 
 
 def _arcs_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns the arcs of heads, as many side by side as fit: queries left, keys right, lines between them."""
+    """Returns the arcs of heads: queries at the left, keys at the right, and a line for each weight.
+
+    As many heads as fit the width stand side by side. A legend of strengths follows if all heads share a scale.
+
+    Args:
+        picture: the heads to draw.
+        points: the font size of tokens.
+        width: the width that the content should have at most, in inches.
+        scale: the size of other fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     row, limit = points * ROW_HEIGHT / POINTS_PER_INCH, MAX_TOKEN_WIDTH * scale
     axes = [axis for panel in picture.panels for axis in (panel.rows, panel.columns)]
-    label = min(max(ruler.longest(axis.labels, points) for axis in axes), limit)
+    label = min(max(ruler.longest_width(axis.labels, points) for axis in axes), limit)
     page_grows, titles = page_size(picture.look).grows, tuple(panel.title for panel in picture.panels)
     head_width = 2 * label + ((ARC_WIDTH if page_grows else FITTED_ARC_SHARE * ARC_WIDTH) + 0.2) * scale
-    head_width = max(head_width, min(ruler.longest(titles, points * MIN_TITLE_SHARE), width))
+    head_width = max(head_width, min(ruler.longest_width(titles, points * MIN_TITLE_SHARE), width))
     head_height = (max(len(axis.labels) for axis in axes) + 2.2) * row + 0.3 * scale
     across = min(max(int((width + HEAD_GAP * scale) / (head_width + HEAD_GAP * scale)), 1), len(picture.panels))
     across = -(-len(picture.panels) // -(-len(picture.panels) // across))  # as many in each row
@@ -269,7 +309,7 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
             max(width - head_width * across - HEAD_GAP * scale * (across - 1), 0) / across,
             EXTRA_ARC_SHARE * ARC_WIDTH * scale,
         )
-    title_points = points * max(min(head_width / max(ruler.longest(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
+    title_points = points * max(min(head_width / max(ruler.longest_width(titles, points), 1e-6), 1.0), MIN_TITLE_SHARE)
     words: list[Word] = []
     strokes, lines = [], []
     for number, panel in enumerate(picture.panels):
@@ -298,19 +338,27 @@ def _arcs_content(picture: Picture, points: float, width: float, scale: float, r
     total_width = head_width * across + HEAD_GAP * scale * (across - 1)
     first = picture.panels[0]
     if all((panel.scale, panel.color_quantity) == (first.scale, first.color_quantity) for panel in picture.panels):
-        legend, legend_strokes = _legend_of_strengths(first, (total_width, -height - row / 2), points * 0.8, row, ruler)
+        legend, legend_strokes = _legend_of_strengths(first, total_width, -height - row / 2, points * 0.8, row, ruler)
         words, strokes, height = [*words, *legend], [*strokes, legend_strokes], height + 1.5 * row
     return Content(total_width, height, tuple(words), tuple(strokes), tuple(lines))
 
 
 def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns the arcs of several heads between the same two columns of tokens, each head in its hue."""
+    """Returns the arcs of several heads between the same two columns of tokens, each head in its hue.
+
+    Args:
+        picture: the heads to draw.
+        points: the font size of tokens.
+        width: the width that the content should have at most, in inches.
+        scale: the size of other fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     row = points * ROW_HEIGHT / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
-    first = replace(picture.panels[0], title="")
-    content = _arcs_content(replace(picture, panels=(first,)), points, width, scale, ruler)
+    first_panel = replace(picture.panels[0], title="")
+    content = _arcs_content(replace(picture, panels=(first_panel,)), points, width, scale, ruler)
     lines, *legend = content.strokes
-    left, right = (float(lines.ends[0, end, 0]) for end in (0, 1)) if len(lines.ends) else (0.0, content.width)
+    left, right = lines.ends[0, :, 0].tolist() if len(lines.ends) else (0.0, content.width)  # x of both columns
     start = content.words[0].y
     strokes = [
         replace(_strokes_of_panel(panel, left, right, start, row), hue=hue)
@@ -321,13 +369,21 @@ def _overlaid_arcs(picture: Picture, points: float, width: float, scale: float, 
         width=max(content.width, *(name.x + ruler.width(name.text, points) for name in names)),
         height=content.height + depth,
         words=(*names, *(replace(word, y=word.y - depth) for word in content.words)),
-        strokes=tuple(replace(each, ends=each.ends + corner) for each in (*strokes, *legend)),
+        strokes=tuple(replace(head_strokes, ends=head_strokes.ends + corner) for head_strokes in (*strokes, *legend)),
         lines=tuple(replace(line, y=line.y - depth) for line in content.lines),
     )
 
 
 def _overlaid_text(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns one paragraph, each token on the mixed hues of the heads in which it has weight, under their names."""
+    """Returns one paragraph under the heads' names; a token's colour mixes the hues of the heads that look at it.
+
+    Args:
+        picture: the heads to draw.
+        points: the font size of tokens.
+        width: the width that the content should have at most, in inches.
+        scale: the size of other fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
     names, depth = _hue_names(picture, points, ruler)
     colors = mixed_hues(overlaid_strengths(picture.panels))
@@ -338,22 +394,31 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
-    """Returns the title of each head on its hue, below each other, and the inches that they need."""
+    """Returns each head's title and largest weight on its hue, below each other, and the inches that they need."""
     row, pad = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
     for number, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):
-        most = panel.quantity.ticks(panel.scale)[-1][1]
-        text, y = f"{panel.title}, up to {most}", -(number + 0.5) * row
+        *_, (_, largest) = panel.quantity.ticks(panel.scale)
+        text, y = f"{panel.title}, up to {largest}", -(number + 0.5) * row
         box = Box(0, y - row * 0.45, ruler.width(text, points) + 2 * pad, row * 0.9)
         names.append(Word(pad, y, text, box=box, fill=hue))
     return names, (len(names) + 0.5) * row
 
 
 def _legend_of_strengths(
-    panel: Panel, corner: tuple[float, float], points: float, row: float, ruler: Ruler
+    panel: Panel, width: float, y: float, points: float, row: float, ruler: Ruler
 ) -> tuple[list[Word], Strokes]:
-    """Returns the legend of strengths, centred: a line for each of a few weights, as many as fit."""
-    (width, y), line, gap = corner, 1.5 * row, 0.4 * row
+    """Returns the legend of strengths: a few weights side by side, each with a line of its strength, as many as fit.
+
+    Args:
+        panel: a head, with the scale of the strengths.
+        width: the width in inches in which the legend is centred.
+        y: the height of its middle.
+        points: its font size.
+        row: the height of a row of tokens in inches.
+        ruler: measures the text.
+    """
+    line, gap = 1.5 * row, 0.4 * row
     ticks = panel.color_quantity.ticks(panel.scale, LEGEND_LINES)
     ticks_shown = [(text, float(panel.scale.fraction(value))) for value, text in ticks]
     ticks_shown = [(text, strength) for text, strength in ticks_shown if strength > MIN_LEGEND_STRENGTH]
@@ -369,7 +434,15 @@ def _legend_of_strengths(
 
 
 def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: float) -> Strokes:
-    """Returns a line for each weight that is not too faint, the strongest last so that it is on top."""
+    """Returns a line for each visible weight that is not too faint, the strongest last so that it is on top.
+
+    Args:
+        panel: the weights of a head.
+        left: x of the queries' column, in inches.
+        right: x of the keys' column.
+        top: y of the first token.
+        row: the height of a row of tokens.
+    """
     strengths_of_cells = np.where(panel.visible, np.nan_to_num(panel.scale.fraction(panel.levels)), 0)
     pairs = np.argwhere(strengths_of_cells > MIN_STRENGTH)
     strengths = strengths_of_cells[pairs[:, 0], pairs[:, 1]]
@@ -381,7 +454,15 @@ def _strokes_of_panel(panel: Panel, left: float, right: float, top: float, row: 
 
 
 def _text_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns a paragraph for each head, with tokens on the colours of their weights."""
+    """Returns a paragraph for each head, under its title, with tokens on the colours of their weights.
+
+    Args:
+        picture: the heads to draw.
+        points: the font size of tokens.
+        width: the width that the content should have at most, in inches.
+        scale: the size of other fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     row = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH
     words: list[Word] = []
     lines = []

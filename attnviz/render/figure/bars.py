@@ -48,10 +48,10 @@ class Bar:
 
 
 def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
-    """Returns a colour bar for each scale, with the width that its ticks and its name need, before it has a place.
+    """Returns a colour bar for each scale, as wide as its ticks and its name, at no place yet; none for many scales.
 
     Args:
-        picture: the panels with their scales.
+        picture: the panels with their scales; bars are drawn for at most `MAX_BARS` different scales.
         scale: the size of fonts relative to those of a slide.
         ruler: measures the text.
     """
@@ -61,19 +61,19 @@ def plain_bars(picture: Picture, scale: float, ruler: Ruler) -> list[Bar]:
     for quantity, colors in scales if len(scales) <= MAX_BARS else ():
         name = tuple(ruler.wrap(quantity.name, points, MAX_BAR_NAME_WIDTH * scale))
         ticks = quantity.ticks(colors)
-        tick_width = ruler.longest(tuple(text for _, text in ticks), points)
-        width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest(name, points))
+        tick_width = ruler.longest_width(tuple(text for _, text in ticks), points)
+        width = max((BAR_WIDTH + LABEL_PADDING) * scale + tick_width, ruler.longest_width(name, points))
         bars.append(Bar(Box(0, 0, width, 0), colors, name, quantity, ticks, points))
     return bars
 
 
 def bars_beside(bars: list[Bar], panels: list[Box], x: float, lowest: float, scale: float) -> tuple[Bar, ...]:
-    """Returns the bars placed under each other, from the upper edge of the panels downwards.
+    """Returns the bars placed below each other, from the upper edge of the panels downwards.
 
     Args:
         bars: the colour bars.
         panels: the places of the panels.
-        x: the left edge of the bars.
+        x: the left edge of the bars in inches.
         lowest: the lower edge of the space for them.
         scale: the size of fonts relative to those of a slide.
     """
@@ -113,7 +113,7 @@ def legend_height(bars: list[Bar], width: float, scale: float, ruler: Ruler) -> 
 
 
 def _name_lines_below(bar: Bar, width: float, ruler: Ruler) -> tuple[str, ...]:
-    """Returns the lines of the name of a bar that is under the panels."""
+    """Returns the lines of a bar's name for a place under the panels that is ``width`` inches wide."""
     return tuple(ruler.wrap(" ".join(bar.name), bar.points * LEGEND_POINTS / AXIS_NAME_POINTS, 0.9 * width))
 
 
@@ -130,7 +130,7 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
     points = LEGEND_POINTS * scale
     for number, bar in enumerate(bars):
         share_of_width = area.width / len(bars)
-        tick_width = ruler.longest(tuple(text for _, text in bar.ticks), points)
+        tick_width = ruler.longest_width(tuple(text for _, text in bar.ticks), points)
         width = min(share_of_width - tick_width - BAR_GAP * scale, MAX_FLAT_BAR_WIDTH * scale)
         name = _name_lines_below(bar, share_of_width, ruler)
         y = area.y + points * LINE_HEIGHT / POINTS_PER_INCH + 2 * LABEL_PADDING * scale
@@ -142,6 +142,6 @@ def bars_below(bars: list[Bar], area: Box, scale: float, ruler: Ruler) -> tuple[
 
 
 def _separate_ticks(bar: Bar, letter: float) -> tuple[tuple[float, str], ...]:
-    """Returns ticks of a bar that do not touch; ``letter`` is the height of a letter as a share of the bar's."""
+    """Returns at most 6 ticks of a bar that do not touch; ``letter`` is a letter's height as a share of the bar's."""
     max_ticks = max(int(MIN_TICK_SHARE / letter), 1)
     return bar.quantity.ticks(bar.scale, min(max_ticks, 6))

@@ -14,7 +14,7 @@ from attnviz.render.figure.bars import Bar, Box
 from attnviz.render.figure.fonts import choose_fonts, shown_texts, with_readable_texts
 from attnviz.render.figure.grid import AXIS_NAME_POINTS, LABEL_PADDING
 from attnviz.render.figure.labels import Labels
-from attnviz.render.figure.layout import Layout, Place, arrange
+from attnviz.render.figure.layout import Layout, Place, arrange_maps
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture, picture_of
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
@@ -95,7 +95,7 @@ def write_picture(
 
 
 def _survey_figure(report: SurveyedHeads) -> "Figure":
-    """Returns the figure of a survey, in fonts that have its characters."""
+    """Returns the figure of a survey, drawn in installed fonts that have its characters."""
     from attnviz.render.figure.surveyed import fonts_of, surveyed_figure
 
     matplotlib = import_matplotlib()
@@ -155,7 +155,13 @@ def _drawable_report(report: Report) -> DrawnReport:
 
 
 def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
-    """Returns the figure of a report of any type; with ``vector``, cells stay sharp when they are enlarged."""
+    """Returns the figure of a report of any type that is drawn, in fonts that have its characters.
+
+    Args:
+        report: the report, whose type says how it is drawn.
+        picture: the content to draw.
+        vector: True for SVG and PDF, whose cells stay sharp when they are enlarged.
+    """
     matplotlib = import_matplotlib()
     fonts = choose_fonts(shown_texts(picture, labels=not isinstance(report, Thumbnails)))
     picture, ruler = with_readable_texts(picture, fonts), Ruler(fonts.families)
@@ -168,11 +174,11 @@ def _figure(report: DrawnReport, picture: Picture, vector: bool) -> "Figure":
             case ShadedText():
                 return _draw_tokens(_medium_layout(picture, ruler), picture.look)
             case _:
-                return _draw_maps(arrange(picture, ruler), picture.look, vector)
+                return _draw_maps(arrange_maps(picture, ruler), picture.look, vector)
 
 
 def _medium_layout(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of rows of weights over the medium of their keys: text or images."""
+    """Returns the layout of rows of weights over the medium of their keys: paragraphs of text, or images."""
     match picture.panels[0].columns.canvas:
         case Text():
             return arrange_text(picture, ruler)
@@ -227,7 +233,7 @@ def _draw_sheet(picture: Picture) -> "Figure":
         color, weight = theme["faint" if mark.faint else "ink"], "bold" if mark.bold else "normal"
         horizontal, vertical = (sides[letter] for letter in mark.anchor)
         points, position = mark.size * POINTS_PER_INCH / dpi, (mark.x / dpi, (height - mark.y) / dpi)
-        _text(matplotlib_figure, *position, mark.text, points, color, weight=weight, ha=horizontal, va=vertical)
+        _draw_text(matplotlib_figure, *position, mark.text, points, color, weight=weight, ha=horizontal, va=vertical)
     return matplotlib_figure
 
 
@@ -274,11 +280,18 @@ def _draw_word(matplotlib_figure: "Figure", word: Word, points: float, theme: Th
         patch.set_transform(matplotlib_figure.dpi_scale_trans)
         matplotlib_figure.add_artist(patch)
         ink = theme["faint"] if fill is None else "#{:02x}{:02x}{:02x}".format(*ink_on(fill).tolist())
-    _text(matplotlib_figure, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
+    _draw_text(matplotlib_figure, word.x, word.y, word.text, points, ink, ha=word.align, va="center_baseline")
 
 
 def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayout", theme: Theme) -> "Axes":
-    """Adds axes without a frame at a box on the page, and returns them; masked cells show their hatched background."""
+    """Adds axes without a frame to the page, and returns them; masked cells show their hatched background.
+
+    Args:
+        matplotlib_figure: the figure.
+        box: the place of the axes on the page.
+        layout: the layout, with the size of the page.
+        theme: the colours.
+    """
     share_of_page = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = matplotlib_figure.add_axes(share_of_page, facecolor=theme["absent"], frameon=True)
     axes.patch.set(hatch="////", edgecolor=theme["hatch"], linewidth=0)
@@ -288,7 +301,14 @@ def _add_axes(matplotlib_figure: "Figure", box: Box, layout: "Layout | TokenLayo
 
 
 def _draw_cells(axes: "Axes", panel: Panel, vector: bool, as_shapes: bool) -> None:
-    """Draws cells as shapes, as pixels, or as an enlarged image, which viewers cannot blur."""
+    """Draws the visible cells of a panel in the colours of their values.
+
+    Args:
+        axes: the axes of the panel.
+        panel: the cells.
+        vector: True for SVG and PDF: small maps become an enlarged image, which viewers cannot blur.
+        as_shapes: True to draw each cell as a shape instead.
+    """
     rows, columns = panel.values.shape
     colors = np.dstack([panel.scale.rgb(panel.levels), np.where(panel.visible, 255, 0).astype(np.uint8)])
     if as_shapes:
@@ -317,14 +337,19 @@ def _draw_outline(axes: "Axes", panel: Panel, theme: Theme) -> None:
 
 
 def _draw_shapes(axes: "Axes", colors: np.ndarray[Any, Any]) -> None:
-    """Draws every visible cell as a square with a hairline of the same colour, which closes the seams in viewers."""
+    """Draws every visible cell as a square with a hairline of the same colour, which closes the seams in viewers.
+
+    Args:
+        axes: the axes of the panel.
+        colors: ``(rows, columns, 4)``, red, green, blue and opacity from 0 to 255; opacity 0 for masked cells.
+    """
     from matplotlib.collections import PolyCollection
 
     visible_cells = np.argwhere(colors[..., 3] > 0)
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
     squares = visible_cells[:, None, ::-1] + corners
-    inks = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
-    axes.add_collection(PolyCollection(squares, facecolors=inks, edgecolors=inks, linewidths=0.1))
+    fills = colors[visible_cells[:, 0], visible_cells[:, 1]] / 255
+    axes.add_collection(PolyCollection(squares, facecolors=fills, edgecolors=fills, linewidths=0.1))
 
 
 def _draw_numbers(axes: "Axes", panel: Panel, points: float) -> None:
@@ -357,7 +382,15 @@ def _label_panel(axes: "Axes", place: Place, layout: Layout, theme: Theme) -> No
 def _label_axis(
     axes: "Axes", direction: Literal["x", "y"], labels: Labels | None, layout: Layout, theme: Theme
 ) -> None:
-    """Draws the labels of one axis; removes its ticks if it has none."""
+    """Draws the labels of one axis of a panel; removes its ticks if it has no labels.
+
+    Args:
+        axes: the axes of the panel.
+        direction: ``x`` for keys, ``y`` for queries.
+        labels: the labels; ``None`` for none.
+        layout: the layout, with the font sizes.
+        theme: the colours.
+    """
     axis = axes.yaxis if direction == "y" else axes.xaxis
     axes.tick_params(axis=direction, length=0, pad=LABEL_PADDING * POINTS_PER_INCH * layout.scale)
     if labels is None:
@@ -386,7 +419,7 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
     value_axis.set_tick_params(length=0, pad=pad * POINTS_PER_INCH, labelcolor=theme["ink"])
     if bar.name_beside:
         middle = bar.box.y + bar.box.height / 2
-        _text(
+        _draw_text(
             matplotlib_figure,
             bar.box.x + bar.box.width + 4 * pad,
             middle,
@@ -398,13 +431,13 @@ def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayo
         return
     for number, text in enumerate(reversed(bar.name)):
         y = bar.box.y + bar.box.height + pad * 2 + number * points * LINE_HEIGHT / POINTS_PER_INCH
-        _text(matplotlib_figure, bar.box.x, y, text, points, theme["faint"], va="bottom")
+        _draw_text(matplotlib_figure, bar.box.x, y, text, points, theme["faint"], va="bottom")
 
 
 def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> None:
     """Draws a line of a title or a remark."""
     color = theme["faint" if line.faint else "ink"]
-    _text(
+    _draw_text(
         matplotlib_figure,
         line.x,
         line.y,
@@ -416,15 +449,27 @@ def _draw_line(matplotlib_figure: "Figure", line: TextLine, theme: Theme) -> Non
     )
 
 
-def _text(matplotlib_figure: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any) -> None:
-    """Draws a text at a position in inches."""
+def _draw_text(
+    matplotlib_figure: "Figure", x: float, y: float, text: str, points: float, color: str, **style: Any
+) -> None:
+    """Draws a text at a position on the page.
+
+    Args:
+        matplotlib_figure: the figure.
+        x: the horizontal position in inches.
+        y: the vertical position in inches.
+        text: the text.
+        points: its font size.
+        color: its colour.
+        **style: further properties of matplotlib's text.
+    """
     matplotlib_figure.text(
         x, y, text, fontsize=points, color=color, transform=matplotlib_figure.dpi_scale_trans, parse_math=False, **style
     )
 
 
 def _metadata(picture: Picture, suffix: str) -> dict[str, Any]:
-    """Returns the metadata of a file: title, caption and remarks, and nothing that changes from run to run."""
+    """Returns the metadata of a file of this format: title, caption and remarks, and nothing that differs by run."""
     description = " ".join((picture.caption, *picture.remarks))
     if suffix == ".png":
         return {"Title": picture.title, "Description": description, "Software": None}

@@ -54,7 +54,7 @@ class Fonts:
 
 
 def choose_fonts(texts: Iterable[str]) -> Fonts:
-    """Returns the fewest font families, the default one first, that have all characters of some texts."""
+    """Returns the default font family and others that add characters of the texts, and the characters that none has."""
     uncovered = {character for text in texts for character in text if ord(character) >= FIRST_UNCOMMON}
     uncovered = {
         character
@@ -74,7 +74,7 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
 
 
 def with_readable_texts(picture: Picture, fonts: Fonts) -> Picture:
-    """Returns a picture with missing characters replaced by code points, and a remark on fonts to install."""
+    """Returns a picture whose missing characters are code points, ⟨U+1F600⟩, with a remark on fonts to install."""
     if not fonts.missing:
         return picture
     names = {ord(character): f"⟨U+{ord(character):04X}⟩" for character in fonts.missing}
@@ -95,7 +95,10 @@ def shown_texts(picture: Picture, *, labels: bool = True) -> Iterable[str]:
 
 
 def font_runs(text: str) -> list[tuple[str, str | None]]:
-    """Returns a text in runs, each with the file of a font that has its characters; ``None`` for the default font."""
+    """Returns a text as runs of characters, each with the file of a font that has them; ``None`` for the default font.
+
+    Characters that no font has are in runs of the default font.
+    """
     if all(ord(character) < FIRST_UNCOMMON for character in text):
         return [(text, None)]
     runs: list[tuple[str, str | None]] = []
@@ -125,19 +128,19 @@ def _with_character_names(panel: Panel, names: dict[int, str]) -> Panel:
 
 
 def _missing_remark(missing: frozenset[str]) -> str:
-    """Returns a remark that names missing characters and the packages to install."""
-    ordered = sorted(missing)
-    names = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in ordered]
-    hidden_count = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
-    packages = dict.fromkeys(_font_package(character) for character in ordered)
-    package_names = ", ".join(names[:MAX_NAMED_CHARACTERS])
-    return f"No installed font has outlines of {package_names}{hidden_count}; install {' or '.join(packages)}."
+    """Returns a remark that names the first missing characters, counts the others, and names packages to install."""
+    characters = sorted(missing)
+    names = [f"U+{ord(character):04X} ({unicodedata.name(character, 'no name').lower()})" for character in characters]
+    more_text = f" and {len(names) - MAX_NAMED_CHARACTERS} more" if len(names) > MAX_NAMED_CHARACTERS else ""
+    packages = dict.fromkeys(_font_package(character) for character in characters)
+    first_names = ", ".join(names[:MAX_NAMED_CHARACTERS])
+    return f"No installed font has outlines of {first_names}{more_text}; install {' or '.join(packages)}."
 
 
 def _font_package(character: str) -> str:
-    """Returns the package with a font for a character."""
-    emoji = ord(character) >= 0x1F000 and ord(character) < 0x20000
-    kind = "EMOJI" if emoji else "CJK" if unicodedata.east_asian_width(character) in "WF" else ""
+    """Returns the package to install for a character: of emoji, of wide characters (CJK), or of all others."""
+    is_wide = unicodedata.east_asian_width(character) in "WF"
+    kind = "EMOJI" if 0x1F000 <= ord(character) < 0x20000 else "CJK" if is_wide else ""
     return next(package for name, package in FONT_PACKAGES if name == kind)
 
 
@@ -148,23 +151,21 @@ def _font_files() -> dict[str, str]:
 
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it warns of each font without a bold face
     files: dict[str, str] = {}
-    for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight(entry.weight) - REGULAR_WEIGHT)):
-        if entry.style == "normal" and not any(
-            unusable_families in entry.name for unusable_families in UNUSABLE_FAMILIES
-        ):
+    for entry in sorted(fontManager.ttflist, key=lambda entry: abs(_weight_number(entry.weight) - REGULAR_WEIGHT)):
+        if entry.style == "normal" and not any(unusable in entry.name for unusable in UNUSABLE_FAMILIES):
             files.setdefault(entry.name, entry.fname)
-    order = sorted(files, key=lambda name: (_rank(name), name))
+    order = sorted(files, key=lambda name: (_family_rank(name), name))
     return {name: files[name] for name in order}
 
 
-def _rank(name: str) -> int:
-    """Returns the rank of a family among the preferred ones; the last rank if it is none of them."""
+def _family_rank(name: str) -> int:
+    """Returns a family's rank among the preferred ones, by the beginning of its name; the last rank for others."""
     return next(
         (rank for rank, start in enumerate(PREFERRED_FAMILIES) if name.startswith(start)), len(PREFERRED_FAMILIES)
     )
 
 
-def _weight(weight: str | int) -> int:
+def _weight_number(weight: str | int) -> int:
     """Returns the weight of a font as a number; matplotlib may have it as a word, which counts as regular."""
     return weight if isinstance(weight, int) else REGULAR_WEIGHT
 

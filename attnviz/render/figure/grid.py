@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attnviz.render.figure.labels import Labelling, fits, label_depth, label_stride, prefers_positions
+from attnviz.render.figure.labels import Labelling, label_depth, label_stride, labels_fit, prefers_positions
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
@@ -100,7 +100,7 @@ def fit_grid(picture: Picture, area: Area, ruler: Ruler) -> PanelGrid:
     return max(candidates, key=lambda grid: grid.cell[0] * grid.cell[1])
 
 
-def shows_rows(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
+def needs_query_labels(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
     """True if a panel needs query labels: it is the first of its row, or its left neighbour has other labels.
 
     Args:
@@ -112,7 +112,7 @@ def shows_rows(panels: tuple[Panel, ...], number: int, across: int, labelling: L
     return number % across == 0 or not _have_same_labels(panels[number - 1].rows, panels[number].rows, labelling)
 
 
-def shows_columns(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
+def needs_key_labels(panels: tuple[Panel, ...], number: int, across: int, labelling: Labelling) -> bool:
     """True if a panel needs key labels: it is the last of its column, or the panel below has other labels.
 
     Args:
@@ -127,18 +127,30 @@ def shows_columns(panels: tuple[Panel, ...], number: int, across: int, labelling
 
 def _have_same_labels(axis: Axis, other: Axis, labelling: Labelling) -> bool:
     """True if two axes have the same labels, or the same positions if these are shown instead of tokens."""
-    if labelling.counts(axis) and labelling.counts(other) and not (axis.marks or other.marks):
+    if labelling.shows_positions(axis) and labelling.shows_positions(other) and not (axis.marks or other.marks):
         return axis.edges == other.edges and len(axis.labels) == len(other.labels)
     return axis.labels == other.labels
 
 
-def axis_depth(labels: float, scale: float) -> float:
-    """Returns the inches beside a panel for labels of ``labels`` inches and the name of the axis together."""
-    return labels + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
+def axis_depth(label_inches: float, scale: float) -> float:
+    """Returns the inches beside a panel for the labels and the name of an axis together.
+
+    Args:
+        label_inches: the inches for the labels.
+        scale: the size of fonts relative to those of a slide.
+    """
+    return label_inches + (2 * LABEL_PADDING + AXIS_NAME_POINTS * LINE_HEIGHT / POINTS_PER_INCH) * scale
 
 
 def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with the largest labels that all fit; if none do, one with as many labels as fit."""
+    """Returns the grid with the largest labels that all fit; if none do, one with as many labels as fit.
+
+    Args:
+        picture: the panels.
+        area: the area that they may fill.
+        across: the number of panels side by side.
+        ruler: measures the labels.
+    """
     for labelling in _labellings(picture, area):
         grid = _grid_with(picture, area, across, labelling, ruler)
         if _all_labels_fit(picture, grid, ruler):
@@ -147,7 +159,10 @@ def _grid_across(picture: Picture, area: Area, across: int, ruler: Ruler) -> Pan
 
 
 def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
-    """Yields the styles of labels to try, in order; landmarks and labels in a journal are never larger than titles."""
+    """Yields the styles of labels to try: flat labels, the largest first, then those with turned key labels.
+
+    Landmarks, and labels in a journal, are never larger than titles. A font size of the user is the only one.
+    """
     font_size = picture.look.font_size
     no_larger_than_titles = picture.look.mark is not None or page_size(picture.look).column
     limit = min(MAX_LABEL_INCHES * area.scale, 0.22 * area.width)
@@ -155,8 +170,9 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
     if font_size is not None:
         yield from (Labelling(font_size, is_turned, limit) for is_turned in (False, True))
         return
+    largest = LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if no_larger_than_titles else 0
     for is_turned in (False, True):
-        for points in LABEL_POINTS[LABEL_POINTS.index(MIN_FLAT_LABEL_POINTS) if no_larger_than_titles else 0 :]:
+        for points in LABEL_POINTS[largest:]:
             if (is_turned or points >= MIN_FLAT_LABEL_POINTS) and points * area.scale >= smallest_points:
                 yield Labelling(points * area.scale, is_turned, limit)
 
@@ -164,18 +180,19 @@ def _labellings(picture: Picture, area: Area) -> Iterator[Labelling]:
 def _all_labels_fit(picture: Picture, grid: PanelGrid, ruler: Ruler) -> bool:
     """True if the labels of every axis of all panels fit its cells."""
     axes = {id(axis): (axis, size) for axis, size in _axes_with_cells(picture, grid)}
-    return all(fits(axis, grid.labelling, size, ruler) for axis, size in axes.values())
+    return all(labels_fit(axis, grid.labelling, size, ruler) for axis, size in axes.values())
 
 
 def _labelling_with_positions(picture: Picture, grid: PanelGrid, area: Area, ruler: Ruler) -> Labelling:
-    """Returns the grid's labelling with positions on axes where only few tokens would have a label."""
+    """Returns the grid's labelling with positions on axes where only few tokens would have a label.
+
+    If both axes show positions, the labels may grow, unless the user chose their size or the width of a column.
+    """
     dense_axes = [
         axis for axis, size in _axes_with_cells(picture, grid) if prefers_positions(axis, grid.labelling, size, ruler)
     ]
-    position_axes, min_tokens = (
-        {axis.name for axis in dense_axes},
-        min((len(axis.labels) for axis in dense_axes), default=0),
-    )
+    position_axes = {axis.name for axis in dense_axes}
+    min_tokens = min((len(axis.labels) for axis in dense_axes), default=0)
     may_grow = len(position_axes) == 2 and picture.look.font_size is None and not page_size(picture.look).column
     points = max(grid.labelling.points, MIN_FLAT_LABEL_POINTS * area.scale) if may_grow else grid.labelling.points
     return replace(
@@ -203,9 +220,14 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
-    """Returns the grid with ``across`` panels side by side, and cells as large as the area allows.
+    """Returns the grid with cells as large as the area allows beside its labels: all of them, or those that fit.
 
-    It leaves the depth of all labels beside the panels, or of those that are shown if not all are.
+    Args:
+        picture: the panels.
+        area: the area that they may fill.
+        across: the number of panels side by side.
+        labelling: the style of the labels.
+        ruler: measures the labels.
     """
     grid = _grid_of_depth(picture, area, across, labelling, ruler, {})
     strides = first_strides = _strides(picture, grid, ruler)
@@ -213,7 +235,8 @@ def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, 
         return grid
     for _ in range(MAX_LABEL_ROUNDS):  # larger cells may show more labels, which may be longer
         tighter_grid = _grid_of_depth(picture, area, across, labelling, ruler, strides)
-        if strides == (strides := _strides(picture, tighter_grid, ruler)):
+        earlier_strides, strides = strides, _strides(picture, tighter_grid, ruler)
+        if strides == earlier_strides:
             return tighter_grid
     return replace(_grid_of_depth(picture, area, across, labelling, ruler, first_strides), cell=grid.cell)
 
@@ -227,7 +250,16 @@ def _strides(picture: Picture, grid: PanelGrid, ruler: Ruler) -> dict[int, int]:
 def _grid_of_depth(
     picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler, strides: dict[int, int]
 ) -> PanelGrid:
-    """Returns the grid that leaves the depth of every label, or of every nth label of an axis with a stride of n."""
+    """Returns the grid that leaves as much space beside the panels as their labels are deep.
+
+    Args:
+        picture: the panels.
+        area: the area that they may fill.
+        across: the number of panels side by side.
+        labelling: the style of the labels.
+        ruler: measures the labels.
+        strides: the step from one label to the next on each axis, by the axis' identity; 1 for others.
+    """
     panels, scale, factors = picture.panels, area.scale, cell_factors(picture.panels)
     across = min(across, len(panels))
     positions = [divmod(number, across) for number in range(len(panels))]
@@ -240,9 +272,9 @@ def _grid_of_depth(
     for number, (panel, (row, column)) in enumerate(zip(panels, positions, strict=True)):
         columns[column] = max(columns[column], len(panel.columns.labels) * factors[number])
         rows[row] = max(rows[row], len(panel.rows.labels) * factors[number])
-        if shows_rows(panels, number, across, labelling):
+        if needs_query_labels(panels, number, across, labelling):
             lefts[column] = max(lefts[column], depth(panel.rows))
-        if shows_columns(panels, number, across, labelling):
+        if needs_key_labels(panels, number, across, labelling):
             bottoms[row] = max(bottoms[row], depth(panel.columns))
     group = picture.across or 1
     gaps = [GROUP_GAP if group > 1 and column % group == 0 else PANEL_GAP for column in range(across)]
@@ -279,23 +311,24 @@ def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> t
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:
     """Returns the width of a cell divided by its height: 1, unless it contains a number or the map is very long."""
     if picture.numbers:
-        return max(
-            (longest_number(picture, ruler) + 0.8 / POINTS_PER_INCH) / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0
-        )
+        number_width = widest_number(picture, ruler) + 0.8 / POINTS_PER_INCH  # with space at both sides, per point
+        return max(number_width / (CELL_HEIGHT_PER_NUMBER / POINTS_PER_INCH), 1.0)
     rows = max(len(panel.rows.labels) for panel in picture.panels)
     columns = max(len(panel.columns.labels) for panel in picture.panels)
     stretch = max(rows / columns, columns / rows, MAX_ASPECT_RATIO) / MAX_ASPECT_RATIO
     return stretch if rows > columns else 1 / stretch
 
 
-def longest_number(picture: Picture, ruler: Ruler) -> float:
-    """Returns the width of the longest number in a cell, in inches per point of its font size."""
-    texts = {
-        panel.cell(value)
-        for panel in picture.panels
-        if panel.visible.any()
-        for value in (float(panel.values[panel.visible].min()), float(panel.values[panel.visible].max()))
-    }
+def widest_number(picture: Picture, ruler: Ruler) -> float:
+    """Returns the width of the widest number in a cell, in inches per point of its font size.
+
+    It measures the smallest and the largest visible number of each panel; without any, the width is one point.
+    """
+    visible_values = [panel.values[panel.visible] for panel in picture.panels]
+    texts = set()
+    for panel, values in zip(picture.panels, visible_values, strict=True):
+        if values.size:
+            texts |= {panel.cell(float(values.min())), panel.cell(float(values.max()))}
     return max((ruler.width(text, 1.0) for text in texts), default=1.0 / POINTS_PER_INCH)
 
 

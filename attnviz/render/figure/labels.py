@@ -23,8 +23,8 @@ class Labelling:
         points: the font size.
         is_turned: True if key labels are turned by 90 degrees.
         limit: the greatest width of a label in inches; longer labels are cut.
-        counted: the names of the axes that show positions instead of tokens.
-        least: the fewest tokens of such an axis; a shorter one shows its tokens.
+        position_axes: the names of the axes that show positions instead of tokens.
+        min_position_tokens: the fewest tokens of such an axis; a shorter one shows its tokens.
     """
 
     points: float
@@ -34,11 +34,11 @@ class Labelling:
     min_position_tokens: int = 0
 
     @property
-    def line(self) -> float:
+    def line_height(self) -> float:
         """The height of a line of labels in inches."""
         return self.points * LABEL_LINE_HEIGHT / POINTS_PER_INCH
 
-    def counts(self, axis: Axis) -> bool:
+    def shows_positions(self, axis: Axis) -> bool:
         """True if the axis shows positions instead of tokens."""
         return axis.pooled or (axis.name in self.position_axes and len(axis.labels) >= self.min_position_tokens)
 
@@ -70,11 +70,11 @@ def label_depth(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1)
         stride: the step from one labelled token to the next.
     """
     if axis.marks:
-        return min(ruler.longest(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
-    return labelling.line if _is_flat(axis, labelling) else _label_width(axis, labelling, ruler, stride)
+        return min(ruler.longest_width(tuple(label for _, label in axis.marks), labelling.points), labelling.limit)
+    return labelling.line_height if _is_flat(axis, labelling) else _label_width(axis, labelling, ruler, stride)
 
 
-def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
+def labels_fit(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
     """True if every cell has space for its label; landmarks and positions always fit.
 
     Args:
@@ -83,7 +83,7 @@ def fits(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> bool:
         cell: the size of a cell along the axis in inches.
         ruler: measures the text.
     """
-    if axis.marks or labelling.counts(axis):
+    if axis.marks or labelling.shows_positions(axis):
         return True
     return label_distance(axis, labelling, ruler) <= cell
 
@@ -99,7 +99,7 @@ def label_distance(axis: Axis, labelling: Labelling, ruler: Ruler) -> float:
     if not axis.marks and _is_flat(axis, labelling):
         gap = HEADS_GAP if axis.name == "heads" else TOKENS_GAP
         return _label_width(axis, labelling, ruler) + gap * labelling.points / POINTS_PER_INCH
-    return labelling.line
+    return labelling.line_height
 
 
 def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> Labels:
@@ -113,9 +113,9 @@ def label_axis(axis: Axis, labelling: Labelling, cell: float, ruler: Ruler) -> L
     """
     if axis.marks:
         return _landmark_labels(axis, labelling, label_distance(axis, labelling, ruler) / cell, ruler)
-    is_turned = axis.name == "keys" and labelling.is_turned and not labelling.counts(axis)
+    is_turned = axis.name == "keys" and labelling.is_turned and not labelling.shows_positions(axis)
     stride = label_stride(axis, labelling, cell, ruler)
-    if labelling.counts(axis):
+    if labelling.shows_positions(axis):
         return _position_labels(axis, label_distance(axis, labelling, ruler) / cell)
     cells = range(0, len(axis.labels), stride)
     texts = tuple(ruler.cut(axis.labels[cell_index], labelling.points, labelling.limit) for cell_index in cells)
@@ -148,7 +148,14 @@ def prefers_positions(axis: Axis, labelling: Labelling, cell: float, ruler: Rule
 
 
 def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, ruler: Ruler) -> Labels:
-    """Returns the labels of landmarks, each at least ``min_distance`` cells after the one before it."""
+    """Returns the labels of landmarks, without those too close to the one before; the axis' name then counts them.
+
+    Args:
+        axis: the axis with its landmarks.
+        labelling: the style of the labels.
+        min_distance: the smallest distance between two labels, in cells.
+        ruler: measures the text.
+    """
     shift = 0.5 if axis.pooled else 0.0
     places: list[float] = []
     texts: list[str] = []
@@ -162,11 +169,12 @@ def _landmark_labels(axis: Axis, labelling: Labelling, min_distance: float, rule
 
 
 def _position_labels(axis: Axis, min_distance: float) -> Labels:
-    """Returns labels of round positions, at least ``min_distance`` cells apart."""
+    """Returns labels of round positions, at least ``min_distance`` cells apart, and an axis name that says so."""
     first, last = axis.edges[0], axis.edges[-1]
     tokens = min_distance * (last - first) / len(axis.labels)
-    step = next(size * 10**power for power in range(12) for size in ROUND_STEPS if size * 10**power >= tokens)
-    positions = np.arange(-(-first // step) * step, last, step)
+    round_steps = (size * 10**power for power in range(12) for size in ROUND_STEPS)
+    step = next(round_step for round_step in round_steps if round_step >= tokens)
+    positions = np.arange(math.ceil(first / step) * step, last, step)
     shift = 0.5 if axis.pooled else 0.0
     places = np.interp(positions, axis.edges, np.arange(len(axis.edges))) - shift
     return Labels(tuple(places.tolist()), tuple(map(str, positions.tolist())), False, f"{axis.name}, by position")
@@ -174,11 +182,13 @@ def _position_labels(axis: Axis, min_distance: float) -> Labels:
 
 def _is_flat(axis: Axis, labelling: Labelling) -> bool:
     """True if labels are side by side along the axis; the head numbers of an atlas always are."""
-    return axis.name == "heads" or (axis.name == "keys" and (labelling.counts(axis) or not labelling.is_turned))
+    return axis.name == "heads" or (
+        axis.name == "keys" and (labelling.shows_positions(axis) or not labelling.is_turned)
+    )
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
-    """Returns the width in inches of the widest label of an axis, at most the labelling's limit."""
-    if labelling.counts(axis):
+    """Returns the width in inches of an axis' widest label that is shown, at most the labelling's limit."""
+    if labelling.shows_positions(axis):
         return ruler.width("0" * len(str(axis.edges[-1])), labelling.points)
-    return min(ruler.longest(axis.labels[::stride], labelling.points), labelling.limit)
+    return min(ruler.longest_width(axis.labels[::stride], labelling.points), labelling.limit)

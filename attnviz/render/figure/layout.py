@@ -24,15 +24,15 @@ from attnviz.render.figure.grid import (
     PanelGrid,
     axis_depth,
     fit_grid,
-    longest_number,
-    shows_columns,
-    shows_rows,
+    needs_key_labels,
+    needs_query_labels,
+    widest_number,
 )
 from attnviz.render.figure.labels import Labels, label_axis
 from attnviz.render.figure.page_size import page_size
 from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import ELLIPSIS, POINTS_PER_INCH, Ruler
-from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, foot_block, head_block
+from attnviz.render.figure.text_blocks import TITLE_POINTS, TextLine, remarks_block, title_block
 from attnviz.report.picture.panels import NOTE, Axis, Panel
 
 PAGE_SCALES = (1.0, 1.5, 2.2, 3.2, 4.4)  # factors by which a page may grow to make numbers legible
@@ -99,10 +99,14 @@ class Layout:
     names: float
 
 
-def arrange(picture: Picture, ruler: Ruler) -> Layout:
+def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
     """Returns the layout of maps on a page of the picture's size, or one as large as needed.
 
     Numbers that would be too small to read are left out, with a remark.
+
+    Args:
+        picture: the maps and their words.
+        ruler: measures the text.
 
     Raises:
         AttnvizError: if numbers are too small to read in a bare figure, which has no remark to say so.
@@ -124,7 +128,9 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
         layout = _layout_of(picture, factor, ruler)
-        if layout.numbers >= WANTED_NUMBER_POINTS if picture.numbers else _smallest_map_side(layout) >= MIN_MAP_SIDE:
+        if picture.numbers and layout.numbers >= WANTED_NUMBER_POINTS:
+            break
+        if not picture.numbers and _smallest_map_side(layout) >= MIN_MAP_SIDE:
             break
     return layout
 
@@ -135,15 +141,21 @@ def _smallest_map_side(layout: Layout) -> float:
 
 
 def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
-    """Returns the layout on a page enlarged by ``factor``, if the content chooses its size."""
+    """Returns the layout on a page of the look.
+
+    Args:
+        picture: the maps and their words.
+        factor: enlarges a page whose size the content chooses.
+        ruler: measures the text.
+    """
     page = page_size(picture.look, factor)
     page_width, page_height, scale, margin = page.width, page.height, page.scale, page.margin
     bars = plain_bars(picture, scale, ruler)
     bar_space = 0.0 if page.column else max((bar.box.width for bar in bars), default=0.0) + BAR_GAP * scale
     legend_space = legend_height(bars, page_width - 2 * margin, scale, ruler) if page.column else 0.0
-    head = head_block(picture, page_width - 2 * margin, scale, ruler)
-    foot = foot_block(picture, page_width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * page_height)
-    space_around = 0.0 if page.column else 2 * margin + head.height + foot.height
+    heading = title_block(picture, page_width - 2 * margin, scale, ruler)
+    remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, MAX_REMARKS_SHARE * page_height)
+    space_around = 0.0 if page.column else 2 * margin + heading.height + remarks.height
     title_lines = int(any(panel.title for panel in picture.panels))
     area = Area(
         page_width - 2 * margin - bar_space,
@@ -158,35 +170,39 @@ def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
         area = replace(area, title_lines=MAX_TITLE_LINES)
         grid = fit_grid(picture, area, ruler)
     if page.grows:
-        title = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
-        page_width = max(grid.width + bar_space, title, MIN_PAGE_WIDTH) + 2 * margin
+        title_width = min(ruler.width(picture.title, TITLE_POINTS[-1], bold=True), MAX_TITLE_WIDTH)
+        page_width = max(grid.width + bar_space, title_width, MIN_PAGE_WIDTH) + 2 * margin
     if not page.fixed:
-        head = head_block(picture, page_width - 2 * margin, scale, ruler)
-        foot = foot_block(picture, page_width - 2 * margin, scale, ruler, page_height)
+        heading = title_block(picture, page_width - 2 * margin, scale, ruler)
+        remarks = remarks_block(picture, page_width - 2 * margin, scale, ruler, page_height)
         content_height = (
             grid.height + legend_space if page.column else max(grid.height, MIN_BAR_HEIGHT * scale * len(bars))
         )
-        page_height = content_height + head.height + foot.height + 2 * margin
-    content_height = page_height - 2 * margin - head.height - foot.height - legend_space
+        page_height = content_height + heading.height + remarks.height + 2 * margin
+    content_height = page_height - 2 * margin - heading.height - remarks.height - legend_space
     left = margin + max(page_width - 2 * margin - grid.width - bar_space, 0) / 2
-    top = page_height - margin - head.height - max(content_height - grid.height, 0) / 2
+    top = page_height - margin - heading.height - max(content_height - grid.height, 0) / 2
     titles = _title_points(picture, grid, area.title_lines, scale, ruler)
     names = min(AXIS_NAME_POINTS * scale, max(grid.labelling.points, titles))
     bars = [replace(bar, points=names) for bar in bars]  # a legend is no larger than the names of the axes
     places = tuple(_panel_places(picture, grid, left, top, scale, (titles, area.title_lines), ruler))
+    if page.column:
+        legend_area = Box(margin, top - grid.height - legend_space, page_width - 2 * margin, legend_space)
+        placed_bars = bars_below(bars, legend_area, scale, ruler)
+    else:
+        boxes = [place.box for place in places]
+        x, lowest = left + grid.width + BAR_GAP * scale, margin + remarks.height
+        placed_bars = bars_beside(bars, boxes, x, lowest, scale)
     return Layout(
         width=page_width,
         height=page_height,
         scale=scale,
         places=places,
-        bars=bars_below(
-            bars, Box(margin, top - grid.height - legend_space, page_width - 2 * margin, legend_space), scale, ruler
-        )
-        if page.column
-        else bars_beside(
-            bars, [place.box for place in places], left + grid.width + BAR_GAP * scale, margin + foot.height, scale
+        bars=placed_bars,
+        lines=(
+            *heading.lines_at(margin, page_height - margin),
+            *remarks.lines_at(margin, margin + remarks.height),
         ),
-        lines=(*head.lines_at(margin, page_height - margin), *foot.lines_at(margin, margin + foot.height)),
         labels=grid.labelling.points,
         titles=titles,
         numbers=_number_points(picture, grid, scale, ruler) if picture.numbers else 0.0,
@@ -198,33 +214,51 @@ def _cuts_titles(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) 
     """True if a title is wider than its panel at the smallest legible size, even without "head" at its start."""
     return any(
         ruler.width(panel.title.removeprefix("head "), MIN_PANEL_TITLE_POINTS * scale) > width + 1e-6
-        for panel, width in _widths(picture, grid)
+        for panel, width in _panel_widths(picture, grid)
     )
 
 
-def _widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]]:
+def _panel_widths(picture: Picture, grid: PanelGrid) -> list[tuple[Panel, float]]:
     """Returns the panels, each with its width in inches."""
     pairs = zip(picture.panels, grid.factors, strict=True)
     return [(panel, grid.cell[0] * factor * len(panel.columns.labels)) for panel, factor in pairs]
 
 
 def _title_points(picture: Picture, grid: PanelGrid, lines: int, scale: float, ruler: Ruler) -> float:
-    """Returns the largest font size at which each title fits its panel in ``lines`` lines, but a legible one."""
-    widths = [(panel.title, width) for panel, width in _widths(picture, grid)]
+    """Returns the largest font size at which every title fits its panel, at least `MIN_PANEL_TITLE_POINTS`.
+
+    Args:
+        picture: the panels with their titles.
+        grid: the grid of the panels.
+        lines: the number of lines that a title may take.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
+    widths = [(panel.title, width) for panel, width in _panel_widths(picture, grid)]
     if lines <= 1:
-        shares = (width / max(ruler.width(title, 1.0), 1e-6) for title, width in widths)
-        return max(min(PANEL_TITLE_POINTS * scale, *shares), MIN_PANEL_TITLE_POINTS * scale)
+        largest_points = (width / max(ruler.width(title, 1.0), 1e-6) for title, width in widths)
+        return max(min(PANEL_TITLE_POINTS * scale, *largest_points), MIN_PANEL_TITLE_POINTS * scale)
     sizes = (points * scale for points in np.arange(PANEL_TITLE_POINTS, MIN_PANEL_TITLE_POINTS, -0.5).tolist())
-    fitting = (
+    fitting_sizes = (
         points for points in sizes if all(len(ruler.wrap(title, points, width)) <= lines for title, width in widths)
     )
-    return next(fitting, MIN_PANEL_TITLE_POINTS * scale)
+    return next(fitting_sizes, MIN_PANEL_TITLE_POINTS * scale)
 
 
 def _panel_places(
     picture: Picture, grid: PanelGrid, left: float, top: float, scale: float, titles: tuple[float, int], ruler: Ruler
 ) -> Iterator[Place]:
-    """Yields the places of the panels; ``titles`` is the font size of titles and the number of their lines."""
+    """Yields the places of the panels, row by row.
+
+    Args:
+        picture: the panels.
+        grid: the grid of the panels.
+        left: the left edge of the grid in inches.
+        top: the upper edge of the grid in inches.
+        scale: the size of fonts relative to those of a slide.
+        titles: the font size of titles, and the number of their lines.
+        ruler: measures the text.
+    """
     max_cell_width, max_cell_height = grid.cell
     dpi = picture.look.dpi
     for number, panel in enumerate(picture.panels):
@@ -239,10 +273,10 @@ def _panel_places(
         cell_width, cell_height = (size * grid.factors[number] for size in (max_cell_width, max_cell_height))
         width, height = cell_width * len(panel.columns.labels), cell_height * len(panel.rows.labels)
         box = Box(round(x * dpi) / dpi, round((y - height) * dpi) / dpi, width, height)
-        shown_rows = shows_rows(picture.panels, number, grid.across, grid.labelling)
-        shown_columns = shows_columns(picture.panels, number, grid.across, grid.labelling)
-        rows = _axis_labels(panel.rows, grid, cell_height, height, scale, ruler) if shown_rows else None
-        columns = _axis_labels(panel.columns, grid, cell_width, width, scale, ruler) if shown_columns else None
+        has_query_labels = needs_query_labels(picture.panels, number, grid.across, grid.labelling)
+        has_key_labels = needs_key_labels(picture.panels, number, grid.across, grid.labelling)
+        rows = _axis_labels(panel.rows, grid, cell_height, height, scale, ruler) if has_query_labels else None
+        columns = _axis_labels(panel.columns, grid, cell_width, width, scale, ruler) if has_key_labels else None
         yield Place(
             panel=panel,
             box=box,
@@ -254,10 +288,19 @@ def _panel_places(
 
 
 def _panel_title(title: str, points: float, lines: int, width: float, ruler: Ruler) -> str:
-    """Returns a title that fits: whole, without "head", in several lines, or cut after a word, whichever is first."""
+    """Returns the first form of a title that fits: whole, without "head", in several lines, or cut after a word.
+
+    Args:
+        title: the title.
+        points: its font size.
+        lines: the number of lines that it may take.
+        width: the width of the panel in inches.
+        ruler: measures the text.
+    """
     texts = (title, title.removeprefix("head "))
-    if (uncut_title := next((text for text in texts if ruler.width(text, points) <= width + 1e-6), None)) is not None:
-        return uncut_title
+    for text in texts:
+        if ruler.width(text, points) <= width + 1e-6:
+            return text
     if lines > 1 and (wrapped_title := _wrapped_title(texts, points, lines, width, ruler)):
         return wrapped_title
     words = texts[1].split(" ")
@@ -267,16 +310,33 @@ def _panel_title(title: str, points: float, lines: int, width: float, ruler: Rul
 
 
 def _wrapped_title(texts: tuple[str, ...], points: float, lines: int, width: float, ruler: Ruler) -> str:
-    """Returns the first of some texts that fits in ``lines`` lines, broken before its note if possible; else ""."""
+    """Returns the first of some texts that fits in several lines, broken before its note if possible; "" if none does.
+
+    Args:
+        texts: the texts, the preferred one first.
+        points: the font size.
+        lines: the largest number of lines.
+        width: the largest width of a line in inches.
+        ruler: measures the text.
+    """
     for text in texts:
         for lines_of_text in (text.split(NOTE), ruler.wrap(text, points, width)):
-            if len(lines_of_text) <= lines and ruler.longest(tuple(lines_of_text), points) <= width + 1e-6:
+            if len(lines_of_text) <= lines and ruler.longest_width(tuple(lines_of_text), points) <= width + 1e-6:
                 return "\n".join(lines_of_text)
     return ""
 
 
 def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale: float, ruler: Ruler) -> Labels:
-    """Returns the labels of an axis; a note in the axis's name is left out if the name is longer than the axis."""
+    """Returns the labels of an axis; a name longer than the axis loses its note, and is cut if it still does not fit.
+
+    Args:
+        axis: the axis.
+        grid: the grid, with the style of the labels.
+        cell: the size of a cell along the axis in inches.
+        length: the length of the axis in inches.
+        scale: the size of fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     labels = label_axis(axis, grid.labelling, cell, ruler)
     points = AXIS_NAME_POINTS * scale
     if ruler.width(labels.name, points) <= length:
@@ -287,7 +347,7 @@ def _axis_labels(axis: Axis, grid: PanelGrid, cell: float, length: float, scale:
 def _number_points(picture: Picture, grid: PanelGrid, scale: float, ruler: Ruler) -> float:
     """Returns the largest font size at which every number fits its cell."""
     cell_width, cell_height = grid.cell
-    number_width = longest_number(picture, ruler)
+    number_width = widest_number(picture, ruler)
     return min(
         MAX_NUMBER_POINTS * scale,
         cell_height * POINTS_PER_INCH / CELL_HEIGHT_PER_NUMBER * 1.1,

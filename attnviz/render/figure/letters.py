@@ -20,7 +20,17 @@ PAPER = INK
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of text; ``anchor`` is Pillow's name of the point of it that is at ``x`` and ``y``, in pixels."""
+    """A line of text in a picture; lengths are in pixels.
+
+    Attributes:
+        x: the horizontal place of its anchor.
+        y: the vertical place of its anchor, from the upper edge.
+        text: the text.
+        size: the font size.
+        faint: True for the faint ink.
+        bold: True for bold letters.
+        anchor: the point of the text that is at ``x`` and ``y``, by Pillow's name: ``ls`` is the left of the baseline.
+    """
 
     x: float
     y: float
@@ -35,20 +45,28 @@ def write_mark(pixels: ByteArray, mark: Mark) -> None:
     """Writes the text of a mark into the pixels, each run in a font that has its characters."""
     x, y = round(mark.x), round(mark.y)
     runs = font_runs(mark.text)
-    for run, file in runs:
+    for characters, file in runs:
         font = _font(mark.size, mark.bold, file)
-        left, top, right, bottom = (int(side) for side in font.getbbox(run, anchor=mark.anchor))
+        left, top, right, bottom = (int(side) for side in font.getbbox(characters, anchor=mark.anchor))
         letters = Image.new("L", (right - left + 2, bottom - top + 2))
-        ImageDraw.Draw(letters).text((1 - left, 1 - top), run, fill=255, font=font, anchor=mark.anchor)
+        ImageDraw.Draw(letters).text((1 - left, 1 - top), characters, fill=255, font=font, anchor=mark.anchor)
         _blend(pixels, np.asarray(letters), x + left - 1, y + top - 1, FAINT if mark.faint else INK)
-        x += round(font.getlength(run)) if len(runs) > 1 else 0
+        x += round(font.getlength(characters)) if len(runs) > 1 else 0
 
 
 def _blend(pixels: ByteArray, letters: ByteArray, x: int, y: int, ink: int) -> None:
-    """Writes letters into the pixels, in shades from paper to ink; parts outside the edges are left out."""
+    """Writes letters into the pixels, in shades from paper to ink; parts outside the edges are left out.
+
+    Args:
+        pixels: ``(height, width)``, indices of colours, which are changed.
+        letters: the letters, from 0 (paper) to 255 (ink).
+        x: the column of the letters' left edge.
+        y: the row of their upper edge.
+        ink: the index of the first of `INK_STEPS` shades.
+    """
     target = pixels[max(y, 0) : max(y + letters.shape[0], 0), max(x, 0) : max(x + letters.shape[1], 0)]
-    is_inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
-    steps = is_inside.astype(np.uint16) * (INK_STEPS - 1) // 255
+    letters_inside = letters[max(-y, 0) :, max(-x, 0) :][: target.shape[0], : target.shape[1]]
+    steps = letters_inside.astype(np.uint16) * (INK_STEPS - 1) // 255
     np.copyto(target, (ink + steps).astype(np.uint8), where=steps > 0)
 
 
@@ -65,7 +83,7 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 @cache
 def _font(size: int, bold: bool = False, file: str | None = None) -> ImageFont.FreeTypeFont:
-    """Returns the font of a file; ``None`` is matplotlib's DejaVu Sans, found without an import of matplotlib."""
+    """Returns the font of a file, of at least 6 pixels; for ``None`` matplotlib's DejaVu Sans, without importing it."""
     if file is not None:
         return ImageFont.truetype(file, max(size, 6))
     matplotlib = find_spec("matplotlib")

@@ -32,14 +32,21 @@ def arrange_images(picture: Picture, ruler: Ruler) -> TokenLayout:
 
 
 def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLayout, theme: Theme) -> None:
-    """Draws an image under its weights, with the outline of the patches inside and a frame around the query."""
+    """Draws an image under its weights, with the outline of the patches inside and a frame around the query.
+
+    Args:
+        matplotlib_figure: the figure.
+        image: the image with its weights and its place.
+        layout: the layout, with the size of the page.
+        theme: the colours.
+    """
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Rectangle
 
     box, panel = image.box, image.panel
     medium, query = image_of(panel), query_box(panel)
-    place = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
-    axes = matplotlib_figure.add_axes(place)
+    page_share = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
+    axes = matplotlib_figure.add_axes(page_share)
     axes.set_axis_off()
     columns = max(int(box.width * max(PIXELS_AN_INCH, matplotlib_figure.dpi)), 1)
     pixels = overlay_pixels(panel, max(round(columns * medium.height / medium.width), 1), columns)
@@ -57,7 +64,15 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
 
 
 def _images_content(picture: Picture, points: float, width: float, scale: float, ruler: Ruler) -> Content:
-    """Returns rows of images under their titles; the heads of a layer share a row if they are few enough."""
+    """Returns rows of images under their titles; the heads of a layer share a row if they are few enough.
+
+    Args:
+        picture: the heads to draw.
+        points: the font size of tokens, on which the size of an image depends.
+        width: the width that the content should have at most, in inches.
+        scale: the size of other fonts relative to those of a slide.
+        ruler: measures the text.
+    """
     panels, gap = picture.panels, GAP * scale
     across = _images_across([panel.group for panel in panels])
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
@@ -66,20 +81,22 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     longest_title = max(
         1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels)
     )  # a slide has titles elsewhere
-    title = min(
+    title_points = min(
         max(TITLE_POINTS * scale * min(image_width / longest_title, 1.0), MIN_TITLE_POINTS), TITLE_POINTS * scale
     )
-    line = title * LINE_HEIGHT / POINTS_PER_INCH
+    line = title_points * LINE_HEIGHT / POINTS_PER_INCH
     images, lines = [], []
     for number, panel in enumerate(panels):
         row, column = divmod(number, across)
         x, y = column * (image_width + gap), -row * (line + image_height + gap)
-        lines.append(TextLine(x, y, ruler.cut(panel.title, title, image_width + 1e-6), title, faint=False))
+        lines.append(
+            TextLine(x, y, ruler.cut(panel.title, title_points, image_width + 1e-6), title_points, faint=False)
+        )
         images.append(PlacedImage(Box(x, y - line - image_height, image_width, image_height), panel))
-    row = math.ceil(len(panels) / across)
+    rows = math.ceil(len(panels) / across)
     return Content(
         width=image_width * across + gap * (across - 1),
-        height=(line + image_height) * row + gap * (row - 1),
+        height=(line + image_height) * rows + gap * (rows - 1),
         words=(),
         lines=tuple(lines),
         images=tuple(images),
@@ -87,7 +104,11 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
 
 
 def _images_across(groups: list[str]) -> int:
-    """Returns the number of images side by side: the heads of a layer if layers are equal, else near a square."""
+    """Returns the number of images side by side.
+
+    If all layers have equally many heads, at most `LAYERS_ACROSS`, each row is a layer; else the rows form about a
+    square.
+    """
     layer_sizes = {len(list(group_members)) for _, group_members in groupby(groups)}
     if len(layer_sizes) == 1 and len(set(groups)) > 1 and max(layer_sizes) <= LAYERS_ACROSS:
         return max(layer_sizes)

@@ -39,13 +39,19 @@ class PageSize:
 
 
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
-    """Returns the page of a look; ``factor`` enlarges a page whose size the content chooses."""
+    """Returns the page of a look: of its width and height, of its width alone, or a slide that the content may grow.
+
+    Args:
+        look: the look, which may have a size.
+        factor: enlarges a page whose size the content chooses.
+    """
     if look.inches is not None:
         width, height = look.inches
         scale = min(max(min(width / 10, height / 7.5), FONT_SCALE_RANGE[0]), FONT_SCALE_RANGE[1])
         margin = PAGE_MARGIN if look.frame is None else FRAME_MARGIN
         return PageSize(width, height, scale, margin * scale, fixed=True)
-    if (width := look.column_inches or 0.0) > 0:
+    if look.column_inches is not None:
+        width = look.column_inches
         height = max(COLUMN_HEIGHTS[0], COLUMN_HEIGHTS[1] * width)
         scale = min(max(width / PAGE_INCHES[0], COLUMN_SCALE), FONT_SCALE_RANGE[1])
         return PageSize(width, height, scale, COLUMN_MARGIN, column=True)

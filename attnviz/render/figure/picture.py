@@ -38,7 +38,7 @@ class Picture:
 
 
 def picture_of(report: DrawnReport) -> Picture:
-    """Returns the content of a figure of a whole report."""
+    """Returns the content of a figure of a whole report; a bare figure has all words in its caption alone."""
     match report:
         case NumberTables():
             numbers = True

@@ -33,7 +33,7 @@ class Ruler:
             self._widths[text, bold] = self._measure(text, bold)
         return self._widths[text, bold] * points
 
-    def longest(self, texts: tuple[str, ...], points: float) -> float:
+    def longest_width(self, texts: tuple[str, ...], points: float) -> float:
         """Returns the width of the widest text in inches; 0 if there is no text."""
         return max((self.width(text, points) for text in texts), default=0.0)
 
@@ -78,7 +78,7 @@ class Ruler:
         return [line for line in lines if line]
 
     def clamp(self, text: str, points: float, limit: float, max_lines: int, bold: bool = False) -> list[str]:
-        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis.
+        """Returns a text in at most ``max_lines`` lines; a longer text is cut with an ellipsis; no line if that is 0.
 
         Args:
             text: the text.
@@ -101,7 +101,7 @@ class Ruler:
         return RendererAgg(1, 1, POINTS_PER_INCH)  # type: ignore[no-untyped-call]
 
     def _measure(self, text: str, bold: bool) -> float:
-        """Returns the width of a text in inches per point of the font size."""
+        """Returns the width of a text in inches per point of the font size, a little larger than measured."""
         from matplotlib.font_manager import FontProperties
 
         weight = "bold" if bold else "normal"

@@ -90,7 +90,8 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
     if len(parts) > MAX_SLIDES:
         heads_option, per_slide_option = option("heads", "3.2,4.5"), option("per_slide", 16)
         raise AttnvizError(
-            f"{len(parts)} slides are too many; choose heads as {heads_option}, or share slides by {per_slide_option}"
+            f"{len(parts)} slides are more than {MAX_SLIDES}; choose heads with {heads_option}, or put several on a "
+            f"slide with {per_slide_option}"
         )
     deck = _new_deck(report)
     _add_title_slide(deck, report)
@@ -106,12 +107,12 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 def max_cells(look: Look) -> int:
     """Returns the largest number of rows or columns of a map: as many as its picture has pixels for."""
-    picture = replace(look, frame=slide_size(look), dpi=_dpi(look))
+    picture = replace(look, frame=slide_size(look), dpi=_picture_dpi(look))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 
 
-def _dpi(look: Look) -> int:
-    """Returns the pixels per inch of pictures: ``SLIDE_DPI``, unless the user chose another number."""
+def _picture_dpi(look: Look) -> int:
+    """Returns the pixels per inch of pictures: `SLIDE_DPI`, unless the user chose a number other than the default."""
     return SLIDE_DPI if look.dpi == Look.dpi else look.dpi
 
 
@@ -130,7 +131,10 @@ def slide_size(look: Look) -> tuple[float, float]:
 
 
 def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
-    """Returns the report of each slide; panels that belong side by side share a slide, and thumbnails are not split."""
+    """Returns the report of each slide: as many panels as the look asks for, with those that belong side by side.
+
+    Thumbnails, and heads that are drawn over each other, share one slide.
+    """
     if isinstance(report, Thumbnails):
         return [report]
     count = len(report.panels) if report.look.overlaid else report.look.per_slide * (report.across or 1)
@@ -139,7 +143,7 @@ def _slide_reports(report: DrawnReport) -> list[DrawnReport]:
 
 
 def _new_deck(report: DrawnReport) -> "Presentation":
-    """Returns a deck without slides, with the properties of the report; raises AttnvizError without python-pptx."""
+    """Returns a deck without slides, with the report's size and properties; raises AttnvizError without python-pptx."""
     try:
         from pptx import Presentation
     except ModuleNotFoundError as error:
@@ -161,19 +165,19 @@ def _new_deck(report: DrawnReport) -> "Presentation":
 def _add_title_slide(deck: "Presentation", report: DrawnReport) -> None:
     """Adds a slide with the title, and under it the text, the model, the caption and the remarks."""
     width, height = slide_size(report.look)
-    inner = width - 2 * MARGIN
-    slide = _add_slide(deck, report, report.title, SlideBox(MARGIN, height * 0.12, inner, height * 0.25))
+    inner_width = width - 2 * MARGIN
+    slide = _add_slide(deck, report, report.title, SlideBox(MARGIN, height * 0.12, inner_width, height * 0.25))
     lines = [*_origin_lines(report), report.caption, *report.remarks]
-    _add_text(slide, report, lines, SlideBox(MARGIN, height * 0.42, inner, height * 0.58 - MARGIN), TEXT_POINTS)
+    _add_text(slide, report, lines, SlideBox(MARGIN, height * 0.42, inner_width, height * 0.58 - MARGIN), TEXT_POINTS)
     _add_notes(slide, lines)
 
 
 def _origin_lines(report: DrawnReport) -> list[str]:
-    """Returns lines with the text, unless it is the title, and with the model; none if they are unknown."""
+    """Returns lines with the text, unless it is the title, and the model; no line if the report has no recording."""
     origin = report.about.get("recording") or report.about.get("recording_a") or {}
     text = " ".join(str(origin.get("text", "")).split())
-    cut = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
-    text_lines = [f"“{cut}”"] if text and text != report.title else []
+    short_text = text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[:MAX_TEXT_CHARACTERS]}…"
+    text_lines = [f"“{short_text}”"] if text and text != report.title else []
     return [*text_lines, f"Model: {origin['model']}"] if origin else []
 
 
@@ -181,17 +185,25 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     """Adds a slide with a picture and remarks under it; the caption is its alternative text and in the notes.
 
     A note becomes the heading if it fits on one line, else it stands under the picture.
+
+    Args:
+        deck: the deck that gets the slide.
+        part: the heads of the slide.
+        foot: the remarks under the picture.
+        note: a sentence about the slide; "" for none.
     """
     from pptx.util import Inches
 
     width, height = slide_size(part.look)
-    inner = width - 2 * MARGIN
-    note_is_heading = _fits_heading(note, inner)
-    heading = note if note_is_heading else _heading(part)
-    slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner, TITLE_BAND - 0.15))
-    foot = _fitting_remarks(((_heading(part) + ".") if note_is_heading else note, *foot) if note else foot, inner)
-    remarks = _fitted_text(" ".join(foot), inner, MAX_REMARKS_HEIGHT, REMARK_POINTS)
-    foot_height = len(remarks.lines) * remarks.line + MARGIN / 4 if remarks.lines else 0.0
+    inner_width = width - 2 * MARGIN
+    note_is_heading = _fits_heading(note, inner_width)
+    heading = note if note_is_heading else _slide_heading(part)
+    slide = _add_slide(deck, part, heading, SlideBox(MARGIN, 0.15, inner_width, TITLE_BAND - 0.15))
+    if note:
+        foot = (f"{_slide_heading(part)}." if note_is_heading else note, *foot)
+    foot = _fitting_remarks(foot, inner_width)
+    remarks = _fitted_text(" ".join(foot), inner_width, MAX_REMARKS_HEIGHT, REMARK_POINTS)
+    foot_height = len(remarks.lines) * remarks.line_height + MARGIN / 4 if remarks.lines else 0.0
     size = (width, height - TITLE_BAND - foot_height)
     box = map(Inches, (0, TITLE_BAND, *size))
     picture = slide.shapes.add_picture(_picture_file(part, size, ".png"), *box)
@@ -202,7 +214,11 @@ def _add_picture_slide(deck: "Presentation", part: DrawnReport, foot: tuple[str,
     properties.cNvPr.set("descr", printable_line(caption))
     if remarks.lines:
         _add_text(
-            slide, part, [" ".join(foot)], SlideBox(MARGIN, height - foot_height, inner, foot_height), REMARK_POINTS
+            slide,
+            part,
+            [" ".join(foot)],
+            SlideBox(MARGIN, height - foot_height, inner_width, foot_height),
+            REMARK_POINTS,
         )
     _add_notes(slide, [*([note] if note else []), caption, part.caption, *part.remarks])
 
@@ -212,14 +228,21 @@ def _fits_heading(note: str, width: float) -> bool:
     return 0 < len(note) <= int(width * POINTS_PER_INCH / (HEADING_POINTS[-1] * CHARACTER_WIDTH))
 
 
-def _heading(part: DrawnReport) -> str:
-    """Returns the heading of a slide: its heads, or the title of its only panel."""
+def _slide_heading(part: DrawnReport) -> str:
+    """Returns the heading of a slide: the names of its heads, or the title of its only panel."""
     [title, *other_heads] = (panel.title for panel in part.panels)
     return part_title(part) if other_heads else title[:1].upper() + title[1:]
 
 
 def _fitting_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
-    """Returns remarks without the longest ones, until they fit; the title slide and the notes have all of them."""
+    """Returns the remarks that fit under a picture together: the longest are left out first, and one always stays.
+
+    The title slide and the notes have all of them.
+
+    Args:
+        foot: the remarks.
+        width: the width of a line in inches.
+    """
     points = REMARK_POINTS[-1]
     columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
     max_lines = int(MAX_REMARKS_HEIGHT / (points * LINE_HEIGHT / POINTS_PER_INCH))
@@ -230,7 +253,13 @@ def _fitting_remarks(foot: tuple[str, ...], width: float) -> tuple[str, ...]:
 
 
 def _add_table_slide(deck: "Presentation", report: DrawnReport, summary: Summary) -> None:
-    """Adds a slide with the summary as a table, cut to the rows that fit."""
+    """Adds a slide with the summary as a table, cut to the rows that fit; the notes have all rows.
+
+    Args:
+        deck: the deck that gets the slide.
+        report: the report, with the size and the colours.
+        summary: the table.
+    """
     from pptx.util import Inches
 
     width, height = slide_size(report.look)
@@ -282,19 +311,25 @@ def _add_vector(slide: "Slide", picture: Any, svg: bytes) -> None:
 
 
 def _picture_file(part: DrawnReport, size: tuple[float, float], suffix: str) -> io.BytesIO:
-    """Returns the panels as an image file without words, since these are text on the slide."""
+    """Returns the panels as an image file without words, since these are text on the slide.
+
+    Args:
+        part: the heads of the slide.
+        size: the width and height of the picture on the slide in inches.
+        suffix: ``.png`` or ``.svg``.
+    """
     panels = part.panels if len(part.panels) > 1 else (replace(part.panels[0], title=""),)
-    dpi = _dpi(part.look)
+    dpi = _picture_dpi(part.look)
     reduction = 1.0 if isinstance(part, Thumbnails) else PICTURE_REDUCTION
     font = None if part.look.font_size is None else max(part.look.font_size / reduction, MIN_FONT_POINTS)
     look = replace(
         part.look, frame=(size[0] / reduction, size[1] / reduction), dpi=round(dpi * reduction), font_size=font
     )
-    without_words: Picture = replace(
+    wordless_picture: Picture = replace(
         picture_of(part), title="", source="", remarks=(), panels=panels, look=look, summary=None
     )
     file = io.BytesIO()
-    write_picture(part, without_words, suffix, file, letters="path")
+    write_picture(part, wordless_picture, suffix, file, letters="path")
     return file
 
 
@@ -310,7 +345,15 @@ def _add_slide(deck: "Presentation", report: DrawnReport, heading: str, box: Sli
 
 
 def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...]) -> None:
-    """Adds a box with lines of text to a slide."""
+    """Adds a box with lines of faint text to a slide.
+
+    Args:
+        slide: the slide.
+        report: the report, with the theme of the colours.
+        lines: the lines.
+        box: the place of the box.
+        sizes: the font sizes to try, the largest first.
+    """
     from pptx.util import Emu
 
     zero = Emu(0)
@@ -320,7 +363,16 @@ def _add_text(slide: "Slide", report: DrawnReport, lines: list[str], box: SlideB
 def _write_lines(
     shape: Any, report: DrawnReport, lines: list[str], box: SlideBox, sizes: tuple[int, ...], ink: str
 ) -> None:
-    """Writes lines into a shape, in the largest of some font sizes at which they fit, and moves the shape to a box."""
+    """Writes lines into a shape, in the largest font size at which they fit, and moves the shape to a box.
+
+    Args:
+        shape: a shape of python-pptx with a text.
+        report: the report, with the theme of the colours.
+        lines: the lines; they are cut if they fit in no size.
+        box: the place of the shape.
+        sizes: the font sizes to try, the largest first.
+        ink: the name of the colour in the theme.
+    """
     from pptx.enum.text import MSO_ANCHOR, PP_ALIGN
     from pptx.util import Inches, Pt
 
@@ -344,22 +396,29 @@ class FittedText:
         paragraphs: the text, cut if it fits at no size.
         lines: its lines, approximately; the exact line breaks depend on the font of the program that shows it.
         points: the font size.
-        line: the height of a line in inches.
+        line_height: the height of a line in inches.
     """
 
     paragraphs: tuple[str, ...]
     lines: tuple[str, ...]
     points: int
-    line: float
+    line_height: float
 
 
 def _fitted_text(text: str, width: float, height: float, sizes: tuple[int, ...]) -> FittedText:
-    """Returns a text in the largest of some font sizes at which it fits; cut in the smallest if it fits in none."""
+    """Returns a text in the largest font size at which it fits; cut in the smallest if it fits in none.
+
+    Args:
+        text: the text; line breaks separate paragraphs.
+        width: the width of the box in inches.
+        height: the height of the box in inches.
+        sizes: the font sizes to try, the largest first.
+    """
     paragraphs = [part for part in text.split("\n") if part]
     for points in sizes:
         line = points * LINE_HEIGHT / POINTS_PER_INCH
         columns = int(width * POINTS_PER_INCH / (points * CHARACTER_WIDTH))
-        lines = [line_text for part in paragraphs for line_text in wrap(part, columns)]
+        lines = [line_text for paragraph in paragraphs for line_text in wrap(paragraph, columns)]
         if len(lines) * line <= height:
             return FittedText(tuple(paragraphs), tuple(lines), points, line)
     lines = lines[: max(int(height / line), 1)]
@@ -374,7 +433,7 @@ def _add_notes(slide: "Slide", lines: list[str]) -> None:
 
 
 def _color(report: DrawnReport, name: str) -> "RGBColor":
-    """Returns a colour of the report's theme by its name."""
+    """Returns a colour of the report's theme by its name, such as ``ink``."""
     from pptx.dml.color import RGBColor
 
     return RGBColor(*bytes.fromhex(THEME_COLORS[report.look.paper][name][1:]))  # type: ignore[no-untyped-call]

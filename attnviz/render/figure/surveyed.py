@@ -1,5 +1,6 @@
 """Draws the heads of a survey as a figure: points over two metrics, or cards about a few heads."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ WIDTH, MARGIN = 11.0, 0.45  # lengths in this file are in inches
 TITLE, SMALL, TINY = 16.0, 10.0, 8.5  # points
 POINTS_HEIGHT, CHART_HEIGHT, TEXT_LINE = 5.6, 2.1, 0.27
 AREAS = (18.0, 160.0)  # smallest and largest area of a point, in square points
-NAMED = 12  # number of heads whose points are labelled: those farthest from others
+MAX_NAMED_POINTS = 12  # number of heads whose points are labelled: those farthest from others
 MAX_LINES = 2  # lines of text per example
 LAYER = "layer"
 
@@ -44,7 +45,7 @@ def surveyed_figure(report: SurveyedHeads, families: Sequence[str], missing: dic
 
 
 def fonts_of(report: SurveyedHeads) -> tuple[tuple[str, ...], dict[int, str]]:
-    """Returns the font families for the figure, and a readable name for each character that none of them has."""
+    """Returns the font families for the figure, and the name of each character that none has, by code point."""
     text_indices = {example.text for head_examples in report.examples for example in head_examples}
     texts = (
         report.title,
@@ -89,11 +90,20 @@ class _Sheet:
         return figure
 
     def inches_at(self, x: float, y: float) -> tuple[float, float]:
-        """Returns a position on the page, from its upper left corner, in inches from the figure's lower left corner."""
+        """Returns a point in inches from the figure's lower left corner, given it from the page's upper left corner."""
         return x * self.scale, self.figure.get_figheight() - y * self.scale
 
     def write_text(self, x: float, y: float, text: str, points: float, color: str = "ink", **style: Any) -> None:
-        """Writes a line of text with its upper left corner at a position."""
+        """Writes a line of text, with a readable name for each character that no font has.
+
+        Args:
+            x: the left edge in inches of the page.
+            y: the upper edge in inches of the page, from the top.
+            text: the text.
+            points: the font size.
+            color: the name of a colour of the theme, or a colour.
+            **style: further properties of matplotlib's text.
+        """
         words = text.translate(self.missing)
         left, bottom = self.inches_at(x, y)
         style = {"va": "top", "color": self.theme.get(color, color)} | style
@@ -101,7 +111,14 @@ class _Sheet:
         self.figure.text(left, bottom, words, fontsize=points * self.scale, transform=inches, parse_math=False, **style)
 
     def add_axes(self, x: float, y: float, width: float, height: float) -> "Axes":
-        """Adds axes with their upper left corner at a position, and returns them."""
+        """Adds axes without a frame, with a grid, and returns them.
+
+        Args:
+            x: the left edge in inches of the page.
+            y: the upper edge in inches of the page, from the top.
+            width: the width in inches of the page.
+            height: the height in inches of the page.
+        """
         left, bottom = self.inches_at(x, y + height)
         page_width, page_height = self.figure.get_figwidth(), self.figure.get_figheight()
         axes = self.figure.add_axes(
@@ -147,14 +164,14 @@ class _Sheet:
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
     def draw_points(self) -> "Figure":
-        """Draws all heads as points, and returns the figure; raises AttnvizError if no head has both metrics."""
+        """Draws heads as points over the first two metrics; returns the figure; raises AttnvizError without a point."""
         self.draw_frame(POINTS_HEIGHT + 0.55)
         names = self.report.axes
-        across, up = (self.numbers(name) for name in names[:2])
-        has_both = ~(np.isnan(across) | np.isnan(up))
+        x_values, y_values = (self.numbers(name) for name in names[:2])
+        has_both = ~(np.isnan(x_values) | np.isnan(y_values))
         if not has_both.any():
             raise AttnvizError(f"no head has both {names[0]} and {names[1]}; choose other numbers")
-        size = self.scaled_numbers(names[2]) if len(names) > 2 else np.full(len(across), 0.2)
+        size = self.scaled_numbers(names[2]) if len(names) > 2 else np.full(len(x_values), 0.2)
         color_name = names[3] if len(names) > 3 else LAYER
         axes = self.add_axes(MARGIN + 0.6, self.head_height, WIDTH - 2 * MARGIN - 1.6, POINTS_HEIGHT)
         colors = (
@@ -169,45 +186,44 @@ class _Sheet:
             "zorder": 1,
         }
         margins = [np.nan_to_num(self.margins(name))[has_both] for name in names[:2]]
-        axes.errorbar(across[has_both], up[has_both], xerr=margins[0], yerr=margins[1], **style)
+        axes.errorbar(x_values[has_both], y_values[has_both], xerr=margins[0], yerr=margins[1], **style)
         edge: dict[str, Any] = {"edgecolors": self.theme["ink"], "linewidths": 0.5 * self.scale}
-        axes.scatter(across[has_both], up[has_both], s=areas[has_both], c=colors[has_both], zorder=2, **edge)
+        axes.scatter(x_values[has_both], y_values[has_both], s=areas[has_both], c=colors[has_both], zorder=2, **edge)
         axes.margins(0.05)
         for target, name in ((axes.set_xlabel, names[0]), (axes.set_ylabel, names[1])):
             target(self.axis_title(name), fontsize=SMALL * self.scale, color=self.theme["ink"])
-        self.name_points(axes, across, up, has_both)
+        self.name_points(axes, x_values, y_values, has_both)
         self.draw_legend(color_name, names[2] if len(names) > 2 else None)
         return self.figure
 
     def axis_title(self, name: str) -> str:
-        """Returns the name of a metric with its meaning and its unit; of a layer, only the name."""
+        """Returns a metric's name with its meaning, and with its unit if that is no share; a layer has only a name."""
         metric = next((metric for metric in self.report.frame.measures if metric.name == name), None)
-        return (
-            name
-            if metric is None
-            else f"{name} ({metric.meaning}{'' if metric.unit == 'share' else ', ' + metric.unit})"
-        )
+        if metric is None:
+            return name
+        unit = "" if metric.unit == "share" else f", {metric.unit}"
+        return f"{name} ({metric.meaning}{unit})"
 
-    def name_points(self, axes: "Axes", across: Float64Array, up: Float64Array, has_both: BoolArray) -> None:
+    def name_points(self, axes: "Axes", x_values: Float64Array, y_values: Float64Array, has_both: BoolArray) -> None:
         """Writes the names of heads at the points that are farthest from their neighbours.
 
         Args:
             axes: the axes with the points.
-            across: ``(heads,)``, the numbers on the x axis.
-            up: ``(heads,)``, the numbers on the y axis.
+            x_values: ``(heads,)``, the numbers on the x axis.
+            y_values: ``(heads,)``, the numbers on the y axis.
             has_both: ``(heads,)``, True for heads with both numbers.
         """
         heads_with_points = np.flatnonzero(has_both)
         positions = np.stack(
-            [_scaled_to_unit(across[heads_with_points]), _scaled_to_unit(up[heads_with_points])], axis=1
+            [_scaled_to_unit(x_values[heads_with_points]), _scaled_to_unit(y_values[heads_with_points])], axis=1
         )
         distances = np.hypot(*(positions[:, None] - positions[None]).transpose(2, 0, 1))
         isolation = np.sort(distances, axis=1)[:, 1 : 1 + min(3, max(1, len(heads_with_points) - 1))].sum(axis=1)
-        for index in np.argsort(-isolation, kind="stable")[:NAMED]:
+        for index in np.argsort(-isolation, kind="stable")[:MAX_NAMED_POINTS]:
             head = heads_with_points[index]
             axes.annotate(
                 self.report.frame.rows[head].name,
-                (across[head], up[head]),
+                (x_values[head], y_values[head]),
                 xytext=(5 * self.scale, 4 * self.scale),
                 textcoords="offset points",
                 fontsize=TINY * self.scale,
@@ -215,7 +231,12 @@ class _Sheet:
             )
 
     def draw_legend(self, name: str, size: str | None) -> None:
-        """Draws the legend of the colours, and of the sizes if these show a metric."""
+        """Draws the legend of the colours, and of the sizes if these show a metric.
+
+        Args:
+            name: the metric of the colours, or ``layer``.
+            size: the metric of the sizes; ``None`` for none.
+        """
         numbers = self.numbers(name)
         axes = self.add_axes(WIDTH - MARGIN - 0.75, self.head_height + 0.3, 0.16, 1.8)
         axes.grid(False)
@@ -228,10 +249,10 @@ class _Sheet:
             axes.set_yticks(sorted({int(low), int(high)}))
         self.write_text(WIDTH - MARGIN - 0.85, self.head_height, name, TINY, "faint")
         if size is not None:
-            self.size_legend(size)
+            self.draw_size_legend(size)
 
-    def size_legend(self, name: str) -> None:
-        """Draws the smallest, a middle and the largest point, each with its number."""
+    def draw_size_legend(self, name: str) -> None:
+        """Draws points of the smallest, a middle and the largest size, each with its number of the metric ``name``."""
         left, top = WIDTH - MARGIN - 0.85, self.head_height + 2.35
         self.write_text(left, top, f"size:\n{name}", TINY, "faint")
         numbers, shares = self.numbers(name), np.array([0.0, 0.5, 1.0])
@@ -247,7 +268,7 @@ class _Sheet:
             self.write_text(left + 0.38, y, f"{low + share * (high - low):.2g}", TINY, "ink")
 
     def numbers(self, name: str) -> Float64Array:
-        """Returns a metric, or the layer, of every head, ``(heads,)``."""
+        """Returns a metric of every head, or its layer for the name ``layer``, ``(heads,)``."""
         if name == LAYER:
             return np.array([row.layer for row in self.report.frame.rows], dtype=np.float64)
         return self.report.frame.column(name)
@@ -259,7 +280,7 @@ class _Sheet:
         return self.report.frame.column(name, "margins")
 
     def scaled_numbers(self, name: str) -> Float64Array:
-        """Returns a metric of every head scaled from 0 (smallest) to 1 (largest), ``(heads,)``; 0 without it."""
+        """Returns a metric of every head scaled from 0 (least) to 1 (most), ``(heads,)``; unknown numbers are 0."""
         return np.nan_to_num(_scaled_to_unit(self.numbers(name)))
 
     def draw_cards(self) -> "Figure":
@@ -298,26 +319,32 @@ class _Sheet:
             y = self.draw_shaded_text(example, example_lines, y + 0.62 * TEXT_LINE) + 0.13 * TEXT_LINE
 
     def draw_by_offset(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of mean weights by offset."""
+        """Draws the chart of a head's mean weight by offset from query to key.
+
+        Args:
+            head: the index of the head in the frame.
+            x: the left edge of the chart in inches.
+            y: the upper edge of the chart in inches.
+            width: its width in inches.
+        """
         axes = self.add_chart(x, y, width, "mean weight by offset (key − query)")
         names = [str(first if first >= 0 else last) for first, last in self.report.offsets]
         weights = np.nan_to_num(self.report.weights[head])
         axes.bar(range(len(names)), weights, color=self.theme["line"], width=0.85)
-        stride = -(-len(names) // 9)
+        stride = math.ceil(len(names) / 9)
         origin = next((index for index, (first, _) in enumerate(self.report.offsets) if first == 0), 0)
-        axes.set_xticks(
-            *zip(
-                *[
-                    (index_of_bar, name)
-                    for index_of_bar, name in enumerate(names)
-                    if (index_of_bar - origin) % stride == 0
-                ],
-                strict=True,
-            )
-        )
+        named_bars = [index for index in range(len(names)) if (index - origin) % stride == 0]  # offset 0 is among them
+        axes.set_xticks(named_bars, [names[index] for index in named_bars])
 
     def draw_by_class(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of shares by class of token, with their margins."""
+        """Draws the chart of a head's shares by class of token, with their margins; without classes that have none.
+
+        Args:
+            head: the index of the head in the frame.
+            x: the left edge of the chart in inches.
+            y: the upper edge of the chart in inches.
+            width: its width in inches.
+        """
         axes = self.add_chart(x, y, width, "share by class of token")
         names = [name for name in self.report.classes if not np.isnan(self.numbers(name)[head])]
         shares = [float(self.numbers(name)[head]) for name in names]
@@ -329,7 +356,14 @@ class _Sheet:
         axes.set_xlim(0, 1)
 
     def draw_by_decile(self, head: int, x: float, y: float, width: float) -> None:
-        """Draws the chart of the deciles of a metric over the texts."""
+        """Draws the chart of the deciles over the texts of the metric that a head is shown by.
+
+        Args:
+            head: the index of the head in the frame.
+            x: the left edge of the chart in inches.
+            y: the upper edge of the chart in inches.
+            width: its width in inches.
+        """
         name = self.report.shown_by[head]
         axes = self.add_chart(x, y, width, f"{name}: deciles over the texts")
         frame = self.report.frame
@@ -345,14 +379,22 @@ class _Sheet:
             axes.set_ylim(-0.03, 1.03)
 
     def add_chart(self, x: float, y: float, width: float, title: str) -> "Axes":
-        """Adds the axes of a chart with its title, and returns them."""
+        """Adds the axes of a chart with its title, and returns them.
+
+        Args:
+            x: the left edge of the chart in inches.
+            y: its upper edge in inches.
+            width: its width in inches.
+            title: its title.
+        """
         axes = self.add_axes(x, y, width, CHART_HEIGHT)
         axes.set_title(title, fontsize=TINY * self.scale, color=self.theme["faint"], loc="left", pad=4 * self.scale)
         return axes
 
     def wrapped_tokens(self, example: HeadExample) -> list[list[int]]:
-        """Returns the indices of an example's tokens in lines, at most ``MAX_LINES``."""
-        lines, x = list[list[int]]([[]]), 0.0
+        """Returns the indices of an example's tokens in lines that fit the page, the first `MAX_LINES` lines."""
+        lines: list[list[int]] = [[]]
+        x = 0.0
         for token in range(len(self.report.texts[example.text].labels)):
             width = self.token_width(example, token)
             if x + width > WIDTH - 2 * MARGIN and lines[-1]:
@@ -363,7 +405,7 @@ class _Sheet:
         return lines[:MAX_LINES]
 
     def token_width(self, example: HeadExample, token: int) -> float:
-        """Returns the width of a token in inches, with the space before it."""
+        """Returns the width of an example's token in inches, with the space before it."""
         text = self.report.texts[example.text]
         space = 0.0 if text.spaces[token] == "-" else 0.05
         return space + 0.06 + self.ruler.width(text.labels[token].translate(self.missing), SMALL)
@@ -382,7 +424,7 @@ class _Sheet:
         from matplotlib.patches import Rectangle
 
         palette = colormap(self.report.look.cmap or TEXT_COLORMAPS[self.report.look.paper])
-        labels, weights = self.report.texts[example.text].labels, row_of(example)
+        labels, weights = self.report.texts[example.text].labels, query_weights(example)
         for line in lines:
             x = MARGIN
             for token in line:
@@ -407,8 +449,11 @@ class _Sheet:
         return y
 
 
-def row_of(example: HeadExample) -> "Float64Array | None":
-    """Returns the weights of an example's query, or their mean over queries, ``(tokens,)``; ``None`` for none."""
+def query_weights(example: HeadExample) -> "Float64Array | None":
+    """Returns the weights that an example is shaded by, ``(tokens,)``; ``None`` if it has none.
+
+    They are those of its query; if it names no query, the mean over its queries.
+    """
     if example.weights is None:
         return None
     rows = example.weights.astype(np.float64)
@@ -416,6 +461,6 @@ def row_of(example: HeadExample) -> "Float64Array | None":
 
 
 def _scaled_to_unit(numbers: Float64Array) -> Float64Array:
-    """Returns numbers scaled to 0 for the smallest and 1 for the largest; NaN stays NaN."""
+    """Returns numbers scaled to 0 for the smallest and 1 for the largest; 0 if all are equal; NaN stays NaN."""
     low, high = np.nanmin(numbers), np.nanmax(numbers)
     return np.asarray((numbers - low) / (high - low if high > low else 1.0))

@@ -37,7 +37,7 @@ class TextBlock:
         return tuple(replace(line, x=line.x + x, y=line.y + y) for line in self.lines)
 
 
-def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
+def title_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> TextBlock:
     """Returns the title and the source under it; a long title becomes smaller, then takes two lines, then is cut.
 
     Args:
@@ -59,7 +59,7 @@ def head_block(picture: Picture, width: float, scale: float, ruler: Ruler) -> Te
     )
 
 
-def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
+def remarks_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_height: float) -> TextBlock:
     """Returns the summary and the remarks, cut to a height.
 
     Args:
@@ -80,14 +80,23 @@ def foot_block(picture: Picture, width: float, scale: float, ruler: Ruler, max_h
 
 
 def _summary_cells(picture: Picture, width: float, points: float, ruler: Ruler) -> tuple[list[TextLine], list[str]]:
-    """Returns the cells of the summary; none, with a sentence for the remarks, if it has too many rows."""
+    """Returns the cells of the summary under a picture, and sentences for the remarks.
+
+    There are no cells without a summary; of a table with too many rows, there is only a sentence that it is left out.
+
+    Args:
+        picture: the picture with its summary.
+        width: the width of the table in inches; its letters become smaller if they need more.
+        points: the font size.
+        ruler: measures the text.
+    """
     if picture.summary is None:
         return [], []
     rows = (picture.summary.header, *picture.summary.rows)
     if len(rows) > MAX_SUMMARY_ROWS + 1:
         return [], [f"The table of {len(rows) - 1} heads is left out here."]
     gap = 2 * points / POINTS_PER_INCH
-    widths = [ruler.longest(column, points) + gap for column in zip(*rows, strict=True)]
+    widths = [ruler.longest_width(column, points) + gap for column in zip(*rows, strict=True)]
     points *= min(1.0, width / sum(widths))
     lefts = [0.0, *accumulate(column_width * min(1.0, width / sum(widths)) for column_width in widths)]
     line = points * LINE_HEIGHT / POINTS_PER_INCH

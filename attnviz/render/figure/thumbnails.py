@@ -122,7 +122,7 @@ class SheetPlan:
 
 
 def draw_thumbnails(picture: Picture) -> bytes:
-    """Returns the picture of thumbnails as the bytes of a PNG with a palette."""
+    """Returns a picture of thumbnails as the bytes of a PNG with a palette, and title and caption as metadata."""
     sheet = arrange_sheet(with_readable_texts(picture, choose_fonts(shown_texts(picture, labels=False))))
     pixels = sheet.pixels.copy()
     for mark in sheet.marks:
@@ -134,21 +134,23 @@ def draw_thumbnails(picture: Picture) -> bytes:
     metadata.add_itxt("Description", " ".join((picture.caption, *picture.remarks)))
     look = picture.look
     with io.BytesIO() as file:
-        clear = {"transparency": PAPER} if look.transparent else {}
-        image.save(file, "PNG", pnginfo=metadata, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **clear)
+        transparency = {"transparency": PAPER} if look.transparent else {}
+        image.save(
+            file, "PNG", pnginfo=metadata, dpi=(look.dpi, look.dpi), compress_level=PNG_COMPRESSION, **transparency
+        )
         return file.getvalue()
 
 
 def palette(picture: Picture) -> ByteArray:
-    """Returns the colours of a sheet, ``(256, 3)``."""
+    """Returns the colours of a sheet, ``(256, 3)``: of the colormap, of masked and NaN cells, and of letters."""
     theme = {name: np.array(rgb(color), dtype=np.float64) for name, color in THEME_COLORS[picture.look.paper].items()}
     colors = np.zeros((256, 3), dtype=np.float64)
-    chosen = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
-    colors[:COLOR_LEVELS] = colormap(picture.panels[0].scale.colormap)[chosen]
+    color_indices = np.rint(np.linspace(0, 255, COLOR_LEVELS)).astype(np.intp)
+    colors[:COLOR_LEVELS] = colormap(picture.panels[0].scale.colormap)[color_indices]
     colors[[ABSENT_INDEX, HATCH_INDEX, NAN_INDEX]] = theme["absent"], theme["hatch"], NAN
     for start, ink in ((INK, "ink"), (FAINT, "faint")):
-        share = np.linspace(0, 1, INK_STEPS)[:, None]
-        colors[start : start + INK_STEPS] = (1 - share) * theme["paper"] + share * theme[ink]
+        shares = np.linspace(0, 1, INK_STEPS)[:, None]
+        colors[start : start + INK_STEPS] = (1 - shares) * theme["paper"] + shares * theme[ink]
     return np.rint(colors).astype(np.uint8)
 
 
@@ -174,17 +176,22 @@ def _without_values(picture: Picture) -> Picture:
 
 
 def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
-    """Returns the width and height of the page in pixels; the largest ones if the content chooses them."""
+    """Returns the width and height of a page in pixels; `PAGE_PIXELS`, at most, if the content chooses them."""
     return PAGE_PIXELS if page.grows else (round(page.width * dpi), round(page.height * dpi))
 
 
 def _sheet_plan(picture: Picture) -> SheetPlan:
-    """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left."""
+    """Returns a plan with thumbnails as large as the area between title and remarks allows, at its top left.
+
+    Titles stand over the thumbnails if they are legible; else columns may have head numbers, or a remark says why not.
+    """
     page = page_size(picture.look)
     width, height = _page_pixels(page, picture.look.dpi)
-    unit = (
-        min(width / 2000, height / 1500) if page.fixed else page.scale * picture.look.dpi / 200 if page.column else 1.0
-    )
+    unit = 1.0
+    if page.fixed:
+        unit = min(width / 2000, height / 1500)
+    elif page.column:
+        unit = page.scale * picture.look.dpi / 200
     margin, foot_text = round(MARGIN_PIXELS * unit), " ".join(picture.remarks)
     legend = round((2.9 * SMALL_TEXT_PIXELS + FLAT_BAR_PIXELS) * unit) if page.column else 0
     right = margin + (0 if page.column else round(LEGEND_PIXELS * unit))
@@ -204,15 +211,17 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
     if picture.filled:
         plan = plan_from(margin)
         return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows, columns=False)
-    if all(map(_titles_begin_with_layer, groups)) and (plan := plan_from(margin)).frame.number:
-        return plan
+    if all(map(_titles_begin_with_layer, groups)):  # rows then need no names at their left
+        plan = plan_from(margin)
+        if plan.frame.number:
+            return plan
     name_width = max(text_width(panels[0].group, round(TEXT_PIXELS * unit)) for panels in groups)
     plan = plan_from(margin + round(name_width + 20 * unit))
     return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows)
 
 
 def _titles_begin_with_layer(panels: list[Panel]) -> bool:
-    """True if the name of a row only repeats the layer that begins its heads' titles, such as 3.11."""
+    """True if the name of a row, ``layer 3``, repeats what its heads' titles begin with, as ``3.11``."""
     return all(panel.group == f"layer {panel.title.partition('.')[0]}" for panel in panels)
 
 
@@ -237,7 +246,7 @@ def _plan_without_titles(plan: SheetPlan, advice: str, fixed: bool, columns: boo
 
 
 def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
-    """Returns a plan in the middle of a page of the user's size, or on a page that it fills."""
+    """Returns a plan with its thumbnails in the middle of a page of the user's size, or a page as large as it needs."""
     left, top = plan.corner
     total_width, total_height = plan.frame.step[1] * plan.frame.columns, plan.frame.step[0] * plan.frame.rows
     if page.fixed:
@@ -252,17 +261,15 @@ def _centred_plan(plan: SheetPlan, page: PageSize) -> SheetPlan:
 def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterator[Mark]:
     """Draws thumbnails and the colour bar into the pixels, and yields the texts of the sheet."""
     frame, (left, top), margin = plan.frame, plan.corner, plan.margin
-    yield from _draw_all(pixels, plan.groups, frame, left, top, named=not picture.filled)
+    yield from _draw_panels(pixels, plan.groups, frame, left, top, named=not picture.filled)
     if not frame.number and not picture.filled:
         yield from _column_titles(plan.groups, frame, left, top)
-    bar_below, bar_beside = (
-        top + frame.step[0] * frame.rows,
-        left + frame.step[1] * frame.columns + round(20 * frame.unit),
-    )
+    bottom = top + frame.step[0] * frame.rows
+    bar_left = left + frame.step[1] * frame.columns + round(20 * frame.unit)
     if plan.legend:
-        yield from _flat_bar(pixels, picture.panels[0], left, bar_below, bar_beside - left, frame.unit)
+        yield from _draw_flat_bar(pixels, picture.panels[0], left, bottom, bar_left - left, frame.unit)
     else:
-        yield from _draw_bar(pixels, picture.panels[0], bar_beside, top, bar_below - top, frame.unit)
+        yield from _draw_bar(pixels, picture.panels[0], bar_left, top, bottom - top, frame.unit)
     yield from _title_marks(picture.title, margin, plan.page[0] - 2 * margin, frame.unit)
     size = round(SMALL_TEXT_PIXELS * frame.unit)
     if picture.source:
@@ -275,14 +282,25 @@ def _draw_sheet(picture: Picture, plan: SheetPlan, pixels: ByteArray) -> Iterato
 
 
 def _foot_height(foot_text: str, width: int, margin: int, unit: float) -> int:
-    """Returns the height in pixels of the remarks at the foot of the page, with its margin."""
-    return margin + round(
-        len(wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))) * SMALL_TEXT_PIXELS * 1.35 * unit
-    )
+    """Returns the height in pixels of the remarks at the foot of the page, with its margin.
+
+    Args:
+        foot_text: the remarks.
+        width: the width of the page in pixels.
+        margin: the free space at every edge in pixels.
+        unit: the size of fonts relative to a slide at 200 pixels per inch.
+    """
+    lines = wrap_text(foot_text, width - 2 * margin, round(SMALL_TEXT_PIXELS * unit))
+    return margin + round(len(lines) * SMALL_TEXT_PIXELS * 1.35 * unit)
 
 
 def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns the rows, broken into bands if this makes thumbnails of long rows at least twice as large."""
+    """Returns rows of panels, broken into bands if this makes the thumbnails of long rows at least twice as large.
+
+    Args:
+        groups: the panels of each row.
+        area: the height and width that the thumbnails may fill, in pixels.
+    """
     columns = max(map(len, groups))
     sides = [
         min(area[0] / (len(groups) * bands), area[1] / math.ceil(columns / bands), MAX_THUMBNAIL_PIXELS)
@@ -294,7 +312,12 @@ def _rows_in_bands(groups: list[list[Panel]], area: tuple[int, int]) -> list[lis
 
 
 def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[list[Panel]]:
-    """Returns the panels in rows, in their order, with the number of rows that makes thumbnails largest."""
+    """Returns the panels in rows, in their order, in as many rows as make thumbnails largest.
+
+    Args:
+        panels: the panels.
+        area: the height and width that the thumbnails may fill, in pixels.
+    """
     height_with_title = 1 + 1.35 * NUMBER_SHARE  # height of a thumbnail with its title, relative to its map
     sides = [
         min(area[0] / rows / height_with_title, area[1] / math.ceil(len(panels) / rows), MAX_THUMBNAIL_PIXELS)
@@ -307,7 +330,14 @@ def _rows_in_order(panels: tuple[Panel, ...], area: tuple[int, int]) -> list[lis
 def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: float, fixed: bool) -> Frame:
     """Returns the geometry with thumbnails as large as the area allows, in cells of whole pixels if possible.
 
-    Raises AttnvizError if the thumbnails do not fit a page of the user's size.
+    Args:
+        groups: the panels of each row.
+        area: the height and width that the thumbnails may fill, in pixels.
+        unit: the size of everything else relative to a slide at 200 pixels per inch.
+        fixed: True if the user gave the page's size.
+
+    Raises:
+        AttnvizError: if the thumbnails do not fit a page of the user's size.
     """
     rows, columns = len(groups), max(map(len, groups))
     cells = [panel.values.shape for panels in groups for panel in panels]
@@ -341,11 +371,17 @@ def _thumbnail_frame(groups: list[list[Panel]], area: tuple[int, int], unit: flo
 
 
 def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: Frame) -> Frame:
-    """Returns a geometry in which titles do not touch: wider spaces, smaller titles, or none."""
+    """Returns a geometry in which titles do not touch: with wider places, smaller titles, or none.
+
+    Args:
+        groups: the panels of each row.
+        area: the height and width that the thumbnails may fill, in pixels.
+        frame: the geometry to change.
+    """
     title_width = max(text_width(panel.title, 100) / 100 for panels in groups for panel in panels)
     free_width = area[1] // frame.columns - frame.gap
-    smallest_number = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
-    number = max(min(frame.number, int(free_width / title_width)), smallest_number)
+    min_number = NUMBER_PIXELS[0] if NUMBER_PIXELS[0] <= MAX_NUMBER_SHARE * max(frame.side) else 0
+    number = max(min(frame.number, int(free_width / title_width)), min_number)
     if number * title_width > free_width or number < NUMBER_PIXELS[0]:
         return replace(frame, number=0)
     height = min(frame.side[0], area[0] // frame.rows - frame.gap - round(number * 1.35))
@@ -360,7 +396,14 @@ def _frame_for_titles(groups: list[list[Panel]], area: tuple[int, int], frame: F
 
 
 def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int) -> Iterator[Mark]:
-    """Yields head numbers over the columns, as many as do not touch, since thumbnails are too small for titles."""
+    """Yields head numbers over the columns, as many as do not touch; none if columns have no common number.
+
+    Args:
+        groups: the panels of each row.
+        frame: the geometry, whose thumbnails are too small for titles.
+        left: the left edge of the thumbnails in pixels.
+        top: their upper edge in pixels.
+    """
     numbers = _column_numbers(groups)
     size = max(round(SMALL_TEXT_PIXELS * frame.unit), NUMBER_PIXELS[0])
     stride = math.ceil(1.2 * max((text_width(number, size) for number in numbers), default=1) / frame.step[1])
@@ -374,17 +417,28 @@ def _column_titles(groups: list[list[Panel]], frame: Frame, left: int, top: int)
 def _column_numbers(groups: list[list[Panel]]) -> list[str]:
     """Returns the head number of each column; empty if heads in a column have different numbers."""
     columns = zip_longest(*([panel.title.rpartition(".")[2] for panel in panels] for panels in groups))
-    numbers = [set(filter(None, column)) for column in columns]
-    return [number for [number] in numbers] if all(len(distinct_numbers) == 1 for distinct_numbers in numbers) else []
+    numbers_of_columns = [set(filter(None, column)) for column in columns]
+    if any(len(numbers) != 1 for numbers in numbers_of_columns):
+        return []
+    return [number for [number] in numbers_of_columns]
 
 
-def _draw_all(
+def _draw_panels(
     pixels: ByteArray, groups: list[list[Panel]], frame: Frame, left: int, top: int, named: bool
 ) -> Iterator[Mark]:
-    """Draws every thumbnail into the pixels, and yields its title and, at the left of each row, the name of the row."""
-    strip = round(frame.number * 1.35)
+    """Draws every thumbnail into the pixels, and yields its title and the name of each row at its left.
+
+    Args:
+        pixels: ``(height, width)``, indices of colours, which are changed.
+        groups: the panels of each row.
+        frame: the geometry; without a font size of titles there are none.
+        left: the left edge of the thumbnails in pixels.
+        top: their upper edge in pixels.
+        named: True if rows have names, except where titles begin with them.
+    """
+    title_height = round(frame.number * 1.35)
     for row, panels in enumerate(groups):
-        y = top + row * frame.step[0] + strip
+        y = top + row * frame.step[0] + title_height
         if named and not (frame.number and _titles_begin_with_layer(panels)):
             size = round(min(TEXT_PIXELS * frame.unit, frame.step[0]))
             yield Mark(left - 20 * frame.unit, y + frame.side[0] / 2, panels[0].group, size, faint=True, anchor="rm")
@@ -415,13 +469,27 @@ def _thumbnail(panel: Panel, frame: Frame) -> ByteArray:
 
 
 def _cell_of_pixel(count: int, cell: float) -> NDArray[np.intp]:
-    """Returns the index of the cell, of ``count`` cells, that each pixel shows."""
+    """Returns the index of the cell that each pixel along one side of a thumbnail shows, ``(pixels,)``.
+
+    Args:
+        count: the number of cells along that side.
+        cell: the size of a cell in pixels.
+    """
     pixels = max(int(count * cell), 1)
     return (np.arange(pixels) * count // pixels).astype(np.intp)
 
 
 def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, unit: float) -> Iterator[Mark]:
-    """Draws the colour bar into the pixels, and yields the words of its name and its ticks."""
+    """Draws a vertical colour bar into the pixels, and yields the lines of its name and its ticks.
+
+    Args:
+        pixels: ``(height, width)``, indices of colours, which are changed.
+        panel: a panel with the scale.
+        x: the left edge of the bar in pixels.
+        top: the upper edge of the name.
+        height: the height for name and bar; a low one is exceeded.
+        unit: the size of fonts relative to a slide at 200 pixels per inch.
+    """
     size = round(TEXT_PIXELS * unit)
     words = wrap_text(panel.color_quantity.name, LEGEND_PIXELS * unit - size, size)
     for number, word in enumerate(words):
@@ -429,16 +497,24 @@ def _draw_bar(pixels: ByteArray, panel: Panel, x: int, top: int, height: int, un
     top_of_bar = round(top + (len(words) + 1.1) * size * 1.2)
     bar_height = min(round(700 * unit), max(top + height - top_of_bar, round(200 * unit)))
     levels = np.linspace(COLOR_LEVELS - 1, 0, bar_height).round().astype(np.uint8)
-    pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels[
-        : pixels.shape[0] - top_of_bar, None
-    ]
+    levels_on_page = levels[: pixels.shape[0] - top_of_bar, None]
+    pixels[top_of_bar : top_of_bar + bar_height, x : x + round(BAR_PIXELS * unit)] = levels_on_page
     for tick, text in panel.color_quantity.ticks(panel.scale):
         y = top_of_bar + (1 - float(panel.scale.fraction(tick))) * (bar_height - 1)
         yield Mark(x + round((BAR_PIXELS + 10) * unit), y, text, size, anchor="lm")
 
 
-def _flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, unit: float) -> Iterator[Mark]:
-    """Draws a colour bar under the thumbnails, and yields its name and its ticks."""
+def _draw_flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, unit: float) -> Iterator[Mark]:
+    """Draws a horizontal colour bar under the thumbnails, and yields its name and its ticks.
+
+    Args:
+        pixels: ``(height, width)``, indices of colours, which are changed.
+        panel: a panel with the scale.
+        left: the left edge of the bar in pixels.
+        top: the upper edge of the name.
+        width: the width for the bar.
+        unit: the size of fonts relative to a slide at 200 pixels per inch.
+    """
     size, width_of_bar = round(SMALL_TEXT_PIXELS * unit), min(width, round(MAX_FLAT_BAR_PIXELS * unit))
     bar_top = top + round(1.3 * size)
     yield Mark(left, top + size, panel.color_quantity.name, size, faint=True)
@@ -451,7 +527,14 @@ def _flat_bar(pixels: ByteArray, panel: Panel, left: int, top: int, width: int, 
 
 
 def _title_marks(title: str, margin: int, limit: int, unit: float) -> Iterator[Mark]:
-    """Yields the title, in a smaller size or cut if it is wider than ``limit`` pixels."""
+    """Yields the title, made smaller or cut if it is too wide.
+
+    Args:
+        title: the title; "" for none.
+        margin: the free space at every edge in pixels.
+        limit: the largest width in pixels.
+        unit: the size of fonts relative to a slide at 200 pixels per inch.
+    """
     size = round(TITLE_PIXELS * unit)
     while size > 0.7 * TITLE_PIXELS * unit and text_width(title, size, bold=True) > limit:
         size -= 2

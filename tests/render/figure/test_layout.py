@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attnviz.maps.recording import Recording
-from attnviz.render.figure.layout import Layout, Place, arrange
+from attnviz.render.figure.layout import Layout, Place, arrange_maps
 from attnviz.render.figure.picture import picture_of
 from attnviz.render.figure.ruler import Ruler
 from attnviz.render.formats import medium_of
@@ -34,12 +34,12 @@ def options(**chosen: Any) -> ReportOptions:
 
 
 def atlas(**chosen: Any) -> Layout:
-    return arrange(picture_of(drawn(heads_report((recording(),), options(**chosen)))), Ruler(("DejaVu Sans",)))
+    return arrange_maps(picture_of(drawn(heads_report((recording(),), options(**chosen)))), Ruler(("DejaVu Sans",)))
 
 
 def compared(**chosen: Any) -> Layout:
     report = comparison_report(recording(), recording(seed=9), "the change", options(top=1, sort="change", **chosen))
-    return arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+    return arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
 
 
 @pytest.mark.parametrize("layout_of", [atlas, compared])
@@ -95,7 +95,7 @@ TEXTS = ("one two", "one two three four", TEXT)
 def batch() -> Layout:
     maps = tuple(replace(random_maps(tokenize(text), heads=2), item=item) for item, text in enumerate(TEXTS))
     report = build_report(Recording(maps=maps, model="a test"), options())
-    return arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+    return arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
 
 
 def test_texts_of_different_lengths_have_a_row_and_maps_of_one_size_each() -> None:
@@ -117,7 +117,7 @@ def test_short_texts_keep_their_tokens_beside_a_text_that_has_positions() -> Non
         for item, text in enumerate((TEXT, " ".join([TEXT] * 20)))
     )
     report = build_report(Recording(maps=maps, model="a test"), options(size="column"))
-    layout = arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+    layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
     texts = [place.columns.texts for place in layout.places if place.columns]
     assert any(set(shown) <= set(TEXT.split()) for shown in texts)
     assert any(all(text.isdigit() for text in shown) for shown in texts)
@@ -128,10 +128,10 @@ def test_space_beside_a_map_is_that_of_the_labels_that_are_shown() -> None:
     report = build_report(
         Recording(maps=(random_maps(tokenize(words), heads=4),), model="a test"), options(size="16:9")
     )
-    layout = arrange(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
+    layout = arrange_maps(picture_of(drawn(report)), Ruler(("DejaVu Sans",)))
     place = layout.places[-1]
     assert place.columns is not None
-    shown = Ruler(("DejaVu Sans",)).longest(place.columns.texts, layout.labels)
+    shown = Ruler(("DejaVu Sans",)).longest_width(place.columns.texts, layout.labels)
     assert place.reach[1] <= max(shown, layout.labels * 1.18 / 72) + 0.01
 
 
@@ -145,7 +145,7 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
     report = drawn(build_report(Recording(maps=(random_maps(tokenize(words), heads=1),), model="a test"), options()))
     slide = (13.333 / 2, 6.5 / 2)  # a picture of a slide is laid out at half its size
     bare = replace(picture_of(report), title="", source="", remarks=(), look=Look(frame=slide, dpi=600))
-    [place] = arrange(bare, Ruler(("DejaVu Sans",))).places
+    [place] = arrange_maps(bare, Ruler(("DejaVu Sans",))).places
     assert place.rows is not None
     assert place.columns is not None
     assert len(place.rows.texts) == len(place.columns.texts) == 34
