@@ -111,7 +111,14 @@ class AttentionStack(nn.Module):
         visible: Tensor | None = None,
         context_ids: Tensor | None = None,
     ) -> tuple[Tensor, list[LayerRun]]:
-        """Returns the logits (or features) as ``forward`` does, and the run of each layer; takes the same arguments."""
+        """Returns the logits, or features without an unembedding, and the run of each layer.
+
+        Args:
+            ids: ``(batch, tokens)``.
+            first_position: position of the first token.
+            visible: visible cells, ``(batch, 1, queries, keys)``; ``None`` for the modules' own mask.
+            context_ids: ``(batch, keys)``, the tokens of keys and values; ``None`` for ``ids``.
+        """
         context = None if context_ids is None else self.embed(context_ids)
         runs = list(self.runs(self.embed(ids, first_position), visible, context))
         features = runs[-1].result

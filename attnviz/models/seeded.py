@@ -90,11 +90,30 @@ class SeededReader(Reader):
         return Prepared(inputs, batch.queries[0], keys, title=example.text)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one example."""
+        """Records one example.
+
+        Args:
+            example: the example.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
+
+        Raises:
+            AttnvizError: if the text has no tokens, a selected layer or head does not exist, or memory does not
+                suffice.
+        """
         return self.record_batch([example], selection, values)
 
     def record_batch(self, examples: Sequence[Example], selection: Selection, values: bool = False) -> "Recording":
-        """Records several examples, padded to the longest: one LayerMaps per layer and text."""
+        """Records several examples, padded to the longest: one LayerMaps per layer and text.
+
+        Args:
+            examples: the examples.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
+
+        Raises:
+            AttnvizError: if a text has no tokens, a selected layer or head does not exist, or memory does not suffice.
+        """
         self._refuse_selection(selection)
         self._refuse_weights()
         from attnviz.maps.recording import Recording
@@ -163,10 +182,12 @@ class SeededReader(Reader):
         return pad_texts(*self._tokens(examples), self.settings.causal)
 
     def _keeps_factors(self, queries: "list[Tokens]", keys: "list[Tokens]") -> bool:
-        """True if maps are kept as factors: by the setting ``dense``, or if it is ``None`` for one long text.
+        """True if maps are kept as factors: by the setting ``dense``, or if that is ``None``, for one long text.
+
+        Several texts and dropout need whole maps, as factors cannot represent them.
 
         Raises:
-            AttnvizError: if factors are asked for with several texts or with dropout, which factors cannot represent.
+            AttnvizError: if the setting asks for factors of several texts, or with dropout.
         """
         can_factor = len(queries) == 1 and not self.settings.dropout
         if self.settings.dense is False and not can_factor:
@@ -231,7 +252,7 @@ class SeededReader(Reader):
         return sorted(selection.chosen_layers or range(self.settings.num_layers))
 
     def _runs(self, batch: PaddedBatch) -> "Iterator[LayerRun]":
-        """Yields the run of each layer over the texts."""
+        """Returns an iterator over the runs of the layers; a layer runs when the iterator reaches it."""
         import torch
 
         features, context = self._embeddings(batch.queries, batch.keys if batch.is_cross else None)
@@ -241,10 +262,11 @@ class SeededReader(Reader):
     def _embeddings(
         self, queries: "Sequence[Tokens]", keys: "Sequence[Tokens] | None"
     ) -> "tuple[torch.Tensor, torch.Tensor | None]":
-        """Returns the embeddings of the queries, ``(batch, queries, features)``, and of the keys if they differ."""
+        """Returns embeddings of queries, ``(batch, queries, features)``, and of keys, ``None`` if there are none."""
         import torch
 
         def embed(texts: "Sequence[Tokens]") -> "torch.Tensor":
+            """Returns the embeddings of texts, ``(texts, tokens, features)``; padding has that of id 0."""
             ids = torch.stack([torch.from_numpy(tokens.ids.clip(0)) for tokens in texts])
             return self.module.embed(ids.to(self.device))
 

@@ -72,7 +72,8 @@ def open_reader(settings: ModelSettings, use: Use = "maps") -> Reader:
         use: the purpose: maps of a text, of an image or of both, predictions, or texts of a corpus.
 
     Raises:
-        AttnvizError: if a setting was given that the model does not use, or an image for a model of texts.
+        AttnvizError: if a setting was given that the model does not use, an image for a model of texts, or memory is
+            short.
     """
     row = row_of(settings.model, use)
     refuse_unused(settings, row)
@@ -120,14 +121,19 @@ def used_settings(model: str) -> tuple[str, ...]:
 
 
 def refuse_unused(settings: ModelSettings, row: SourceRow | None = None) -> None:
-    """Raises AttnvizError if the model does not use a setting that was changed; the message names models that do."""
+    """Raises AttnvizError if a setting was changed that the model does not use; the message names models that use it.
+
+    Args:
+        settings: the settings.
+        row: the row of the model; ``None`` for the row of ``settings.model``.
+    """
     used_names = used_settings(settings.model) if row is None else (*COMMON_SETTINGS, *row.settings)
     changed_names = [name for name, value in settings.as_json().items() if value != getattr(ModelSettings, name)]
-    unused_names = next((name for name in changed_names if name not in used_names), None)
-    if unused_names is not None:
+    unused_name = next((name for name in changed_names if name not in used_names), None)
+    if unused_name is not None:
         if row in (IMAGES, PICTURES):
-            raise AttnvizError(f"{option(unused_names)} does not apply to images; leave it out")
-        models = or_list(row.title for row in SOURCES if unused_names in row.settings)
+            raise AttnvizError(f"{option(unused_name)} does not apply to images; leave it out")
+        models = or_list(row.title for row in SOURCES if unused_name in row.settings)
         raise AttnvizError(
-            f"{option(unused_names)} does not apply to {option('model', settings.model)}; use it with {models}"
+            f"{option(unused_name)} does not apply to {option('model', settings.model)}; use it with {models}"
         )

@@ -72,7 +72,7 @@ class TrainedReader(Reader):
         return {"ids": ids}
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids, and the keys that are visible."""
+        """Returns the ids, and a causal mask without the hidden tokens as keys."""
         import torch
 
         count = len(hidden)
@@ -109,7 +109,7 @@ class TrainedReader(Reader):
         return replace(prepared, positions=slice(start, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of a token by its label; the label is the id in the model's own example, which has no text."""
+        """Returns the id of the first token with this label; in the built-in example, labels are ids."""
         return int(label) if not tokens.text and label.isdecimal() else super().find_token(label, tokens)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
@@ -117,7 +117,17 @@ class TrainedReader(Reader):
         return _remarks(tokens, self.settings.tokenizer)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records one text, after a start token."""
+        """Records one text, after a start token.
+
+        Args:
+            example: the text, which may have passages.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
+
+        Raises:
+            AttnvizError: if the text has no tokens, a selected layer or head does not exist, or memory does not
+                suffice.
+        """
         refuse_missing(selection.chosen_layers, tuple(range(NUM_LAYERS)), "layer")
         for layer in selection.chosen_layers or (0,):
             refuse_missing(selection.heads_of(layer), tuple(range(NUM_HEADS)), "head")
@@ -129,10 +139,10 @@ class TrainedReader(Reader):
         resolve_span(selection.keys, len(tokens), "keys")
         refuse_memory(len(tokens))
         runs, visible = self._runs(tokens)[1], causal_cells(len(tokens))
-        chosen_runs = {"values": values, "with_factors": self.keeps_factors}
+        map_options = {"values": values, "with_factors": self.keeps_factors}
         return Recording(
             maps=tuple(
-                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), **chosen_runs)
+                dense_maps(runs[layer], tokens, tokens, visible, selection.heads_of(layer), **map_options)
                 for layer in sorted(selection.chosen_layers or range(NUM_LAYERS))
             ),
             model=self.name,

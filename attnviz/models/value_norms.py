@@ -54,6 +54,6 @@ def value_norms(
     with torch.no_grad():
         weight = module.output.get_parameter("weight").float()  # (features, heads * features of a head)
         head_projections = weight.T.reshape(module.num_heads, -1, len(weight))
-        chosen_heads = values[item : item + 1, list(heads)].float()
-        norms: FloatArray = norms_after(chosen_heads, head_projections[list(heads)])[0].cpu().numpy()
+        chosen_values = values[item : item + 1, list(heads)].float()
+        norms: FloatArray = norms_after(chosen_values, head_projections[list(heads)])[0].cpu().numpy()
     return norms

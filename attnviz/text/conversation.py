@@ -70,14 +70,15 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        """The text of the user's last message; if the user wrote none, the last text of any message, or ""."""
-        texts = [(message["role"], message["content"]) for message in self.messages if message.get("content")]
-        questions = [text for role, text in texts if role == "user"]
-        return str((questions or [text for _, text in texts] or [""])[-1])
+        """The text of the user's last message; if the user wrote none, the last text of any message; "" for no text."""
+        messages_with_text = [message for message in self.messages if message.get("content")]
+        questions = [message for message in messages_with_text if message["role"] == "user"]
+        candidates = questions or messages_with_text
+        return str(candidates[-1]["content"]) if candidates else ""
 
     @property
     def is_answered(self) -> bool:
-        """True if the last message is one of the model."""
+        """True if the last message has the role ``assistant``, so that the model has answered."""
         return bool(self.messages[-1]["role"] == "assistant")
 
     @property
@@ -86,10 +87,10 @@ class Conversation:
         return f"{len(self.messages) + 1} {ANSWER}"
 
     def changed(self, change: Change) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Returns the messages, and the tools, with each text of a turn replaced by ``change(label, text)``.
+        """Returns the messages, and the tools, with each text replaced by ``change(label, text)``.
 
         A label is the number of the message, from 1, and the kind of the turn: ``2 user``, ``3 thinking``; texts of
-        tools have the label ``tools``. ``change`` is called in the order of the texts, first those of tools.
+        tools have the label ``tools``. ``change`` is called in the order of the texts, first for those of tools.
         """
         tools = [_changed_tool(tool, change) for tool in self.tools]
         return [
@@ -101,6 +102,7 @@ class Conversation:
         texts: dict[str, list[str]] = {}
 
         def collect(label: str, text: str) -> str:
+            """Adds a text that is not blank to its turn, and returns it unchanged."""
             if text.strip():
                 texts.setdefault(label, []).append(text)
             return text
@@ -110,7 +112,10 @@ class Conversation:
 
 
 def _is_chat_json(text: str) -> bool:
-    """True if a text is a chat in JSON: a list of messages, one message, or an object with ``messages``."""
+    """True if a text is JSON with at least one object that has a ``role``.
+
+    The object stands alone, in a list, or in the list ``messages`` of an object.
+    """
     if not text.lstrip().startswith(("[", "{")):
         return False
     try:
@@ -122,7 +127,7 @@ def _is_chat_json(text: str) -> bool:
 
 
 def is_conversation(path: Path) -> bool:
-    """True if a file looks like JSON with messages; only its first ``MAX_SEARCHED_BYTES`` are read."""
+    """True if a file begins as JSON and has a ``"role"`` in its first ``MAX_SEARCHED_BYTES``; no more is read."""
     start = read_start(path, MAX_SEARCHED_BYTES)
     return start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and ROLE.search(start) is not None
 
@@ -170,7 +175,7 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _joined_content(content: Any, number: int) -> str:
-    """Returns the content of a message as one string; texts of several parts are joined with newlines.
+    """Returns the content of a message as one string: texts of several parts joined with newlines; "" for ``None``.
 
     Raises:
         AttnvizError: if a part is not text.
@@ -204,7 +209,7 @@ def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:
 
 
 def _parsed_arguments(arguments: Any) -> Any:
-    """Returns the arguments of a tool call as an object if they are a string of JSON; other values unchanged."""
+    """Returns the object that a string of JSON holds; an empty one for ``None``, and any other value unchanged."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
@@ -228,7 +233,7 @@ def _changed_message(message: dict[str, Any], number: int, change: Change) -> di
 
 
 def _changed_content(message: dict[str, Any], number: int, change: Change) -> str:
-    """Returns the content of a message with its texts changed; the tags around thoughts are kept."""
+    """Returns the content of a message with its text changed; in an answer also the thoughts, but not their tags."""
     label = f"{number} {TURN_KINDS[message['role']]}"
     if message["role"] != "assistant":
         return change(label, message["content"])
@@ -257,9 +262,10 @@ def _changed_texts(value: Any, label: str, change: Change) -> Any:
 
 
 def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
-    """Returns the definition of a tool with all names and descriptions in it changed, at any depth."""
+    """Returns the definition of a tool with all its texts of ``TOOL_TEXT_FIELDS`` changed, at any depth."""
 
     def changed(name: str, value: Any) -> Any:
+        """Returns the value of the field ``name`` with its texts changed; entries of a list have the name ""."""
         if isinstance(value, dict):
             return {inner_name: changed(inner_name, inner) for inner_name, inner in value.items()}
         if isinstance(value, list):
@@ -270,5 +276,6 @@ def _changed_tool(tool: Mapping[str, Any], change: Change) -> dict[str, Any]:
 
 
 def _refuse_surrogates(label: str, text: str) -> str:
+    """Returns the text unchanged; raises AttnvizError if it has a surrogate, which UTF-8 cannot encode."""
     refuse_surrogates(text)
     return text

@@ -45,11 +45,16 @@ class Groups:
         return len(self.labels) or int(self.numbers.max(initial=-1)) + 1
 
     def take(self, indices: IntArray | slice) -> Self:
-        """Returns the groups of the tokens at these indices; group numbers stay the same."""
+        """Returns the groups of the tokens at these indices, counted from 0 again; group numbers stay the same."""
         return type(self)(self.numbers[indices], self.labels)
 
     def joined(self, next_groups: Self) -> Self:
-        """Returns the groups with those of the tokens that follow appended; both must use the same group numbers."""
+        """Returns the groups of these tokens and of the tokens after them.
+
+        Args:
+            next_groups: the groups of the tokens that follow; they use the same group numbers. The longer of both lists
+                of labels is kept.
+        """
         return type(self)(
             np.concatenate([self.numbers, next_groups.numbers]), max(self.labels, next_groups.labels, key=len)
         )
@@ -57,6 +62,7 @@ class Groups:
     @cached_property
     def runs(self) -> Runs:
         """The runs of tokens that belong to the same group; tokens without a group are in none."""
+        # No group has the number -2, so that the first run starts, and the last one stops, at an edge.
         edges = np.flatnonzero(np.diff(self.numbers, prepend=-2, append=-2))
         starts, stops = edges[:-1], edges[1:]
         has_group = self.numbers[starts] >= 0
@@ -69,7 +75,7 @@ class Groups:
 
     @cached_property
     def starts(self) -> IntArray:
-        """The first token of each group, ``(groups,)``."""
+        """The first token of each group, ``(groups,)``; of a group without tokens the end of the axis."""
         if self.in_order:
             return self.runs.starts
         starts = np.full(len(self), self.first + len(self.numbers), dtype=np.int64)
@@ -78,7 +84,7 @@ class Groups:
 
     @cached_property
     def stops(self) -> IntArray:
-        """The token after the last one of each group, ``(groups,)``."""
+        """The token after the last one of each group, ``(groups,)``; of a group without tokens ``first``."""
         if self.in_order:
             return self.runs.stops
         stops = np.full(len(self), self.first, dtype=np.int64)
@@ -97,42 +103,45 @@ class Groups:
 
     @property
     def has_only_single_tokens(self) -> bool:
-        """True if every token of ``token_span`` is a group of its own."""
+        """True if each token of ``token_span`` is a group with no other token, and the groups are in order."""
         span = self.token_span
         return self.in_order and len(self) == span.stop - span.start
 
     def part(self, span: slice) -> Self:
-        """Returns the groups of a span, renumbered from 0, over the shortest span of tokens that contains them."""
+        """Returns the groups whose numbers are in a span, renumbered from 0.
+
+        They cover the shortest span of tokens that contains them; other tokens in it belong to no group.
+        """
         start, stop, _ = span.indices(len(self))
         tokens = slice(int(self.starts[start:stop].min()), int(self.stops[start:stop].max()))
         numbers = self.numbers[tokens.start - self.first : tokens.stop - self.first] - start
         numbers = np.where((numbers >= 0) & (numbers < stop - start), numbers, -1)
         return replace(self, numbers=numbers, labels=self.labels[start:stop], first=tokens.start)
 
-    def reduce(self, reduce: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
+    def reduce(self, ufunc: np.ufunc, cells: NDArray[Any], axis: int) -> NDArray[Any]:
         """Returns the cells of the tokens of ``token_span`` reduced to one cell for each group.
 
         Args:
-            reduce: the ufunc that combines two cells.
+            ufunc: the ufunc that combines two cells.
             cells: an array of any shape, with an entry for each token of ``token_span`` along ``axis``.
             axis: the axis of the tokens.
         """
         if self.in_order:
-            return _reduce_runs(reduce, cells, axis, self.starts - self.starts[0], self.stops - self.starts[0])
+            return _reduce_runs(ufunc, cells, axis, self.starts - self.starts[0], self.stops - self.starts[0])
         span = self.token_span
         numbers = self.numbers[span.start - self.first : span.stop - self.first]
         order = np.argsort(numbers, kind="stable")[np.count_nonzero(numbers < 0) :]  # group by group
         stops = np.cumsum(self.sizes)
-        return _reduce_runs(reduce, cells.take(order, axis), axis, stops - self.sizes, stops)
+        return _reduce_runs(ufunc, cells.take(order, axis), axis, stops - self.sizes, stops)
 
 
-def _reduce_runs(reduce: np.ufunc, cells: NDArray[Any], axis: int, starts: IntArray, stops: IntArray) -> NDArray[Any]:
+def _reduce_runs(ufunc: np.ufunc, cells: NDArray[Any], axis: int, starts: IntArray, stops: IntArray) -> NDArray[Any]:
     """Returns the cells between each start and stop reduced to one cell, along an axis."""
     # reduceat reduces from each edge to the next, so that every second result is a gap between two runs. It refuses
     # an edge at the end of the axis, where the last run may stop.
     edges = np.stack([starts, stops], axis=1).ravel()
     edges_before_end = edges[:-1] if edges[-1] == cells.shape[axis] else edges
-    reduced_cells = reduce.reduceat(cells, edges_before_end, axis=axis)
+    reduced_cells = ufunc.reduceat(cells, edges_before_end, axis=axis)
     without_gaps = [slice(None)] * cells.ndim
     without_gaps[axis] = slice(None, None, 2)
     return np.asarray(reduced_cells[tuple(without_gaps)])

@@ -59,7 +59,8 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
     Args:
         tokens: the tokens of an axis.
         name: a key of ``tokens.groups``, such as ``words``; ``sentences``, ``lines`` or ``paragraphs``; or a regular
-            expression: groups begin at its labelled_matches, and ``^`` and ``$`` match at each line.
+            expression: each match begins a group, tokens before the first match are group 0, and ``^`` and ``$`` match
+            at each line.
     """
     if name in tokens.groups:
         return tokens.groups[name]
@@ -72,9 +73,10 @@ def named_groups(tokens: Tokens, name: str) -> Groups | None:
 
 
 def with_generated_from(tokens: Tokens, start: int) -> Tokens:
-    """Returns the tokens with those from ``start`` on as generated, and those before as the prompt."""
-    group_numbers = Groups((np.arange(len(tokens)) >= start).astype(np.int64), ("prompt", GENERATED))
-    return replace(tokens, groups={**tokens.groups, GENERATED: group_numbers})
+    """Returns the tokens with two more groups: those before ``start`` are the prompt, the others are generated."""
+    is_generated = np.arange(len(tokens)) >= start
+    groups = Groups(is_generated.astype(np.int64), ("prompt", GENERATED))
+    return replace(tokens, groups={**tokens.groups, GENERATED: groups})
 
 
 def marked_tokens(tokens: Tokens, marks: Iterator[Mark]) -> Iterator[Mark]:
@@ -104,7 +106,8 @@ def labelled_matches(text: str, name: str, option_name: str) -> Iterator[Mark]:
             yield start, first_words(matched_text, MAX_LABEL_CHARACTERS)
         return
     for number, match in enumerate(compile_mark(name).finditer(text), start=1):
-        yield match.start() + len(match.group()) - len(match.group().lstrip()), f"{NUMBERED[name][0]}{number}"
+        leading_spaces = len(match.group()) - len(match.group().lstrip())
+        yield match.start() + leading_spaces, f"{NUMBERED[name][0]}{number}"
 
 
 def compile_mark(mark: str, option_name: str = "mark") -> re.Pattern[str]:
@@ -136,7 +139,10 @@ def _sentence_numbers(tokens: Tokens) -> IntArray:
 
 
 def _group_starts(text: str, name: str) -> Iterator[Mark]:
-    """Yields the first character and the label of each group; a line begins at its indentation, others after blanks."""
+    """Yields the first character and the label of each group.
+
+    A line begins with its indentation and has no label; paragraphs and matches begin after white space.
+    """
     if name == "lines":
         return ((match.start(), "") for match in compile_mark(name).finditer(text))
     return labelled_matches(text, name, "by")
@@ -150,6 +156,7 @@ def _pattern_matches(text: str, pattern: str, option_name: str) -> list[tuple[in
     compiled = compile_mark(pattern, option_name)
 
     def find() -> str:
+        """Returns the matches as JSON, since a process that is bounded can hand back only a string."""
         candidates = ((match.start(), match.group()[:MAX_READ_CHARACTERS]) for match in compiled.finditer(text))
         return json.dumps([(start, matched_text) for start, matched_text in candidates if matched_text.strip()])
 

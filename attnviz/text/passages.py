@@ -33,7 +33,9 @@ class Passage(NamedTuple):
 
 
 def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]]:
-    """Returns texts of files, in the order of their names, and the question as one text, and where each is in it.
+    """Returns the texts of files and the question as one text, with the place of each part in it.
+
+    Files are ordered by their paths; a file whose name another has too is labelled by its path.
 
     Args:
         pattern: a glob pattern of the files, such as ``docs/*.txt``.
@@ -62,7 +64,9 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
 
 
 def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) -> Groups:
-    """Returns the passages as groups of tokens: a token is in the passage of its first character that is not a space.
+    """Returns the passages as groups of tokens.
+
+    A token is in the passage of its first character that is not a space; without such a character it is in none.
 
     Args:
         tokens: the tokens of the text with the passages.

@@ -90,7 +90,7 @@ class Selection:
         return tuple(layer for layer in pair_layers if self.layers is None or layer in self.layers)
 
     def heads_of(self, layer: int) -> tuple[int, ...] | None:
-        """Returns the selected heads of a layer; ``None`` for all."""
+        """Returns the selected heads of a layer, in their order; ``None`` for all, an empty tuple for none."""
         if self.pairs is None:
             return self.heads
         return tuple(head for pair_layer, head in self.pairs if pair_layer == layer)
@@ -106,6 +106,7 @@ class SelectionOptions(TypedDict, total=False):
 
 
 def _group_names() -> dict[str, str]:
+    """Returns the names of groups that ``--by`` knows, each with an empty description, for completion."""
     from attnviz.text.named_groups import NAMES
 
     return dict.fromkeys(NAMES, "")
@@ -165,7 +166,8 @@ def parse_numbers(text: str, name: str) -> tuple[int, ...]:
     """Returns the numbers of a list with ranges such as ``0-3,7``, in its order and without repeats.
 
     Raises:
-        AttnvizError: if the text has another form; the message names the option ``name``.
+        AttnvizError: if the text has another form, a range counts backwards, or there are more than
+            ``MAX_NAMED_NUMBERS``; the message names the option ``name``.
     """
     numbers: dict[int, None] = {}
     count = 0
@@ -224,7 +226,7 @@ def refuse_missing(chosen: tuple[int, ...] | None, existing: Sequence[int], noun
 
 
 def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
-    """Returns the pairs of a list such as ``4.11,9.6``; raises AttnvizError if it has another form."""
+    """Returns the pairs of a list such as ``4.11,9.6``, without repeats; raises AttnvizError for another form."""
     matches = [re.fullmatch(r"\s*(\d{1,7})\.(\d{1,7})\s*", part, re.ASCII) for part in text.split(",")]
     if not all(matches):
         raise AttnvizError(f"{option('heads')} {text!r} mixes two forms; write 4.11,9.6 (layer.head) or 0-3,7")
@@ -232,7 +234,11 @@ def _parse_pairs(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _parse_span(text: str | None, name: str) -> Span:
-    """Returns start and stop of a range such as ``10:40``, ``None`` for an open end; raises AttnvizError for others."""
+    """Returns start and stop of a range such as ``10:40``; ``None`` for an open end, and for both ends without a text.
+
+    Raises:
+        AttnvizError: if the text has another form.
+    """
     if text is None:
         return None, None
     match = re.fullmatch(r"\s*(-?\d{1,12})?\s*:\s*(-?\d{1,12})?\s*", text, re.ASCII)

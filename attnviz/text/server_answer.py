@@ -65,7 +65,10 @@ class ServerAnswer:
 
 
 def is_answer(path: Path) -> bool:
-    """True if a file looks like a server's answer; only its first ``MAX_SEARCHED_BYTES`` are read."""
+    """True if a file has a field of token ids, or ``choices`` without ``messages``, as a server's answer has.
+
+    Only its first ``MAX_SEARCHED_BYTES`` are read.
+    """
     start = read_start(path, MAX_SEARCHED_BYTES).lstrip(b"\xef\xbb\xbf \t\r\n")
     if not start.startswith((b"{", b"[", STREAM_LINE.encode())):
         return False
@@ -79,7 +82,7 @@ def read_answer(path: Path) -> ServerAnswer:
         AttnvizError: if the file cannot be read, has text and no ids, or ends before the stream does.
     """
     name = repr(str(path))
-    response = _response(_objects(read_text(path, MAX_JSON_BYTES), name), name)
+    response = _whole_response(_json_objects(read_text(path, MAX_JSON_BYTES), name), name)
     choice = _first_choice(response)
     ids, prompt_ids = _ids_of(response, choice), _prompt_ids_of(response, choice)
     if ids is None:
@@ -102,8 +105,12 @@ def read_answer(path: Path) -> ServerAnswer:
         raise AttnvizError(f"{name}: {error}") from error
 
 
-def _objects(text: str, name: str) -> list[Json]:
-    """Returns the JSON objects of a file: one response, a list of them, or a line for each chunk of a stream."""
+def _json_objects(text: str, name: str) -> list[Json]:
+    """Returns the JSON objects of a file: one response, a list of them, or the chunks of a stream, one on each line.
+
+    Raises:
+        AttnvizError: if the text is none of these.
+    """
     try:
         value = parse_json(text, name)
     except NotJsonError:
@@ -115,7 +122,11 @@ def _objects(text: str, name: str) -> list[Json]:
 
 
 def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
-    """Yields the chunks of a stream, one a line."""
+    """Yields the chunks of a stream, one for each line; skips empty lines, comments and other events.
+
+    Raises:
+        AttnvizError: if a line is not JSON, or not an object.
+    """
     for number, line in enumerate(text.splitlines(), 1):
         content = line.strip().removeprefix(STREAM_LINE).strip()
         if not content or content == STREAM_END or line.startswith((":", "event:", "id:")):
@@ -131,11 +142,11 @@ def _chunks_of_lines(text: str, name: str) -> Iterator[Json]:
         yield chunk
 
 
-def _response(objects: Sequence[Json], name: str) -> Json:
-    """Returns the only response, or the one that the chunks of a stream make together.
+def _whole_response(objects: Sequence[Json], name: str) -> Json:
+    """Returns the only response of a file, or the response that the chunks of a stream form.
 
     Raises:
-        AttnvizError: if the stream ends before its answer does.
+        AttnvizError: if there are no objects, or the stream ends before its answer does.
     """
     if not objects:
         raise AttnvizError(f"{name} has no answer; save what the server sent")
@@ -147,13 +158,13 @@ def _response(objects: Sequence[Json], name: str) -> Json:
 
 
 def _is_last(chunk: Json) -> bool:
-    """True if a chunk says why its answer ended."""
+    """True if a chunk ends its answer: it gives a reason for the end, or its ``stop`` is true."""
     reason = _first_choice(chunk).get("finish_reason") or _mapping(chunk.get("meta_info")).get("finish_reason")
     return bool(reason) or chunk.get("stop") is True
 
 
 def _joined_chunks(chunks: Sequence[Json]) -> Json:
-    """Returns one response with the ids and log-probabilities of all chunks in order."""
+    """Returns one response from the chunks of a stream: lists are concatenated; other fields keep the last value."""
     joined: dict[str, Any] = {}
     for chunk in chunks:
         joined.update({key: value for key, value in chunk.items() if value is not None and key != "choices"})
@@ -168,16 +179,20 @@ def _joined_chunks(chunks: Sequence[Json]) -> Json:
 
 
 def _joined_choices(choices: Sequence[Json]) -> Json:
-    """Returns the first choice of a response from its parts in the chunks of a stream."""
+    """Returns one choice from its parts in the chunks of a stream.
+
+    Ids and log-probabilities are concatenated; the ids of the prompt are the first that were sent; other fields keep
+    their last value.
+    """
     joined: dict[str, Any] = {key: value for choice in choices for key, value in choice.items() if value is not None}
     joined["token_ids"] = [entry for choice in choices for entry in choice.get("token_ids") or ()] or None
     prompts = [choice["prompt_token_ids"] for choice in choices if choice.get("prompt_token_ids")]
     joined["prompt_token_ids"] = prompts[0] if prompts else None
-    parts = [_mapping(choice.get("logprobs")) for choice in choices]
+    logprobs = [_mapping(choice.get("logprobs")) for choice in choices]
     joined["logprobs"] = {
-        key: [entry for part in parts for entry in part.get(key) or ()]
+        key: [entry for part in logprobs for entry in part.get(key) or ()]
         for key in ("content", "token_logprobs", "tokens")
-        if any(part.get(key) for part in parts)
+        if any(part.get(key) for part in logprobs)
     }
     return joined
 
@@ -188,7 +203,7 @@ def _mapping(value: Any) -> Json:
 
 
 def _first_choice(response: Json) -> Json:
-    """Returns the choice of index 0; {} if there is none."""
+    """Returns the choice of index 0, which is the default index; an empty object if there is none."""
     choices = response.get("choices")
     parts = [_mapping(choice) for choice in choices] if isinstance(choices, list) else []
     return next((choice for choice in parts if choice.get("index", 0) == 0), {})
@@ -202,40 +217,49 @@ def _choice_remarks(response: Json) -> tuple[str, ...]:
 
 
 def _id_list(value: Any) -> list[Any] | None:
-    """Returns a list of ids, or the first of several lists of them; ``None`` if it is no list, or one without ids."""
+    """Returns a list of ids, or the first of several lists; ``None`` for any other value.
+
+    An empty list is ``None`` as well, and so is a list of strings, in which servers return the tokens' texts.
+    """
     if isinstance(value, list) and value and isinstance(value[0], list):
         value = value[0]
     return value if isinstance(value, list) and value and not isinstance(value[0], str) else None
 
 
 def _ids_of(response: Json, choice: Json) -> list[Any] | None:
-    """Returns the ids of the answer, by any name that servers give them; ``None`` if there are none."""
-    named = (
+    """Returns the ids of the answer, from the first field that has them; ``None`` if there are none.
+
+    If no list of ids is found, they are read from the entries of log-probabilities.
+    """
+    fields = (
         choice.get("token_ids"),
         _mapping(response.get("sglext")).get("output_ids"),
         response.get("output_ids"),
         response.get("tokens"),
         response.get("token_ids"),
     )
-    found = next((ids for ids in map(_id_list, named) if ids is not None), None)
-    return found or _ids_of_entries(_entries(response, choice))
+    listed_ids = next((ids for ids in map(_id_list, fields) if ids is not None), None)
+    return listed_ids or _ids_of_entries(_logprob_entries(response, choice))
 
 
 def _prompt_ids_of(response: Json, choice: Json) -> list[Any] | None:
-    """Returns the ids of the prompt, by any name that servers give them; ``None`` if there are none."""
-    named = (
+    """Returns the ids of the prompt, from the first field that has them; ``None`` if there are none.
+
+    If no list of ids is found, they are read from SGLang's entries of log-probabilities.
+    """
+    fields = (
         choice.get("prompt_token_ids"),
         response.get("prompt_token_ids"),
         _mapping(response.get("sglext")).get("input_ids"),
         response.get("input_ids"),
         response.get("prompt"),
     )
-    found = next((ids for ids in map(_id_list, named) if ids is not None), None)
-    return found or _ids_of_entries(_mapping(response.get("meta_info")).get("input_token_logprobs"))
+    listed_ids = next((ids for ids in map(_id_list, fields) if ids is not None), None)
+    return listed_ids or _ids_of_entries(_mapping(response.get("meta_info")).get("input_token_logprobs"))
 
 
-def _entries(response: Json, choice: Json) -> Any:
-    """Returns the list in which a server gives the log-probability of each token of the answer."""
+def _logprob_entries(response: Json, choice: Json) -> Any:
+    """Returns the entries in which a server gives each token's log-probability; a false value if it gives none."""
     logprobs = _mapping(choice.get("logprobs"))
     return (
         logprobs.get("content")
@@ -246,14 +270,18 @@ def _entries(response: Json, choice: Json) -> Any:
 
 
 def _ids_of_entries(entries: Any) -> list[int] | None:
-    """Returns the ids that stand beside log-probabilities; ``None`` if not every one has its id."""
+    """Returns the ids in entries of log-probabilities; ``None`` if an entry has no id, or there are no entries."""
     ids = [_id_of_entry(entry) for entry in entries] if isinstance(entries, list) else []
-    known = [token_id for token_id in ids if token_id is not None]
-    return known if known and len(known) == len(ids) else None
+    integer_ids = [token_id for token_id in ids if token_id is not None]
+    return integer_ids if integer_ids and len(integer_ids) == len(ids) else None
 
 
 def _id_of_entry(entry: Any) -> int | None:
-    """Returns the id of an object of llama.cpp, of a triple of SGLang, or of a token named by its id."""
+    """Returns the token id in an entry of log-probabilities; ``None`` if it has none.
+
+    An entry is a list of SGLang, with the id second; an object of llama.cpp, with ``id``; or a token that vLLM names by
+    its id, ``token_id:7``.
+    """
     if isinstance(entry, list) and len(entry) > 1:
         return entry[1] if isinstance(entry[1], int) else None
     if isinstance(entry, dict) and isinstance(entry.get("id"), int):
@@ -263,10 +291,10 @@ def _id_of_entry(entry: Any) -> int | None:
 
 
 def _logprobs_of(response: Json, choice: Json) -> tuple[float, ...] | None:
-    """Returns the log-probabilities of the answer's tokens; ``None`` if the server gave none."""
+    """Returns the log-probabilities of the answer's tokens, NaN where one is missing; ``None`` if all are."""
     numbers = _mapping(choice.get("logprobs")).get("token_logprobs")
     if not isinstance(numbers, list):
-        entries = _entries(response, choice)
+        entries = _logprob_entries(response, choice)
         if not isinstance(entries, list):
             return None
         numbers = [
@@ -277,6 +305,6 @@ def _logprobs_of(response: Json, choice: Json) -> tuple[float, ...] | None:
 
 
 def _logprob(number: Any) -> float:
-    """Returns a log-probability; NaN for none, or for the number that stands for minus infinity."""
+    """Returns a log-probability; NaN for no number, for ``LEAST_LOGPROB``, and for a number above 0.01."""
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
     return float(number) if is_number and LEAST_LOGPROB < number <= 0.01 else math.nan

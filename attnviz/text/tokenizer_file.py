@@ -1,6 +1,6 @@
 """Refuses a tokenizer.json that would expand a text to far more characters or tokens, before the library reads it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ GROWTH_OF_STEP = {
 
 
 def refuse_expanding_tokenizer(path: Path) -> None:
-    """Raises AttnvizError if a tokenizer may expand a text more than ``MAX_GROWTH`` times, or adds too many tokens.
+    """Raises AttnvizError if a tokenizer may expand a text more than ``MAX_GROWTH`` times, or is too large itself.
 
-    The growths of steps multiply. A file that is not JSON is left to the library, whose message says more.
+    Too large are parts of more than ``MAX_STEPS`` steps, and lists of more than ``MAX_TEMPLATE`` entries. The growths
+    of steps multiply. A file that is not JSON is left to the library, whose message says more.
     """
     try:
         value = read_json(path)
@@ -48,12 +49,12 @@ def _steps(value: Any) -> Iterator[dict[str, Any]]:
     """Yields all JSON objects in a value: the steps of a tokenizer's part, with the steps inside them."""
     if isinstance(value, dict):
         yield value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for part in _parts(value):
         yield from _steps(part)
 
 
 def _step_growth(step: dict[str, Any]) -> float:
-    """Returns an upper bound of the number of characters that a step makes of one."""
+    """Returns an upper bound of the number of characters that a step makes of one; 1 for steps that only split."""
     if step.get("type") != "Replace":
         return GROWTH_OF_STEP.get(str(step.get("type")), 1)
     pattern, content = step.get("pattern"), step.get("content")
@@ -66,5 +67,12 @@ def _step_growth(step: dict[str, Any]) -> float:
 
 def _longest_list(value: Any) -> int:
     """Returns the length of the longest list in a JSON value, at any depth; 0 if there is none."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return max([len(value) if isinstance(value, list) else 0, *map(_longest_list, parts)])
+    length = len(value) if isinstance(value, list) else 0
+    return max([length, *map(_longest_list, _parts(value))])
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Returns the values of a JSON object, or the entries of a list; nothing for any other value."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -93,6 +93,9 @@ class Tokens:
             words: ``(tokens,)``, the number of each token's word (split at white space); -1 for a token without a word.
             special: ``(tokens,)``, true for tokens that the tokenizer added.
             segments: ``(tokens,)``, 0 or 1 for the texts of a pair; ``None`` for a single text.
+
+        Raises:
+            AttnvizError: if the arrays have other shapes.
         """
         if offsets.shape != (len(labels), 2):
             raise AttnvizError(f"tokens: {len(labels)} labels but offsets of shape {offsets.shape}")
@@ -173,7 +176,11 @@ class Tokens:
         )
 
     def shortened(self, count: int) -> Self:
-        """Returns at most ``count`` tokens: the first ones, and all special tokens at the end."""
+        """Returns the first tokens and all special tokens at the end, ``count`` together.
+
+        Args:
+            count: at most the number of tokens.
+        """
         special_at_end = 0
         while special_at_end < min(count, len(self)) and self.special[-1 - special_at_end]:
             special_at_end += 1
@@ -208,7 +215,7 @@ class Tokens:
 
     @classmethod
     def numbered(cls, count: int, prefix: str = "") -> Self:
-        """Returns ``count`` tokens without a text, whose labels are ``prefix`` and their position."""
+        """Returns ``count`` tokens without a text or words; each is labelled by ``prefix`` and its position, from 0."""
         no_numbers = np.full(count, -1, dtype=np.int64)
         return cls.of_text(
             text="",
@@ -220,10 +227,12 @@ class Tokens:
         )
 
     def _groups(self, name: str) -> Groups:
+        """Returns the groups of a name; if the axis lacks them, groups with the numbers of ``NO_GROUP``."""
         return self.groups[name] if name in self.groups else Groups(self.group_numbers(name))
 
 
 def _group_arrays(groups: Mapping[str, Groups]) -> list[tuple[str, IntArray]]:
+    """Returns the name and the array of numbers of each entry of a dictionary of groups."""
     return [(name, group.numbers) for name, group in groups.items()]
 
 
@@ -257,19 +266,22 @@ def tokens_of_encoding(text: str, encoding: "tokenizers.Encoding", pair: str | N
 
     Args:
         text: the text that was encoded.
-        encoding: the result.
+        encoding: what the encoder returned for the text.
         pair: the second text of a pair; ``None`` for a single text.
     """
-    token_texts = zip(encoding.sequence_ids, encoding.type_ids, strict=True)  # a special token has no sequence id
+    sequences_and_types = zip(encoding.sequence_ids, encoding.type_ids, strict=True)
     segments = np.array(
-        [min(type_, 1) if text_index is None else text_index for text_index, type_ in token_texts], dtype=np.int64
+        # a special token belongs to no sequence, and its type tells the text
+        [min(type_id, 1) if sequence is None else sequence for sequence, type_id in sequences_and_types],
+        dtype=np.int64,
     )
     texts = (text, pair or "")
     offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     special = np.array(encoding.special_tokens_mask, dtype=bool)
     special &= offsets[:, 0] == offsets[:, 1]
     pieces = [texts[segment][start:stop] for segment, (start, stop) in zip(segments, offsets, strict=True)]
-    offsets = offsets + np.where(offsets[:, 1:] > 0, segments[:, None] * (len(text) + 1), 0)
+    pair_start = len(text) + 1  # the texts are joined by a newline
+    offsets = offsets + np.where(offsets[:, 1:] > 0, segments[:, None] * pair_start, 0)
     joined_text = text if pair is None else f"{text}\n{pair}"
     return Tokens.of_text(
         text=joined_text,
@@ -314,9 +326,12 @@ def visible_label(piece: str) -> str:
 
 
 def refuse_long(text: str, tokenizer: str | None = None) -> None:
-    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens, before each of them takes 400 bytes.
+    """Raises AttnvizError for a text with more than ``MAX_TOKENS`` tokens, which would need 400 bytes each.
 
-    Tokens of a model's tokenizer are not counted but estimated, at four characters each.
+    Args:
+        text: the text.
+        tokenizer: one of ``TOKENIZERS``, whose tokens are counted; for any other, or ``None``, four characters are
+            counted as a token.
     """
     if len(text) <= MAX_TOKENS:
         return
@@ -342,7 +357,10 @@ def first_words(text: str, characters: int) -> str:
 
 
 def _visible_character(piece: str, index: int) -> str:
-    """Returns the visible sign of a character of a piece; characters that can be printed stay the same."""
+    """Returns the visible sign of a character of a piece: a sign for white space, an escape for control characters.
+
+    Other characters stay the same, and so do joiners between two characters.
+    """
     character = piece[index]
     if character in VISIBLE_SIGNS:
         return VISIBLE_SIGNS[character]
@@ -362,9 +380,9 @@ def _encoder(text: str, tokenizer: str) -> "tokenizers.Tokenizer":
     if tokenizer == "byte":
         vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)}
         return Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
-    pieces_of = Regex(r"\w+|\X" if tokenizer == "word" else r"\X")
+    piece_pattern = Regex(r"\w+|\X" if tokenizer == "word" else r"\X")
     spaces = [pre_tokenizers.WhitespaceSplit()] if tokenizer == "word" else []
-    splitter = pre_tokenizers.Sequence([*spaces, pre_tokenizers.Split(pieces_of, "isolated")])
+    splitter = pre_tokenizers.Sequence([*spaces, pre_tokenizers.Split(piece_pattern, "isolated")])
     pieces = sorted({piece for piece, _ in splitter.pre_tokenize_str(text)})
     encoder = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token=""))
     encoder.pre_tokenizer = splitter
@@ -412,7 +430,10 @@ def _shortened_label(label: str) -> str:
 
 
 def _word_numbers(text: str, pieces: list[str], offsets: IntArray) -> IntArray:
-    """Returns the number of each token's word, by its first visible character, ``(tokens,)``; -1 for white space."""
+    """Returns the word of each token's first visible character, ``(tokens,)``; words are split at white space.
+
+    The number is -1 for white space, and for a token without characters.
+    """
     word_starts = [match.start() for match in re.finditer(r"\S+", text)]
     leading = [len(piece) - len(piece.lstrip()) for piece in pieces]
     words = np.searchsorted(word_starts, offsets[:, 0] + leading, side="right") - 1

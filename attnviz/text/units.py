@@ -28,9 +28,10 @@ class Units(Groups):
 
     @classmethod
     def of(cls, tokens: Tokens, by: str = TOKENS, special: bool = True) -> Self:
-        """Returns the units of an axis: the groups that ``by`` names, and each other token as a unit of its own.
+        """Returns the units of an axis: the groups that ``by`` names, and a unit for each token outside of them.
 
-        Special tokens belong to no group. There is always at least one unit: if every token is special, all are units.
+        Special tokens belong to no group. The marks of a chat template, outside of all turns, form one unit together.
+        There is always at least one unit: if ``special`` is false and every token is special, all are units.
 
         Args:
             tokens: the tokens of the axis.
@@ -61,7 +62,7 @@ class Units(Groups):
 
     @property
     def has_unit_for_each_token(self) -> bool:
-        """True if every token of the axis is a unit of its own."""
+        """True if there are as many units as tokens, so that each token is a unit."""
         return len(self) == len(self.tokens)
 
     @cached_property
@@ -71,12 +72,12 @@ class Units(Groups):
         return max(map(columns, self.labels), default=1)
 
     def unit_of(self, token: int) -> int:
-        """Returns the unit of a token; for a token without a unit, the one before it, or the first."""
+        """Returns the unit of a token; if it has none, the last unit that starts before it, or the first unit."""
         unit = int(self.numbers[token - self.first])
         return unit if unit >= 0 else max(0, int(np.searchsorted(self.starts, token, side="right")) - 1)
 
     def span(self, tokens: slice) -> slice:
-        """Returns the span of units from that of the first to that of the last token of a span."""
+        """Returns the span from the unit of a token span's first token to the unit of its last token."""
         return slice(self.unit_of(tokens.start), self.unit_of(tokens.stop - 1) + 1)
 
     def is_spaced(self, unit: int) -> bool:
@@ -101,7 +102,8 @@ class Units(Groups):
 def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
     """Returns each unit's medium, ``(units,)``, and the smallest place around its tokens, ``(units, place size)``.
 
-    White space at the ends of a unit of several tokens does not count.
+    A unit over several media has the medium of its first token, and only the tokens of that medium count. White space
+    at the ends of a unit of several tokens does not count.
     """
     unit_numbers, has_several = units.numbers, units.sizes > 1
     medium, places = tokens.medium[units.starts], tokens.places[units.starts].copy()
@@ -115,31 +117,32 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
         tokens_of_medium = placed_tokens[
             (tokens.medium[placed_tokens] == number) & (medium[unit_numbers[placed_tokens]] == number)
         ]
+        units_of_tokens = unit_numbers[tokens_of_medium]
         half = medium_value.place_size // 2
         for columns, reduce in ((slice(half), np.minimum), (slice(half, 2 * half), np.maximum)):
-            places[unit_numbers[tokens_of_medium], columns] = tokens.places[tokens_of_medium, columns]
-            reduce.at(places[:, columns], unit_numbers[tokens_of_medium], tokens.places[tokens_of_medium, columns])
+            places[units_of_tokens, columns] = tokens.places[tokens_of_medium, columns]
+            reduce.at(places[:, columns], units_of_tokens, tokens.places[tokens_of_medium, columns])
     return medium, places
 
 
 def _is_blank(tokens: Tokens) -> BoolArray:
-    """Returns True for each token that is white space in a text whose words are known, ``(tokens,)``."""
+    """Returns a mask of the tokens of texts that are white space, ``(tokens,)``; all False if words are unknown."""
     in_text = np.array([*(isinstance(medium, Text) for medium in tokens.media), False])[tokens.medium]
     return np.asarray(in_text & (tokens.words < 0) & (tokens.words.max(initial=-1) >= 0))
 
 
 def _renumbered(numbers: IntArray, has_unit: BoolArray) -> tuple[IntArray, IntArray]:
-    """Returns groups renumbered in the order of their first tokens; a token without a group becomes a group of its own.
+    """Returns groups renumbered in the order of their first tokens; each token without a group becomes a group.
 
     Args:
         numbers: ``(tokens,)``, the number of each token's group; -1 for none.
         has_unit: ``(tokens,)``, False for tokens that get no group.
 
     Returns:
-        The new number of each token, ``(tokens,)``, and the first token of each group, ``(groups,)``.
+        The new number of each token, ``(tokens,)``, -1 for none, and the first token of each group, ``(groups,)``.
     """
-    own_numbers = -1 - np.arange(len(numbers))  # a different negative number for each token without a group
-    keys = np.where(numbers < 0, own_numbers, numbers)[has_unit]
+    negative_numbers = -1 - np.arange(len(numbers))  # a different one for each token without a group
+    keys = np.where(numbers < 0, negative_numbers, numbers)[has_unit]
     _, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_index)
     rank = np.empty_like(order)

@@ -44,17 +44,19 @@ class _CharacterCoder:
     characters: list[str] = field(default_factory=list)
 
     def __call__(self, label: str, text: str) -> str:
-        """Returns the text with codes for its characters, except those that templates search for or strip."""
+        """Returns the text with codes for its characters; a blank text unchanged.
+
+        The parts of the text that match ``UNCODED``, which templates search for or strip, keep their characters.
+        """
         if not text.strip():
             return text
         if label not in self.labels:
             self.labels.append(label)
         turn, coded_text, end = self.labels.index(label), [], 0
-        for is_uncoded in UNCODED.finditer(text):
-            coded_text += [self._code(turn, character) for character in text[end : is_uncoded.start()]] + [
-                is_uncoded.group()
-            ]
-            end = is_uncoded.end()
+        for match in UNCODED.finditer(text):
+            coded_text += [self._code(turn, character) for character in text[end : match.start()]]
+            coded_text.append(match.group())
+            end = match.end()
         return "".join(coded_text + [self._code(turn, character) for character in text[end:]])
 
     def _code(self, turn: int, character: str) -> str:
@@ -65,7 +67,11 @@ class _CharacterCoder:
         return chr(PRIVATE_PLANES[plane] + index)
 
     def number(self, code_character: str, expected: int) -> int | None:
-        """Returns the number nearest to ``expected`` that a code stands for; ``None`` if the character is no code."""
+        """Returns the number of the coded character that a code stands for, the one nearest to ``expected``.
+
+        Codes repeat every ``CODE_COUNT`` characters. Returns ``None`` if the character is no code, or a code not used
+        yet.
+        """
         plane, index = divmod(ord(code_character) - PRIVATE_PLANES[0], 0x10000)
         if plane not in (0, 1) or index >= PLANE_SIZE:
             return None
@@ -95,7 +101,11 @@ class RenderedChat:
         return tuple(label for number, label in enumerate(self.labels) if number not in written_turns)
 
     def groups(self, tokens: Tokens) -> Groups:
-        """Returns the turn of each token, which is that of its first character in a turn; -1 for no turn."""
+        """Returns the turns as groups of tokens.
+
+        A token belongs to the turn of its first character that is in a turn; without such a character it is in no
+        group.
+        """
         turn_characters = np.flatnonzero(self.turns >= 0)
         starts, stops = tokens.offsets.T
         next_turn_character = np.searchsorted(turn_characters, starts)
@@ -103,13 +113,13 @@ class RenderedChat:
         return Groups(np.where(first_characters < stops, np.append(self.turns, -1)[first_characters], -1), self.labels)
 
 
-def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, answers: bool) -> RenderedChat:
+def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
     """Returns the text that the model's chat template writes for a conversation, with its turns.
 
     Args:
         tokenizer: the model's tokenizer.
         conversation: the messages.
-        answers: if true, the template also begins the model's answer, unless the last message is the model's.
+        starts_answer: if true, the template also begins the model's answer, unless the last message is the model's.
 
     Raises:
         AttnvizError: if the model has no chat template, or the template fails or does not end.
@@ -118,13 +128,14 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, ans
         raise AttnvizError(
             f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
         )
-    coder, begins_answer = _CharacterCoder(), answers and not conversation.is_answered
+    coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
     messages, coded_messages = conversation.changed(_unchanged), conversation.changed(coder)
 
     def template_outputs() -> str:
-        text = _apply_template(tokenizer, *messages, begins_answer)
+        """Returns both texts as JSON, which another process hands back; "" for codes that the template refuses."""
+        text = _apply_template(tokenizer, *messages, is_answer_next)
         try:
-            return json.dumps([text, _apply_template(tokenizer, *coded_messages, begins_answer)])
+            return json.dumps([text, _apply_template(tokenizer, *coded_messages, is_answer_next)])
         except Exception:  # a template may refuse codes, which are no letters
             return json.dumps([text, ""])
 
@@ -157,7 +168,7 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     conversation = example.conversation
     if conversation is None:
         return example.with_groups(tokenize_text(tokenizer, example.text, example.pair)), ()
-    rendered = render(tokenizer, conversation, answers=True)
+    rendered = render(tokenizer, conversation, starts_answer=True)
     tokens = tokenize_text(tokenizer, rendered.text, example.pair, chat=True)
     if example.passages:
         tokens = example.with_groups(tokens, _message_start(rendered, example.text))
@@ -165,11 +176,17 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
-    """Returns the tokens with those after the first ``count`` as generated, and as the last turn or passage if any."""
-    answers = {} if example.conversation is None else {TURNS: example.conversation.answer}
-    answers |= {PASSAGES: ANSWER} if example.passages else {}
+    """Returns the tokens of a prompt and its answer, with the answer as a group.
+
+    Args:
+        tokens: the tokens of the prompt, then those of the answer.
+        count: the number of tokens of the prompt.
+        example: the example; in a conversation the answer is also a turn, and after passages it is also a passage.
+    """
+    labels = {} if example.conversation is None else {TURNS: example.conversation.answer}
+    labels |= {PASSAGES: ANSWER} if example.passages else {}
     answer_groups = {}
-    for name, label in answers.items():
+    for name, label in labels.items():
         groups = tokens.groups[name]
         numbers = np.where(np.arange(len(tokens)) < count, groups.numbers, len(groups.labels))
         answer_groups[name] = Groups(numbers, (*groups.labels, label))
@@ -177,7 +194,9 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
 
 
 def _message_start(rendered: RenderedChat, text: str) -> int:
-    """Returns the index of the character at which the only message begins in the rendered text.
+    """Returns the index in the rendered text at which the only message begins, if its leading spaces were written.
+
+    The template strips spaces around a message, so that the index may lie before the message's first character.
 
     Raises:
         AttnvizError: if the template changes the message, so that its passages cannot be found.
@@ -197,14 +216,23 @@ def _unchanged(label: str, text: str) -> str:
 
 
 def _apply_template(tokenizer: "PreTrainedTokenizerBase", messages: Any, tools: Any, prompt: bool) -> str:
-    """Returns the text that the chat template writes; with ``prompt`` it also begins the model's answer."""
+    """Returns the text that the chat template writes.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        messages: the messages as JSON objects.
+        tools: the definitions of tools as JSON objects.
+        prompt: if true, the template also begins the model's answer.
+    """
     return str(
         tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, add_generation_prompt=prompt)
     )
 
 
 def _turns_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
-    """Returns the turn of each character; ``None`` if the template treats codes differently from the messages.
+    """Returns the turn of each character, -1 for characters of the template, ``(characters,)``.
+
+    Returns ``None`` if the coded text does not lead to the text, as the template treats codes differently from letters.
 
     Args:
         text: the text that the template wrote for the messages.
@@ -237,8 +265,8 @@ def _plain_form(character: str) -> list[str]:
 
 def _escaped_forms(character: str) -> list[str]:
     """Returns the ways in which a template may write a character, in JSON or HTML, the longest first."""
-    in_json = (json.dumps(character, ensure_ascii=ascii)[1:-1] for ascii in (True, False))
-    forms = {*in_json, html.escape(character), f"\\u{ord(character):04x}", character}
+    json_forms = (json.dumps(character, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
+    forms = {*json_forms, html.escape(character), f"\\u{ord(character):04x}", character}
     return sorted(forms, key=len, reverse=True)
 
 
@@ -291,14 +319,15 @@ def _without_gaps(turns: IntArray, is_own_sign: BoolArray) -> IntArray:
 
 
 def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
-    """Returns the turn of each character by a search for each message, which begins after the previous message.
+    """Returns the turn of each character, ``(characters,)``, by a search for each turn's text after the previous one.
 
-    It is needed if the template treats codes differently from letters, such as one that writes all in lower case.
+    A turn whose text is not found has no characters, and characters outside of turns are -1. The search is needed if
+    the template treats codes differently from letters, such as one that writes all in lower case.
     """
     turns, position = np.full(len(text), -1, dtype=np.int64), 0
     for label, message in conversation.turns().items():
-        is_escaped = (json.dumps(message.strip(), ensure_ascii=ascii)[1:-1] for ascii in (False, True))
-        for form in dict.fromkeys((message.strip(), *is_escaped)):
+        json_forms = (json.dumps(message.strip(), ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
+        for form in dict.fromkeys((message.strip(), *json_forms)):
             match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
             if match is not None:
                 turns[match.start() : match.end()] = coder.labels.index(label)

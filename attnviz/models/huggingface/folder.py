@@ -65,18 +65,18 @@ def needs_download(name: str) -> bool:
     refuse_missing_library("transformers")
     from attnviz.models.huggingface.hub import cached_model
 
-    cached = cached_model(name)
-    return cached is None or not _is_complete(cached)
+    cached_folder = cached_model(name)
+    return cached_folder is None or not _is_complete(cached_folder)
 
 
 def _from_hub(name: str, images: bool = False) -> Path:
     """Returns the folder of a model in the hub's cache; downloads it if it is missing or incomplete."""
     from attnviz.models.huggingface.hub import cached_model, download_model
 
-    cached = cached_model(name)
-    if cached is not None and _is_complete(cached, images):
-        return cached
-    return download_model(name, refuse_without_weights, is_incomplete=cached is not None)
+    cached_folder = cached_model(name)
+    if cached_folder is not None and _is_complete(cached_folder, images):
+        return cached_folder
+    return download_model(name, refuse_without_weights, is_incomplete=cached_folder is not None)
 
 
 def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any]:
@@ -116,25 +116,32 @@ def check_folder(folder: Path, name: str, images: bool = False) -> dict[str, Any
 
 
 def _processor_settings(folder: Path) -> dict[str, Any] | None:
-    """Returns the settings of a folder's image processor, which may be a part of a larger one; ``None`` for none."""
-    found = next((folder / name for name in (PROCESSOR, WHOLE_PROCESSOR) if (folder / name).is_file()), None)
-    settings = read_json(found) if found else None
-    if found and found.name == WHOLE_PROCESSOR:
-        settings = settings.get("image_processor") if isinstance(settings, dict) else None
-    return settings if isinstance(settings, dict) else {} if found and found.name == PROCESSOR else None
+    """Returns the settings of a folder's image processor; ``None`` if it has none.
+
+    They are read from ``PROCESSOR``, whose settings are empty if it holds no object; else from the part
+    ``image_processor`` of ``WHOLE_PROCESSOR``.
+    """
+    if (folder / PROCESSOR).is_file():
+        settings = read_json(folder / PROCESSOR)
+        return settings if isinstance(settings, dict) else {}
+    if not (folder / WHOLE_PROCESSOR).is_file():
+        return None
+    whole_settings = read_json(folder / WHOLE_PROCESSOR)
+    settings = whole_settings.get("image_processor") if isinstance(whole_settings, dict) else None
+    return settings if isinstance(settings, dict) else None
 
 
 def _refuse_without_processor(folder: Path, name: str) -> None:
-    """Raises AttnvizError if the folder has no image processor, or one that makes images too large for any memory."""
-    sizes = _processor_settings(folder)
-    if sizes is None:
+    """Raises AttnvizError if the folder has no image processor, or one that resizes to more than ``MAX_IMAGE_SIDE``."""
+    settings = _processor_settings(folder)
+    if settings is None:
         raise AttnvizError(
             f"{name!r} has no {PROCESSOR}, so that it reads no images; give a text, or the folder of a vision model"
         )
-    for key in (key for key in sizes if key.endswith("size")):
-        sides = sizes[key].values() if isinstance(sizes[key], dict) else [sizes[key]]
+    for key in (key for key in settings if key.endswith("size")):
+        sides = settings[key].values() if isinstance(settings[key], dict) else [settings[key]]
         largest_size = max((side for side in sides if isinstance(side, int | float)), default=0)
-        is_area = "merge_size" in sizes  # of models that keep the image's shape: pixels of the whole image
+        is_area = "merge_size" in settings  # of models that keep the image's shape: pixels of the whole image
         if largest_size > (MAX_IMAGE_SIDE**2 if is_area else MAX_IMAGE_SIDE):
             raise AttnvizError(
                 f"{PROCESSOR} of {name!r} has {key} {largest_size:g}, above the limit of {MAX_IMAGE_SIDE}"
@@ -193,7 +200,10 @@ def refuse_absent(folder: Path, selection: Selection) -> None:
 
 
 def describe_name(name: str) -> str:
-    """Returns a model's name for captions: its hub name or folder, with the parent of a folder called ``model``."""
+    """Returns a model's name for captions: its hub name, or the name of its folder.
+
+    The parent's name precedes that of a folder whose name says nothing, such as ``model`` or ``checkpoint-500``.
+    """
     if not Path(name).expanduser().is_dir():
         return name
     folder = Path(name).expanduser().resolve()
@@ -228,7 +238,7 @@ def _needs_no_vocabulary(folder: Path) -> bool:
 
 
 def _values(config: Any, names: re.Pattern[str]) -> Iterator[Any]:
-    """Yields the values of all settings whose name matches, including nested ones."""
+    """Yields the values of all settings whose name matches, also of settings in nested objects."""
     if isinstance(config, dict):
         yield from (value for name, value in config.items() if names.fullmatch(name))
         for part in config.values():

@@ -116,6 +116,11 @@ class ImageReader(Reader):
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image.
 
+        Args:
+            example: the image.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
+
         Raises:
             AttnvizError: if a selected layer or head does not exist, or the model attends within windows of the image,
                 since places are known only of the tokens of its output.
@@ -184,16 +189,14 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
         places: ``(tokens, 4)``, left, top, right and bottom of each token in pixels; all 0 for a token without a place.
     """
     are_placed = places[:, 2] > 0
-    tops, lefts = (np.unique(places[are_placed][:, side]).tolist() for side in (1, 0))
-    labels = tuple(
-        f"r{tops.index(top)}c{lefts.index(left)}" if has_place else label
-        for (left, top, _, _), has_place, label in zip(
-            places.tolist(), are_placed.tolist(), _labels_without_place(are_placed.tolist()), strict=True
-        )
-    )
+    lefts, tops = (np.unique(places[are_placed, edge]).tolist() for edge in (0, 1))
+    labels = _labels_without_place(are_placed.tolist())
+    for token in np.flatnonzero(are_placed).tolist():
+        left, top = places[token, :2].tolist()
+        labels[token] = f"r{tops.index(top)}c{lefts.index(left)}"
     return replace(
         Tokens.numbered(len(labels)),
-        labels=labels,
+        labels=tuple(labels),
         special=~are_placed,
         media=(image,),
         medium=np.where(are_placed, 0, -1),
@@ -203,7 +206,7 @@ def image_tokens(image: Image, places: "IntArray") -> Tokens:
 
 
 def _labels_without_place(are_placed: Sequence[bool]) -> list[str]:
-    """Returns the label of each token in case it has no place: ``[CLS]`` for token 0, else ``[extra 1]``, …."""
+    """Returns the label that each token has if it is no patch: ``[CLS]`` for token 0, else ``[extra 1]``, …."""
     return [
         CLASS_TOKEN if index == 0 else f"[extra {index - sum(are_placed[:index])}]" for index in range(len(are_placed))
     ]

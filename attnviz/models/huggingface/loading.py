@@ -31,7 +31,7 @@ PANIC = "PanicException"  # raised by tokenizers when its Rust code panics; not 
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    """Loads the model's tokenizer without running code from the folder."""
+    """Loads the model's tokenizer; no code of the folder runs, and the library's output is discarded."""
     from transformers import AutoTokenizer
 
     with forbid_pickles_and_network(), discard_output():
@@ -123,8 +123,8 @@ def refuse_oversized(folder: Path, settings: ModelSettings, auto_class: Any, con
 
     with torch.device("meta"):
         model = auto_class.from_config(config)
-    numbers = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
-    needed_bytes = numbers * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
+    number_count = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+    needed_bytes = number_count * torch.empty(0, dtype=getattr(torch, settings.dtype)).element_size()
     file_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if needed_bytes > MAX_GROWTH * file_bytes + SPARE_BYTES:
         raise AttnvizError(
@@ -268,7 +268,10 @@ def quiet_library(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turns errors of libraries about a model's files into an AttnvizError; errors of this package pass through."""
+    """Turns errors of libraries in the block into an AttnvizError about a model's files.
+
+    Errors of this package, a lack of memory, and an interrupt pass through.
+    """
     from safetensors import SafetensorError
 
     try:
@@ -311,7 +314,7 @@ def refuse_failing(module: "nn.Module", inputs: dict[str, Any], refusal: str) ->
 
 
 def error_line(error: BaseException) -> str:
-    """Returns the message of an error on one line, with the error's type if the message is a single word."""
+    """Returns the message of an error on one line, cut if it is long; its type precedes a message of one word."""
     message = " ".join(str(error).split())
     short_message = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
     return short_message if " " in message else f"{type(error).__name__} {short_message}".strip()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Process = Callable[["PillowImage"], "Tensor"]
 NO_TOKEN = -1
+LEFT, TOP, RIGHT, BOTTOM = range(4)  # columns of an array of rectangles
 MIN_GRADIENT = 1e-3  # as a share of the largest gradient; smaller ones are noise of float32
 MAX_CODE_ERROR = 0.2  # the largest distance of a token's measured number from a whole number
 MAX_UNSURE = 0.05  # tokens overlap if a larger share of pixels has no whole number
@@ -77,20 +78,28 @@ def measured_places(module: "nn.Module", pixels: "Tensor", process: Process, siz
     column_line, row_line, is_inside = _pixel_lines(process, size, pixels.shape[2:])
     token_numbers = np.where(is_inside, token_numbers, NO_TOKEN)
     extents = np.array([_extent(token_numbers == token) for token in range(count)])
-    has_place = extents[:, 2] > 0
+    has_place = extents[:, RIGHT] > 0
     places = np.zeros((count, 4), dtype=np.int64)
-    for low, high, (first, step), side in ((0, 2, column_line, size[0]), (1, 3, row_line, size[1])):
+    width, height = size
+    for low, high, line, side in ((LEFT, RIGHT, column_line, width), (TOP, BOTTOM, row_line, height)):
         edges = _without_gaps(extents[has_place][:, [low, high]])
-        places[has_place, low], places[has_place, high] = _rounded_edges(first + step * edges, side, abs(step) / 2).T
+        first_edge, step = line
+        rounded_edges = _rounded_edges(first_edge + step * edges, side, abs(step) / 2)
+        places[has_place, low], places[has_place, high] = rounded_edges.T
     return places
 
 
-def _rounded_edges(edges: Float64Array, side: int, near: float) -> IntArray:
-    """Returns edges in whole pixels; an edge within ``near`` pixels of the image's border is moved to the border.
+def _rounded_edges(edges: Float64Array, side: int, margin: float) -> IntArray:
+    """Returns edges rounded to whole pixels, those near the image's border moved to the border.
 
     Filters of the processor bend the measured line there.
+
+    Args:
+        edges: left and right edges, or upper and lower ones, in pixels of the image.
+        side: width or height of the image in pixels.
+        margin: the distance from the border, in pixels, within which an edge is moved.
     """
-    edges = np.where(edges < near, 0, np.where(edges > side - near, side, edges))
+    edges = np.where(edges < margin, 0, np.where(edges > side - margin, side, edges))
     return np.rint(edges).astype(np.int64)
 
 
@@ -234,7 +243,10 @@ def _extent(is_token: Any) -> tuple[int, int, int, int]:
 
 
 def _without_gaps(spans: IntArray) -> Float64Array:
-    """Returns spans, ``(tokens, 2)``, without gaps: pixels without a gradient are divided between the nearest spans."""
+    """Returns spans that meet, ``(tokens, 2)``: the end of a span and the next start are moved to their middle.
+
+    Pixels between them have no gradient, so that no token owns them. Spans without a later start keep their end.
+    """
     edges = spans.astype(np.float64)
     starts, stops = (np.unique(spans[:, side]) for side in (0, 1))
     for stop in stops:

@@ -45,13 +45,19 @@ class DecoderReached(Exception):
 def decoder_inputs(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
     """Returns what the decoder reads, ``(tokens, features)``: embeddings of words, and features of pictures.
 
+    Args:
+        model: the whole model, which runs until it calls the decoder.
+        decoder: the part of it that attends over words and pictures.
+        inputs: the model's keyword arguments.
+
     Raises:
         AttnvizError: if the model does not call its decoder with embeddings.
     """
 
-    def stop(module: Any, args: Any, named: dict[str, Any]) -> None:
-        if named.get("inputs_embeds") is not None:
-            raise DecoderReached(named["inputs_embeds"])
+    def stop(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """Ends the forward pass if the decoder is called with embeddings; torch calls it before the decoder."""
+        if kwargs.get("inputs_embeds") is not None:
+            raise DecoderReached(kwargs["inputs_embeds"])
 
     hook = decoder.register_forward_pre_hook(stop, with_kwargs=True)
     try:
@@ -65,6 +71,11 @@ def decoder_inputs(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, A
 
 def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
     """Returns the token of each number of ``pixel_values``, of its shape, -1 for none; and the number of tokens.
+
+    Args:
+        model: the whole model.
+        decoder: the part of it that attends over words and pictures.
+        inputs: the model's keyword arguments, with ``pixel_values``.
 
     Raises:
         AttnvizError: if many numbers belong to several tokens.
@@ -107,29 +118,33 @@ def picture_places(
     from PIL import Image as Pillow
 
     tokens, count = token_of_number(model, decoder, inputs)
-    owners = _of_colours(tokens).max(axis=-1)
-    black, white = (_run(process, [Pillow.new("RGB", size, (level,) * 3) for size in sizes]) for level in (0, 255))
-    pictures, boxes = np.full(count, -1), np.zeros((count, 4), dtype=np.int64)
+    owners = _pixel_colours(tokens).max(axis=-1)
+    black, white = (
+        _pixel_values(process, [Pillow.new("RGB", size, (level,) * 3) for size in sizes]) for level in (0, 255)
+    )
+    contrast = white - black
+    picture_numbers, boxes = np.full(count, -1), np.zeros((count, 4), dtype=np.int64)
     for number, size in enumerate(sizes):
-        coded = [ramp_of(each) if place == number else Pillow.new("RGB", each) for place, each in enumerate(sizes)]
-        contrast = white - black
-        shares = np.divide(
-            _run(process, coded) - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6
-        )
-        colours = _of_colours(shares)
-        inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
-        found = np.unique(owners[inside])
-        extents = np.array([_extent(colours[inside & (owners == token)][:, :2] * size) for token in found])
-        if len(found):
-            pictures[found], boxes[found] = number, _meeting(extents.reshape(-1, 4), size)
-    return pictures, boxes
+        # The ramp replaces one picture, and the others are black, so that only the numbers of this one have blue.
+        ramp_pictures = [Pillow.new("RGB", other_size) for other_size in sizes]
+        ramp_pictures[number] = ramp_of(size)
+        ramp = _pixel_values(process, ramp_pictures)
+        shares = np.divide(ramp - black, contrast, out=np.zeros_like(contrast), where=np.abs(contrast) > 1e-6)
+        colours = _pixel_colours(shares)
+        is_inside = (owners >= 0) & (colours[..., 2] > MIN_BLUE)
+        parts = np.unique(owners[is_inside])  # the tokens of this picture
+        extents = np.array([_extent(colours[is_inside & (owners == token)][:, :2] * size) for token in parts])
+        if len(parts):
+            picture_numbers[parts], boxes[parts] = number, _adjacent_boxes(extents.reshape(-1, 4), size)
+    return picture_numbers, boxes
 
 
-def _run(process: Process, pictures: "Sequence[PillowImage]") -> Float64Array:
+def _pixel_values(process: Process, pictures: "Sequence[PillowImage]") -> Float64Array:
+    """Returns what the image processor makes of pictures, as a float64 array of the shape of ``pixel_values``."""
     return np.asarray(process(pictures).double().cpu().numpy())
 
 
-def _of_colours(numbers: Any) -> Any:
+def _pixel_colours(numbers: Any) -> Any:
     """Returns numbers of the shape of ``pixel_values`` as ``(pixels, 3)``: red, green and blue of each pixel.
 
     Colours are the third axis from the end, or of flattened patches the slowest third of a row.
@@ -140,38 +155,43 @@ def _of_colours(numbers: Any) -> Any:
 
 
 def _extent(places: Float64Array) -> Float64Array:
+    """Returns left, top, right and bottom of the points ``(points, 2)``, which are not empty: ``(4,)``."""
     return np.concatenate([places.min(axis=0), places.max(axis=0)])
 
 
-def _meeting(extents: Float64Array, size: tuple[int, int]) -> IntArray:
-    """Returns rectangles that meet their neighbours, ``(tokens, 4)``, from the extents of the centres of their pixels.
+def _adjacent_boxes(extents: Float64Array, size: tuple[int, int]) -> IntArray:
+    """Returns rectangles that touch their neighbours, ``(tokens, 4)``, in whole pixels.
+
+    Each rectangle is centred as its extent, and as wide and high as the distance of neighbouring centres. Edges near
+    the picture's border are moved to the border.
 
     Args:
-        extents: ``(tokens, 4)``, left, top, right and bottom.
+        extents: ``(tokens, 4)``, left, top, right and bottom of the centres of each token's pixels.
         size: width and height of the picture.
     """
     boxes = np.zeros_like(extents)
-    left = np.arange(len(extents))
-    while len(left):  # tokens of one size at a time: thumbnails lie over tiles
-        spans = extents[left][:, 2:] - extents[left][:, :2]
-        alike = (np.abs(spans - spans[0]) <= SAME_SIZE * np.maximum(spans[0], 1)).all(axis=1)
-        chosen = left[alike]
+    remaining = np.arange(len(extents))
+    while len(remaining):  # tokens of one size at a time: thumbnails lie over tiles
+        box_sizes = extents[remaining][:, 2:] - extents[remaining][:, :2]
+        is_same_size = (np.abs(box_sizes - box_sizes[0]) <= SAME_SIZE * np.maximum(box_sizes[0], 1)).all(axis=1)
+        same_size = remaining[is_same_size]
         for axis in (0, 1):
-            low, high = extents[chosen, axis], extents[chosen, axis + 2]
+            low, high = extents[same_size, axis], extents[same_size, axis + 2]
             centres, sides = (low + high) / 2, high - low
             pitch = _pitch(centres, float(sides.mean()))
             edges = np.stack([centres - pitch / 2, centres + pitch / 2])
-            near = size[axis] / COLOUR_STEPS  # what colours of 8 bits cannot tell from the border
-            edges = np.where(edges < near, 0, np.where(edges > size[axis] - near, size[axis], edges))
-            boxes[chosen, axis], boxes[chosen, axis + 2] = edges
-        left = left[~alike]
+            margin = size[axis] / COLOUR_STEPS  # colours of 8 bits cannot tell smaller distances from the border
+            edges = np.where(edges < margin, 0, np.where(edges > size[axis] - margin, size[axis], edges))
+            boxes[same_size, axis], boxes[same_size, axis + 2] = edges
+        remaining = remaining[~is_same_size]
     return np.rint(boxes).astype(np.int64)
 
 
 def _pitch(centres: Float64Array, side: float) -> float:
-    """Returns the distance of neighbouring centres along an axis; the side, if all are at one place."""
+    """Returns the median distance of neighbouring centres along an axis; ``side`` if all are at one place."""
     ordered = np.sort(centres)
     steps = np.diff(ordered)
     starts = np.concatenate([[True], steps > side / 2])
-    columns = np.array([part.mean() for part in np.split(ordered, np.flatnonzero(starts)[1:])])
-    return float(np.median(np.diff(columns))) if len(columns) > 1 else side
+    # Centres that differ by less than half a side are those of one column, or of one row.
+    positions = np.array([part.mean() for part in np.split(ordered, np.flatnonzero(starts)[1:])])
+    return float(np.median(np.diff(positions))) if len(positions) > 1 else side

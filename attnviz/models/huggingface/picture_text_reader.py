@@ -59,7 +59,7 @@ class PictureTextReader(Reader):
 
     @cached_property
     def loaded(self) -> "tuple[PreTrainedModel, Any]":
-        """The model, and what reads texts and pictures for it; loaded once."""
+        """The model, and the processor of its texts and pictures; loaded once."""
         with self.running(), refusals(self.settings.model):
             return load_model(self.folder, self.settings, with_pictures=True), load_text_processor(self.folder)
 
@@ -87,8 +87,8 @@ class PictureTextReader(Reader):
     @property
     def _picture_id(self) -> int | None:
         """The id of the token that stands for a part of a picture; ``None`` for a model of texts."""
-        found = (getattr(self.loaded[0].config, name, None) for name in PICTURE_TOKENS)
-        return next((each for each in found if isinstance(each, int)), None)
+        token_ids = (getattr(self.loaded[0].config, name, None) for name in PICTURE_TOKENS)
+        return next((token_id for token_id in token_ids if isinstance(token_id, int)), None)
 
     @cached_property
     def name(self) -> str:
@@ -117,41 +117,46 @@ class PictureTextReader(Reader):
         from attnviz.media.image_file import image_of, open_image
 
         self.refuse_parts(example)
-        opened = [open_image(path) for path in example.images]
+        pictures = [open_image(path) for path in example.images]
         with self.running(), refusals(self.settings.model), discard_output():
             decoder, prompt = self.decoder, self._prompt(example)
-            inputs = self._inputs(prompt, opened)
-            pictures, places = self._places(decoder, inputs, opened)
+            inputs = self._inputs(prompt, pictures)
+            picture_numbers, places = self._places(decoder, inputs, pictures)
             ids = inputs["input_ids"][0].tolist()
             tokens = tokens_of_ids(self._tokenizer, prompt, ids)
             new_ids = self._generate(inputs) if self.settings.generate else []
             if new_ids:
                 tokens = with_generated(self._tokenizer, tokens, new_ids)
                 tokens, inputs = with_generated_from(tokens, len(ids)), self._continued(inputs, new_ids)
-        images = [image_of(picture, path.name) for picture, path in zip(opened, example.images, strict=True)]
+        images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
         title = ", ".join(image.title for image in images)
         return Prepared(
             inputs,
-            with_pictures(tokens, images, pictures, places),
+            with_pictures(tokens, images, picture_numbers, places),
             title=f"{example.text} ({title})",
-            remarks=self._remarks(pictures, len(new_ids)),
+            remarks=self._remarks(picture_numbers, len(new_ids)),
         )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records the attention of the part that reads text; the heads of the picture's tower are left out.
 
+        Args:
+            example: the text and its pictures.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
+
         Raises:
             AttnvizError: if a selected layer or head does not exist.
         """
-        recorded = super().record(example, replace(selection, layers=None), values)
+        recording = super().record(example, replace(selection, layers=None), values)
         names = {id(module): name for name, module in self.module.named_modules()}
         decoder = f"{names[id(self.decoder)]}."
-        maps = [each for each in recorded.maps if each.module.startswith(decoder)]
-        layers = sorted({each.layer for each in maps})
-        chosen = [each for each in maps if selection.layers is None or each.layer in selection.layers]
-        if not chosen:
+        decoder_maps = [maps for maps in recording.maps if maps.module.startswith(decoder)]
+        layers = sorted({maps.layer for maps in decoder_maps})
+        chosen_maps = [maps for maps in decoder_maps if selection.layers is None or maps.layer in selection.layers]
+        if not chosen_maps:
             raise AttnvizError(f"no layer {selection.layers}; the text part of {self.name} has layers {layers}")
-        return replace(recorded, maps=tuple(chosen))
+        return replace(recording, maps=tuple(chosen_maps))
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too."""
@@ -159,50 +164,55 @@ class PictureTextReader(Reader):
 
     @property
     def _tokenizer(self) -> Any:
+        """The tokenizer of the processor."""
         return self.loaded[1].tokenizer
 
     @property
     def _picture_token(self) -> str:
-        """The text that stands for a picture in a prompt."""
+        """The token that stands for a picture in a prompt: the processor's, else the token of ``_picture_id``."""
         processor = self.loaded[1]
-        named = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
-        return str(named or self._tokenizer.convert_ids_to_tokens(self._picture_id))
+        token = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
+        return str(token or self._tokenizer.convert_ids_to_tokens(self._picture_id))
 
     def _prompt(self, example: Example) -> str:
-        """Returns the text with a token for each picture: by the chat template, as the user wrote, or put before it.
+        """Returns the text with a token for each picture.
+
+        If the user wrote no such tokens, the chat template places them; without a template they are put before the
+        text.
 
         Raises:
             AttnvizError: if the text has such tokens, but not one for each picture.
         """
-        count, mark = len(example.images), self._picture_token
-        written = example.text.count(mark)
-        if written and written != count:
+        count, picture_mark = len(example.images), self._picture_token
+        mark_count = example.text.count(picture_mark)
+        if mark_count and mark_count != count:
             raise AttnvizError(
-                f"the text places {written} of {count} pictures by {mark!r}; place all of them, or none to put them "
-                "before the text"
+                f"the text places {mark_count} of {count} pictures by {picture_mark!r}; place all of them, or "
+                "none to put them before the text"
             )
         processor = self.loaded[1]
-        if not written and getattr(processor, "chat_template", None):
+        if not mark_count and getattr(processor, "chat_template", None):
             parts = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": example.text}]
             messages = [{"role": "user", "content": parts}]
             return run_bounded(
                 lambda: str(processor.apply_chat_template(messages, add_generation_prompt=True)),
                 "the model's chat template",
             )
-        return example.text if written else f"{' '.join([mark] * count)} {example.text}"
+        return example.text if mark_count else f"{' '.join([picture_mark] * count)} {example.text}"
 
     def _inputs(self, prompt: str, pictures: "Sequence[PillowImage]") -> dict[str, Any]:
-        """Returns the model's keyword arguments."""
+        """Returns the model's keyword arguments for a prompt and its pictures, on its device, without a cache."""
         encoded = self.loaded[1](images=list(pictures), text=prompt, return_tensors="pt")
-        accepted = self._accepted
-        inputs = {name: each for name, each in encoded.items() if name in accepted and hasattr(each, "dtype")}
+        parameter_names = self._parameter_names
+        inputs = {name: value for name, value in encoded.items() if name in parameter_names and hasattr(value, "dtype")}
         device = "cpu" if self.device.type == "meta" else self.device
-        inputs = {name: each.to(device) for name, each in inputs.items()}
+        inputs = {name: value.to(device) for name, value in inputs.items()}
         inputs["pixel_values"] = inputs["pixel_values"].to(next(self.module.parameters()).dtype)
-        return inputs | ({"use_cache": False} if "use_cache" in accepted else {})
+        return inputs | ({"use_cache": False} if "use_cache" in parameter_names else {})
 
     @cached_property
-    def _accepted(self) -> set[str]:
+    def _parameter_names(self) -> set[str]:
+        """The names of all parameters of the model's forward pass, and of that of its part ``model`` if it has one."""
         import inspect
 
         parts = (self.module, getattr(self.module, "model", self.module))
@@ -211,10 +221,12 @@ class PictureTextReader(Reader):
     def _places(
         self, decoder: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
     ) -> "tuple[IntArray, IntArray]":
+        """Returns the picture of each token of the inputs, -1 for none, and its rectangle; see `picture_places`."""
         from attnviz.models.huggingface.picture_places import picture_places
 
-        def process(some: "Sequence[PillowImage]") -> "torch.Tensor":
-            pixels: torch.Tensor = self.loaded[1].image_processor(list(some), return_tensors="pt")["pixel_values"]
+        def process(images: "Sequence[PillowImage]") -> "torch.Tensor":
+            """Returns the numbers that the model reads for some images."""
+            pixels: torch.Tensor = self.loaded[1].image_processor(list(images), return_tensors="pt")["pixel_values"]
             return pixels
 
         return picture_places(self.module, decoder, inputs, process, [picture.size for picture in pictures])
@@ -223,27 +235,38 @@ class PictureTextReader(Reader):
         """Returns the ids of greedily generated tokens."""
         model: Any = self.module
         count = inputs["input_ids"].shape[1]
-        settings = {name: each for name, each in inputs.items() if name != "use_cache"}
+        settings = {name: value for name, value in inputs.items() if name != "use_cache"}
         output = model.generate(**settings, max_new_tokens=self.settings.generate, do_sample=False, num_beams=1)
         new_ids: list[int] = output[0, count:].tolist()
         return new_ids
 
     def _continued(self, inputs: dict[str, Any], new_ids: list[int]) -> dict[str, Any]:
-        """Returns the inputs with generated tokens after the prompt."""
+        """Returns the inputs with generated tokens after the prompt.
+
+        Other numbers of each token are extended too: the attention mask by 1, token types by 0.
+        """
         import torch
 
-        added = torch.tensor([new_ids]).to(inputs["input_ids"])
-        longer = {"input_ids": torch.cat([inputs["input_ids"], added], 1)}
+        new_tokens = torch.tensor([new_ids]).to(inputs["input_ids"])
+        extended = {"input_ids": torch.cat([inputs["input_ids"], new_tokens], 1)}
         for name in set(OF_TOKENS) & set(inputs):
-            filling = torch.full_like(added, int(name == "attention_mask")).to(inputs[name])
-            longer[name] = torch.cat([inputs[name], filling], 1)
-        return inputs | longer
+            new_numbers = torch.full_like(new_tokens, int(name == "attention_mask")).to(inputs[name])
+            extended[name] = torch.cat([inputs[name], new_numbers], 1)
+        return inputs | extended
 
     def _remarks(self, pictures: "IntArray", generated: int) -> tuple[str, ...]:
+        """Returns remarks on the parts of pictures, and on generated tokens if there are any.
+
+        Args:
+            pictures: the picture of each token, -1 for none.
+            generated: the number of generated tokens.
+        """
         count = int((pictures >= 0).sum())
-        words = f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
-        tower = f"{count} tokens are parts of the picture. Heads of the picture's tower are not recorded."
-        return (*((words,) if generated else ()), tower)
+        text_remark = (
+            f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
+        )
+        picture_remark = f"{count} tokens are parts of the picture. Heads of the picture's tower are not recorded."
+        return (text_remark, picture_remark) if generated else (picture_remark,)
 
 
 class JoinedProcessor:
@@ -265,22 +288,33 @@ class JoinedProcessor:
         return str(self.tokenizer.apply_chat_template(messages, tokenize=False, **options))
 
     def __call__(self, images: Any, text: str, return_tensors: str) -> dict[str, Any]:
-        """Returns the inputs of a text whose picture tokens are repeated for every part of each picture."""
+        """Returns the inputs of a text with pictures; the token of a picture is repeated for each of its parts.
+
+        Args:
+            images: the pictures, one for each ``image_token`` of the text.
+            text: the text.
+            return_tensors: the library of the tensors, such as ``pt``.
+        """
         pixels = dict(self.image_processor(images, return_tensors=return_tensors))
         counts = iter((pixels["image_grid_thw"].prod(-1) // self.image_processor.merge_size**2).tolist())
-        first, *others = text.split(self.image_token)
-        spaced = " " if f" {self.image_token}" in text else ""
-        repeated = first + "".join(spaced.join([self.image_token] * next(counts)) + other for other in others)
+        first_text, *texts_after = text.split(self.image_token)
+        separator = " " if f" {self.image_token}" in text else ""
+        picture_parts = [separator.join([self.image_token] * next(counts)) for _ in texts_after]
+        repeated = first_text + "".join(
+            part + text_after for part, text_after in zip(picture_parts, texts_after, strict=True)
+        )
         encoded = self.tokenizer(repeated, return_tensors=return_tensors)
         is_picture = encoded["input_ids"] == self.tokenizer.convert_tokens_to_ids(self.image_token)
         return {**encoded, **pixels, "mm_token_type_ids": is_picture.int()}
 
 
 def load_text_processor(folder: Path) -> Any:
-    """Loads what reads texts and pictures, without running code from the folder.
+    """Loads the processor of texts and pictures, without running code from the folder.
+
+    Without torchvision, its tokenizer and image processor are loaded apart, and joined.
 
     Raises:
-        AttnvizError: if it needs torchvision, which is not installed.
+        AttnvizError: if the processor needs torchvision, and its parts cannot be joined.
     """
 
     import transformers

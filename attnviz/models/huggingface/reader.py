@@ -149,7 +149,7 @@ class HuggingFaceReader(Reader):
         return self.loaded[1].pad_token_id or 0
 
     @cached_property
-    def accepted(self) -> Mapping[str, inspect.Parameter]:
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The parameters of the module by name."""
         return inspect.signature(self.module.forward).parameters
 
@@ -168,20 +168,24 @@ class HuggingFaceReader(Reader):
         return tokenize_text(self.loaded[1], text)
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> dict[str, Any]:
-        """Returns the keyword arguments of the forward pass; see ``Reader``."""
+        """Returns the keyword arguments of the forward pass: ids, the mask if the module takes one, and no cache."""
         inputs: dict[str, Any] = {"input_ids": ids}
-        if attention_mask is not None and "attention_mask" in self.accepted:
+        if attention_mask is not None and "attention_mask" in self.parameters:
             inputs["attention_mask"] = attention_mask
-        if "use_cache" in self.accepted:
+        if "use_cache" in self.parameters:
             inputs["use_cache"] = False
         return inputs
 
     def inputs_without(self, tokens: "Tokens", hidden: "BoolArray") -> dict[str, Any]:
-        """Returns the ids with a mask of the keys, and with the positions of the whole text; see ``Reader``."""
-        if "attention_mask" not in self.accepted or self.text_model.config.is_encoder_decoder:
+        """Returns the ids, a mask without the hidden tokens, and the positions of all tokens if the module takes them.
+
+        Raises:
+            AttnvizError: if the module takes no mask, or is an encoder-decoder.
+        """
+        if "attention_mask" not in self.parameters or self.text_model.config.is_encoder_decoder:
             return super().inputs_without(tokens, hidden)
         inputs = self.inputs_of(self.tensor(tokens.ids[None]), self.tensor((~hidden)[None].astype(np.int64)))
-        if "position_ids" in self.accepted:
+        if "position_ids" in self.parameters:
             inputs["position_ids"] = self.tensor(np.arange(len(tokens))[None])
         return inputs
 
@@ -197,22 +201,30 @@ class HuggingFaceReader(Reader):
         with self.running(), refusals(self.settings.model):
             model, tokenizer = text_part(self.loaded[0]), self.loaded[1]
             with discard_output():
-                reading = self._read(self.loaded[0], tokenizer, example)
+                model_input = self._read(self.loaded[0], tokenizer, example)
                 if self.settings.truncate:
-                    reading = truncated_input(reading, position_limit(model))
-        self._refuse_unreadable(reading)
+                    model_input = truncated_input(model_input, position_limit(model))
+        self._refuse_unreadable(model_input)
         return Prepared(
-            self._inputs(reading),
-            reading.tokens,
-            reading.context,
-            reading.attention,
-            title=example.text if example.answer is None else reading.tokens.text,
-            remarks=reading.remarks,
-            check=reading.check,
+            self._inputs(model_input),
+            model_input.tokens,
+            model_input.context,
+            model_input.attention,
+            title=example.text if example.answer is None else model_input.tokens.text,
+            remarks=model_input.remarks,
+            check=model_input.check,
         )
 
     def read_windows(self, texts: Sequence[str], window: int | None) -> "list[list[Tokens]]":
-        """Splits each text into windows of tokens; a slow tokenizer gives one window, or none for a text too long."""
+        """Splits each text into windows of tokens.
+
+        A slow tokenizer cannot cut: it gives one window for each text, or none if the text has more tokens than
+        allowed.
+
+        Args:
+            texts: texts that are read separately.
+            window: the most tokens of a window, including special ones; ``None`` for one window per text.
+        """
         from attnviz.models.huggingface.tokens import tokenize_windows
         from attnviz.models.reading.windows import windows_of
 
@@ -221,10 +233,10 @@ class HuggingFaceReader(Reader):
         return [windows_of(self.tokenize(text), None, window or self.limit) for text in texts]
 
     def find_token(self, label: str, tokens: "Tokens") -> int:
-        """Returns the id of the token with this label, preferably of the one that begins with a space.
+        """Returns the id of the token of this label after a space; if that is not one token, of the label alone.
 
         Raises:
-            AttnvizError: if the label is no single token of the model.
+            AttnvizError: if neither is a single token of the model.
         """
         for candidate in (f" {label}", label):
             ids = self.loaded[1](candidate, add_special_tokens=False)["input_ids"]
@@ -239,7 +251,7 @@ class HuggingFaceReader(Reader):
         return np.setdiff1d(np.arange(count), self.loaded[1].all_special_ids)
 
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
-        """Returns a remark if many tokens of the text are unknown."""
+        """Returns a remark if many tokens of the text are unknown to the tokenizer, else nothing."""
         from attnviz.models.huggingface.tokens import unknown_remark
 
         with refusals(self.settings.model), discard_output():  # a tokenizer with damaged files may fail only here
@@ -249,35 +261,35 @@ class HuggingFaceReader(Reader):
         """Raises AttnvizError if the model fails without the capture too, such as when its files do not match."""
         refuse_failing(self.module, inputs, f"{self.settings.model!r} cannot run on this text")
 
-    def _inputs(self, reading: ModelInput) -> dict[str, Any]:
+    def _inputs(self, model_input: ModelInput) -> dict[str, Any]:
         """Returns the keyword arguments of the forward pass over one text."""
-        encoded = reading.tokens if reading.context is None else reading.context
+        encoded = model_input.tokens if model_input.context is None else model_input.context
         inputs = self.inputs_of(self.tensor(encoded.ids[None]))
-        if reading.context is not None:
-            inputs["decoder_input_ids"] = self.tensor(reading.tokens.ids[None])
-        if reading.check is not None and "logits_to_keep" in self.accepted:
-            inputs["logits_to_keep"] = reading.check.kept_logits
-        if "token_type_ids" in self.accepted and reading.types is not None:
-            inputs["token_type_ids"] = self.tensor(np.array([reading.types]))
+        if model_input.context is not None:
+            inputs["decoder_input_ids"] = self.tensor(model_input.tokens.ids[None])
+        if model_input.check is not None and "logits_to_keep" in self.parameters:
+            inputs["logits_to_keep"] = model_input.check.kept_logits
+        if "token_type_ids" in self.parameters and model_input.types is not None:
+            inputs["token_type_ids"] = self.tensor(np.array([model_input.types]))
         return inputs
 
-    def _refuse_placeholders(self, reading: ModelInput) -> None:
+    def _refuse_placeholders(self, model_input: ModelInput) -> None:
         """Raises AttnvizError if the text has a token that stands for a picture, a video or a sound."""
         for setting in PLACEHOLDERS:
             token_id = getattr(self.loaded[0].config, setting, None)
-            if isinstance(token_id, int) and token_id in reading.tokens.ids:
+            if isinstance(token_id, int) and token_id in model_input.tokens.ids:
                 label, medium = self.loaded[1].convert_ids_to_tokens(token_id), setting.partition("_")[0]
-                given = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
+                advice = f"give one with {option('image', 'photo.jpg')}" if medium == "image" else "leave it out"
                 raise AttnvizError(
-                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {given}, or in "
+                    f"the text has {label!r}, which stands for {MEDIA[medium]}, and none is given; {advice}, or in "
                     "Python attnviz.record(model) records any input"
                 )
 
-    def _refuse_unreadable(self, reading: ModelInput) -> None:
+    def _refuse_unreadable(self, model_input: ModelInput) -> None:
         """Raises AttnvizError if the text has too many tokens, or an id that the model's embedding lacks."""
         rows, name = vocabulary_size(self.text_model), self.settings.model
-        self._refuse_placeholders(reading)
-        for tokens in filter(None, (reading.tokens, reading.context)):
+        self._refuse_placeholders(model_input)
+        for tokens in filter(None, (model_input.tokens, model_input.context)):
             self._refuse_long(tokens)
             max_id = int(tokens.ids.max())
             if rows is not None and max_id >= rows:
@@ -357,8 +369,9 @@ class HuggingFaceReader(Reader):
         if settings.generate:
             new_ids = generate(model, context, settings.generate)
             no_tokens = replace(context.first(0), media=(Text(),))
+            generated_tokens = with_generated(tokenizer, no_tokens, new_ids[1:])  # without the start token
             return ModelInput(
-                shifted_right(tokenizer, with_generated(tokenizer, no_tokens, new_ids[1:]), start),
+                shifted_right(tokenizer, generated_tokens, start),
                 context,
                 attention=attention,
                 remarks=remarks,
@@ -373,15 +386,17 @@ class HuggingFaceReader(Reader):
         return ModelInput(tokens, context, attention=attention, remarks=remarks)
 
 
-def truncated_input(reading: ModelInput, limit: int | None) -> ModelInput:
+def truncated_input(model_input: ModelInput, limit: int | None) -> ModelInput:
     """Returns the input cut to ``limit`` tokens, with a remark; unchanged if it fits or is for an encoder-decoder."""
-    count = len(reading.tokens)
-    if limit is None or count <= limit or reading.context is not None:
-        return reading
-    tokens = reading.tokens.shortened(limit)
-    types = None if reading.types is None else [*reading.types[: limit - 1], reading.types[-1]]
+    count = len(model_input.tokens)
+    if limit is None or count <= limit or model_input.context is not None:
+        return model_input
+    tokens = model_input.tokens.shortened(limit)
+    types = model_input.types
+    if types is not None:
+        types = [*types[: limit - 1], types[-1]]  # as of the tokens, the last one stays: [SEP]
     remark = f"Truncated: {limit} of {count} tokens, the most that the model reads."
-    return replace(reading, tokens=tokens, types=types, remarks=(remark, *reading.remarks))
+    return replace(model_input, tokens=tokens, types=types, remarks=(remark, *model_input.remarks))
 
 
 def generate(model: "PreTrainedModel", tokens: "Tokens", count: int) -> list[int]:

@@ -21,7 +21,10 @@ CLOSE_MEAN_DIFFERENCE = 0.1  # in nats; above it, the weights were probably quan
 
 
 def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAnswer) -> Tokens:
-    """Returns the tokens of a prompt and its answer, with their text and with the answer as generated tokens.
+    """Returns the tokens of a prompt and its answer, with their text; the answer's are grouped as generated tokens.
+
+    An id that the tokenizer lacks is labelled by its number, ``[50300]``. Without a prompt, or without an answer, no
+    token is known to be generated.
 
     Args:
         tokenizer: the model's tokenizer; ``None`` to label each token by its id.
@@ -33,9 +36,12 @@ def answer_tokens(tokenizer: "PreTrainedTokenizerBase | None", answer: ServerAns
         names, special = [str(token_id) for token_id in ids], np.zeros(len(ids), dtype=bool)
     else:
         text, spans = decoded_spans(tokenizer, ids)
-        known, special_ids = len(tokenizer), set(tokenizer.all_special_ids)
-        labels = tokenizer.convert_ids_to_tokens([min(token_id, known - 1) for token_id in ids])
-        names = [str(label) if i < known else f"[{i}]" for i, label in zip(ids, labels, strict=True)]
+        vocabulary_size, special_ids = len(tokenizer), set(tokenizer.all_special_ids)
+        labels = tokenizer.convert_ids_to_tokens([min(token_id, vocabulary_size - 1) for token_id in ids])
+        names = [
+            str(label) if token_id < vocabulary_size else f"[{token_id}]"
+            for token_id, label in zip(ids, labels, strict=True)
+        ]
         special = np.array([token_id in special_ids for token_id in ids], dtype=bool)
     tokens = tokens_of_pieces(text, ids, names, spans, special)
     return with_generated_from(tokens, len(answer.prompt_ids)) if answer.prompt_ids and answer.ids else tokens
@@ -47,7 +53,7 @@ def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> t
     Each token is decoded after the one before it, which keeps the space that it begins with.
     """
     text, spans = "", list[tuple[int, int]]()
-    before, first = 0, 0  # of the tokens that were placed last, and of those that are placed next
+    before, first = 0, 0  # indices of the tokens that were placed last, and of those that are placed next
     for stop in range(1, len(ids) + 1):
         decoded = _decode(tokenizer, ids[before:stop])
         if decoded.endswith(UNFINISHED) and stop - first < MAX_CHARACTER_BYTES and stop < len(ids):
@@ -59,16 +65,26 @@ def decoded_spans(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> t
 
 
 def _decode(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
-    """Returns the text of ids, including special tokens and all spaces."""
-    known = [token_id for token_id in ids if token_id < len(tokenizer)]
-    return str(tokenizer.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if known else ""
+    """Returns the text of ids with special tokens and all spaces, without ids that the tokenizer lacks."""
+    known_ids = [token_id for token_id in ids if token_id < len(tokenizer)]
+    if not known_ids:
+        return ""
+    return str(tokenizer.decode(known_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def refuse_unknown_ids(answer: ServerAnswer, rows: int | None, name: str) -> None:
-    """Raises AttnvizError if an id is not in the model's embedding, of ``rows`` rows; ``None`` for any number."""
+    """Raises AttnvizError if the model's embedding has no row for an id.
+
+    Args:
+        answer: the ids.
+        rows: the number of rows of the embedding; ``None`` if it takes any id.
+        name: the model's name for the message.
+    """
     largest = max(answer.all_ids)
     if rows is not None and largest >= rows:
-        raise AttnvizError(f"the answer has the token id {largest}, but {name} has only {rows} tokens; give its model")
+        raise AttnvizError(
+            f"the answer has the token id {largest}, but {name} has only {rows} tokens; give the model that wrote it"
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +107,8 @@ class LogprobCheck:
     def __call__(self, output: Any) -> tuple[str, ...]:
         """Returns a remark on how well the log-probabilities of a forward pass agree with the server's.
 
+        Without logits in the output, the remark says that nothing was compared.
+
         Raises:
             AttnvizError: if they differ by ``MAX_MEAN_DIFFERENCE`` or more on average.
         """
@@ -110,9 +128,12 @@ class LogprobCheck:
         )
 
     def _logprobs(self, logits: "torch.Tensor") -> np.ndarray[Any, Any]:
-        """Returns the log-probability of each token of the answer by logits, ``(last positions, vocabulary)``.
+        """Returns the model's log-probability of each token of the answer, ``(answer tokens,)``.
 
-        Positions are taken one at a time, since the logits of a long answer are many in double precision.
+        Rows are computed one at a time, since the logits of a long answer are many in double precision.
+
+        Args:
+            logits: ``(positions, vocabulary)``, of at least the last ``kept_logits`` positions.
         """
         rows = logits[-self.kept_logits : -1]
         return np.array(
@@ -124,7 +145,11 @@ class LogprobCheck:
 
 
 def _verdict(mean: float) -> str:
-    """Returns the words before what is compared: whether this is the model, or a quantised relative of it."""
+    """Returns the first words of a remark on how well log-probabilities agree with those of the server.
+
+    Args:
+        mean: the mean difference, in nats; from ``CLOSE_MEAN_DIFFERENCE`` on, the server's model may be quantised.
+    """
     if mean < CLOSE_MEAN_DIFFERENCE:
         return "This is the model that wrote the answer: it agrees with"
     return "This is nearly the model that wrote the answer (the server's may be quantised): it roughly agrees with"

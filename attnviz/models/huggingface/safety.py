@@ -36,7 +36,7 @@ def refuse_unsafe_files(folder: Path, name: str) -> None:
         allowed_folders.append(resolved_folder.parents[1] / "blobs")
     for file in (file for pattern in OPENED_FILES for file in folder.glob(pattern)):
         target = Path(os.path.realpath(file))
-        if not any(target.is_relative_to(is_allowed) for is_allowed in allowed_folders):
+        if not any(target.is_relative_to(allowed_folder) for allowed_folder in allowed_folders):
             raise AttnvizError(
                 f"{file.name} of {name!r} is a link to {str(target)!r}, out of the folder; replace it with a copy"
             )
@@ -84,7 +84,11 @@ def refuse_unsafe_paths(folder: Path, name: str) -> None:
 def refuse_absurd_counts(name: str, config: dict[str, Any]) -> None:
     """Raises AttnvizError if a configuration counts more layers, heads or other parts than any real model has."""
     for key, value in _named_values(config):
-        limit = MAX_LAYERS if LAYER_SETTINGS.fullmatch(key) else MAX_COUNT if COUNT_SETTINGS.fullmatch(key) else None
+        limit = None
+        if LAYER_SETTINGS.fullmatch(key):
+            limit = MAX_LAYERS
+        elif COUNT_SETTINGS.fullmatch(key):
+            limit = MAX_COUNT
         counts = value if isinstance(value, list) else [value]
         largest_count = max((count for count in counts if type(count) in (int, float)), default=0)
         if limit is not None and largest_count > limit:
@@ -121,7 +125,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _largest(value: Any) -> float:
-    """Returns the largest number in a value of JSON, which may be nested lists; 0 if there is none."""
+    """Returns the largest number in a value of JSON, a number or nested lists; 0 if there is none above 0."""
     if isinstance(value, list):
         return max(map(_largest, value), default=0)
     return value if type(value) in (int, float) else 0
@@ -145,7 +149,15 @@ def _refuse_unsafe_index(folder: Path, name: str, index: Path) -> None:
 
 
 def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suffixes: tuple[str, ...]) -> None:
-    """Raises AttnvizError unless the name that ``source`` gives for weights is a file with a suffix in the folder."""
+    """Raises AttnvizError unless a name given for weights is that of a file in the folder with a permitted suffix.
+
+    Args:
+        folder: the model's folder.
+        name: the model's name for the message.
+        source: the file that gives the name.
+        file: the name that it gives, any value of JSON.
+        suffixes: the permitted suffixes.
+    """
     is_file_name = isinstance(file, str) and file.endswith(suffixes) and Path(file).name == file and "\\" not in file
     if not is_file_name:
         raise AttnvizError(

@@ -80,7 +80,13 @@ def tokenize_windows(
 
 
 def token_types(tokenizer: "PreTrainedTokenizerBase", text: str, pair: str | None = None) -> list[int] | None:
-    """Returns the token type ids, which number the texts of a pair; ``None`` if the tokenizer has none."""
+    """Returns the token type ids, which number the texts of a pair; ``None`` if the tokenizer has none.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        text: the text, or the first text of a pair.
+        pair: the second text; ``None`` for a single text.
+    """
     types: list[int] | None = _encode(tokenizer, text, pair).get("token_type_ids")
     return types
 
@@ -98,9 +104,15 @@ def _encode(
 
 
 def tokens_of_ids(tokenizer: "PreTrainedTokenizerBase", text: str, ids: list[int]) -> Tokens:
-    """Finds the places of token ids in a text, for a tokenizer that does not return offsets.
+    """Returns the tokens of ids with their places in a text, for a tokenizer that does not return offsets.
 
-    Each token is decoded and searched from the end of the previous one; bytes of one character share its place.
+    Each token is decoded and searched from the end of the previous one; bytes of one character share its place. A token
+    that is not found is empty, at the end of the previous one.
+
+    Args:
+        tokenizer: the model's tokenizer.
+        text: the text.
+        ids: the ids of its tokens.
     """
     special = np.array([token_id in tokenizer.all_special_ids for token_id in ids], dtype=bool)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]

@@ -138,10 +138,16 @@ def computation_of(model: "nn.Module", prepared: "Prepared", layer: int, name: s
 
 
 def _query_and_key_tokens(prepared: "Prepared") -> "tuple[Tokens, Tokens]":
-    """Returns the tokens of the queries and of the keys."""
+    """Returns the tokens of the queries and of the keys.
+
+    Encoder attention has the context for both, cross attention for its keys; all other attention is within the tokens.
+    """
     tokens, context, attention = prepared.tokens, prepared.context, prepared.attention
-    queries = tokens if context is None or attention != "encoder" else context
-    return queries, queries if context is None or attention != "cross" else context
+    if context is not None and attention == "encoder":
+        return context, context
+    if context is not None and attention == "cross":
+        return tokens, context
+    return tokens, tokens
 
 
 def _steps(call: "AttentionCall", factors: "FactoredCall") -> "dict[str, Any]":
@@ -171,7 +177,7 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
     """Returns the call with its queries and keys: arguments of a kernel, or recovered from the scores' computation.
 
     Raises:
-        AttnvizError: if there are none, or the heads have sinks.
+        AttnvizError: if the scores are no products of queries and keys, or the heads have sinks.
     """
     from attnviz.capture.assembly.recovered_factors import factors_of
 
@@ -190,7 +196,11 @@ def _factors(site: "CallSite", call: "AttentionCall") -> "FactoredCall":
 
 
 def _values_and_contexts(call: "AttentionCall") -> "tuple[FloatArray, FloatArray]":
-    """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``."""
+    """Returns each head's values, ``(heads, keys, width)``, and their weighted sums, ``(heads, queries, width)``.
+
+    Raises:
+        AttnvizError: if the values were not captured.
+    """
     if call.values is None:
         raise AttnvizError("the values of this attention were not captured; use attnviz show")
     values = expanded_to_heads(call.values, call.shape[1])

@@ -25,8 +25,8 @@ class Computation:
         values: ``(heads, keys, value width)``.
         scores: ``(heads, queries, keys)``, scaled, before the mask.
         weights: ``(heads, queries, keys)``, after the softmax.
-        dropped: ``(heads, queries, keys)``, after dropout.
-        mixed: ``(heads, queries, value width)``, the weighted sum of the values.
+        dropped_weights: ``(heads, queries, keys)``, after dropout.
+        mixed_values: ``(heads, queries, value width)``, the weighted sum of the values.
         output: ``(queries, features)``.
         visible: ``(queries, keys)``; ``(heads, queries, keys)`` if heads see different cells.
         scale: factor of q·k, before the temperature.
@@ -34,13 +34,13 @@ class Computation:
         dropout: share of the weights that dropout sets to 0.
         seed: seed of the model's weights; ``None`` if they were learned.
         positions: true if positions are added to the embedding.
-        parts: the keys computed from each part of the features, ``(heads, keys, width)`` by name; they sum to
+        key_parts: the keys computed from each part of the features, ``(heads, keys, width)`` by name; they sum to
             ``keys``. Empty if the parts are unknown.
-        earlier: the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name.
+        earlier_weights: the weights of the parts that are heads of earlier layers, ``(queries, keys)`` by name.
         value_norms: ``(heads, keys)``, the norm of each value after the output projection; ``None`` if unknown.
         model_name: name of a captured model, of which only queries, keys and later steps are known; empty for the
             models of this package.
-        added: sentences on a soft cap or a bias that a captured model applies to the scores before the mask.
+        score_additions: sentences on a soft cap or a bias that a captured model applies to the scores before the mask.
         key_heads: number of key heads; 0 if every head has its own.
         output_bias: true if the output projection adds a bias.
     """

@@ -62,9 +62,9 @@ class Example:
         Raises:
             AttnvizError: if a setting would change what the server's model read.
         """
-        changed = next((name for name in ANSWER_SETTINGS if getattr(settings, name)), None)
-        if changed is not None:
-            raise AttnvizError(f"a server's answer is read as it is; leave {option(changed)} out")
+        setting = next((name for name in ANSWER_SETTINGS if getattr(settings, name)), None)
+        if setting is not None:
+            raise AttnvizError(f"a server's answer is read as it is; leave {option(setting)} out")
         return cls(answer=answer)
 
     @property
@@ -90,7 +90,13 @@ class Example:
         return replace(tokens, groups=groups)
 
     def question_label(self, by: str) -> str | None:
-        """The label of the question among units of a name: the last message of the user, or the text after passages."""
+        """Returns the label of the question among units: the last message of the user, or the text after the passages.
+
+        Returns ``None`` if there is no question, or the units are neither turns nor passages.
+
+        Args:
+            by: the name of the units.
+        """
         from attnviz.text.named_groups import PASSAGES, QUESTION, TURNS
 
         if by == PASSAGES:
@@ -98,36 +104,46 @@ class Example:
         conversation = self.conversation
         if by != TURNS or conversation is None:
             return None
-        asked = [number for number, message in enumerate(conversation.messages, 1) if message["role"] == "user"]
-        return f"{asked[-1]} user" if asked else None
+        roles = [message["role"] for message in conversation.messages]
+        question_numbers = [number for number, role in enumerate(roles, 1) if role == "user"]
+        return f"{question_numbers[-1]} user" if question_numbers else None
 
     def with_question(self, question: str) -> Self | None:
-        """Returns the example with another question; ``None`` if it has no passages and no message of a user."""
+        """Returns the example with another question: the text after its passages, or the last message of the user.
+
+        Returns ``None`` if it has neither.
+        """
         if self.passages:
             *passages, last = self.passages
             text = self.text[: last.start] + question
             return replace(self, text=text, passages=(*passages, last._replace(stop=len(text))))
         conversation = self.conversation
-        asked = [] if conversation is None else [each for each in conversation.messages if each["role"] == "user"]
-        if conversation is None or not asked:
+        if conversation is None:
             return None
-        messages = tuple({**each, "content": question} if each is asked[-1] else each for each in conversation.messages)
-        return replace(self, chat=False, messages=replace(conversation, messages=messages))
+        messages = list(conversation.messages)
+        user_indices = [index for index, message in enumerate(messages) if message["role"] == "user"]
+        if not user_indices:
+            return None
+        messages[user_indices[-1]] = {**messages[user_indices[-1]], "content": question}
+        return replace(self, chat=False, messages=replace(conversation, messages=tuple(messages)))
 
     def with_passages_reversed(self) -> Self | None:
-        """Returns the example with its passages in the reverse order; ``None`` with fewer than two."""
+        """Returns the example with its passages in the reverse order, and the question still last.
+
+        Returns ``None`` if it has fewer than two passages.
+        """
         from attnviz.text.passages import SEPARATOR
 
-        *passages, last = self.passages or (None,)
-        if len(passages) < 2:
+        if len(self.passages) < 3:
             return None
-        parts = [(each.label, self.text[each.start : each.stop]) for each in (*reversed(passages), last) if each]
-        text, placed = SEPARATOR.join(part for _, part in parts), []
-        start = 0
-        for label, part in parts:
-            placed.append(last._replace(label=label, start=start, stop=start + len(part)) if last else None)
-            start += len(part) + len(SEPARATOR)
-        return replace(self, text=text, passages=tuple(each for each in placed if each))
+        *passages, question = self.passages
+        texts, moved_passages, start = [], [], 0
+        for passage in (*reversed(passages), question):
+            text = self.text[passage.start : passage.stop]
+            texts.append(text)
+            moved_passages.append(passage._replace(start=start, stop=start + len(text)))
+            start += len(text) + len(SEPARATOR)
+        return replace(self, text=SEPARATOR.join(texts), passages=tuple(moved_passages))
 
     @property
     def parts(self) -> tuple[str, ...]:

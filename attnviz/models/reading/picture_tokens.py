@@ -44,12 +44,19 @@ def with_pictures(tokens: Tokens, images: "Sequence[Image]", pictures: "IntArray
 
 
 def _part_labels(parts: "IntArray", boxes: "IntArray") -> dict[int, str]:
-    """Returns the label of each part by its token: row and column among parts of its size, ``whole r0c1`` if larger."""
+    """Returns the label of each part by its token: row and column among the parts of about its size, such as ``r0c1``.
+
+    A part wider than 1.5 times the narrowest one is labelled ``whole r0c1``, since a thumbnail shows the whole picture.
+
+    Args:
+        parts: the tokens that are parts of one picture.
+        boxes: ``(tokens, 4)``, the rectangle of each token.
+    """
     sizes = boxes[parts, 2] - boxes[parts, 0]
     labels = {}
     is_small = sizes <= 1.5 * sizes.min(initial=2**31)
-    for prefix, some in (("", parts[is_small]), ("whole ", parts[~is_small])):
-        lefts, tops = (np.unique(boxes[some, side]).tolist() for side in (0, 1))
-        for token in some.tolist():
+    for prefix, same_size in (("", parts[is_small]), ("whole ", parts[~is_small])):
+        lefts, tops = (np.unique(boxes[same_size, side]).tolist() for side in (0, 1))
+        for token in same_size.tolist():
             labels[token] = f"{prefix}r{tops.index(boxes[token, 1])}c{lefts.index(boxes[token, 0])}"
     return labels

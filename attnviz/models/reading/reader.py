@@ -153,11 +153,12 @@ class Reader(ABC):
         return [windows_of(self.tokenize(text), window, self.limit) for text in texts]
 
     def inputs_of_batch(self, texts: "Sequence[Tokens]") -> dict[str, Any]:
-        """Returns the module's keyword arguments for several texts, padded at the end."""
+        """Returns the module's keyword arguments for several texts, padded at the end, with a mask of padding."""
         import numpy as np
 
         width = max(map(len, texts))
-        ids, is_token = (np.full((len(texts), width), filling, dtype=np.int64) for filling in (self.padding, 0))
+        ids = np.full((len(texts), width), self.padding, dtype=np.int64)
+        is_token = np.zeros_like(ids)
         for row, tokens in enumerate(texts):
             ids[row, : len(tokens)], is_token[row, : len(tokens)] = tokens.ids, 1
         return self.inputs_of(self.tensor(ids), self.tensor(is_token))
@@ -268,6 +269,11 @@ class Reader(ABC):
 
     def record_batch(self, examples: "Sequence[Example]", selection: "Selection", values: bool = False) -> "Recording":
         """Records several examples, run as one batch.
+
+        Args:
+            examples: the examples.
+            selection: the layers and heads to record.
+            values: if true, value norms are kept, from which contributions are computed.
 
         Raises:
             AttnvizError: if the model reads one text at a time.

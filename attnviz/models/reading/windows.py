@@ -31,7 +31,7 @@ def windows_of(tokens: Tokens, window: int | None, limit: int | None) -> list[To
     frame = np.arange(leading_count), np.arange(count - trailing_count, count)
     starts = range(leading_count, count - trailing_count, step)
     token_indices = [np.r_[frame[0], start : min(start + step, count - trailing_count), frame[1]] for start in starts]
-    return [with_covered_text(tokens.take(window_places)) for window_places in token_indices]
+    return [with_covered_text(tokens.take(indices)) for indices in token_indices]
 
 
 def with_covered_text(tokens: Tokens) -> Tokens:
