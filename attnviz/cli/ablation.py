@@ -78,7 +78,13 @@ def ablation_effects(
 
 
 def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list[Example | None]":
-    """Returns the texts that the user names; if none, ``[None]`` for a model that has an example of its own."""
+    """Returns the texts that the user names.
+
+    ``[None]`` stands for the built-in example of a model, if it has one and the user names no text.
+
+    Raises:
+        AttnvizError: for a saved recording, or texts that cannot be read.
+    """
     from attnviz.models.sources import reader_class
 
     no_input = input.text is None and not input.file and input.sample is None and batch is None
@@ -89,7 +95,10 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list
 
 
 def _positions(prepared: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:
-    """Returns the positions at which the output is measured, and a remark if the model chose them; else no remark."""
+    """Returns the positions at which the output is measured, and a remark if the model chose them; else no remark.
+
+    The user's queries come first, then the positions that a model chose for all texts alike; else all positions.
+    """
     first_text = prepared[0]
     if selection.queries != (None, None):
         return resolve_span(selection.queries, len(first_text.tokens), "queries"), ()

@@ -50,28 +50,28 @@ def logit_parts(subject: Subject, settings: "ModelSettings", selection: Selectio
     )
 
 
-def refuse_map_options(options: ReportOptions, batch: Path | None, given: str | None = None) -> None:
+def refuse_map_options(options: ReportOptions, batch: Path | None, option_text: str | None = None) -> None:
     """Raises AttnvizError for options that select or combine maps, beside an option that draws none.
 
     Args:
         options: the options of the report.
-        batch: the file of texts, or ``None``.
-        given: the option that draws no maps; ``None`` for logit attribution.
+        batch: the file of texts; ``None`` if there is none.
+        option_text: the option that draws no maps, as the message writes it; ``None`` for that of logit attribution.
     """
     defaults = ReportOptions()
     values = {name: getattr(options, name) for name in ("of", "table", "reduce", "sort", "top", "filter", "axes")}
-    changed = [name for name, value in values.items() if value != getattr(defaults, name)]
+    changed_names = [name for name, value in values.items() if value != getattr(defaults, name)]
     if options.grouping != Grouping():
-        changed.append("words")
+        changed_names.append("words")
     if options.selection.keys != (None, None):
-        changed.append("keys")
-    changed += [
+        changed_names.append("keys")
+    changed_names += [
         name for name in ("style", "query", "mark", "pool") if getattr(options.look, name) != getattr(Look, name)
     ]
     if batch is not None:
-        changed.append("batch")
-    if changed:
+        changed_names.append("batch")
+    if changed_names:
+        other_option = option_text or option("logits", "TOKEN")
         raise AttnvizError(
-            f"{option(changed[0])} does not apply to {given or option('logits', 'TOKEN')}, which draws no maps; leave "
-            "it out"
+            f"{option(changed_names[0])} does not apply to {other_option}, which draws no maps; leave it out"
         )

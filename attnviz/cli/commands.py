@@ -106,7 +106,7 @@ def show(
     input: Input,
     settings: ModelSettings,
     selection: Selection,
-    words: Grouping,
+    grouping: Grouping,
     rank: Rank,
     look: Look,
     output: Output,
@@ -119,7 +119,7 @@ def show(
     from attnviz.cli.recordings import record, record_batch
 
     refuse_output(output)
-    options = drawn.report_options(rank, reduction, selection, words, look)
+    options = drawn.report_options(rank, reduction, selection, grouping, look)
     if drawn.check is not None:
         if drawn.logits is not None or batch is not None:
             other = "logits" if drawn.logits is not None else "batch"
@@ -143,7 +143,7 @@ def show(
     else:
         assert batch is not None
         recording = record_batch(read_batch(batch, input), settings, selection, values)
-    _show_maps(recording, options, output, sampled=input == Input())
+    _show_maps(recording, options, output, is_sample=input == Input())
 
 
 def _show_logits(
@@ -154,7 +154,16 @@ def _show_logits(
     output: Output,
     batch: Path | None,
 ) -> None:
-    """Draws what each part of the model adds to a token's logit."""
+    """Draws what each part of the model adds to a token's logit.
+
+    Args:
+        token: the token as the user writes it.
+        input: the options that name the text.
+        settings: the settings of the model.
+        options: the options of the report; those that select or combine maps are refused.
+        output: where the report goes.
+        batch: a file of texts, which is refused; ``None`` if there is none.
+    """
     from attnviz.cli.attribution import logit_parts, refuse_map_options
     from attnviz.cli.input import read_input
 
@@ -166,7 +175,7 @@ def _show_logits(
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
-    """Draws the cards of a survey's heads."""
+    """Draws the cards of a survey's heads; a page names, in a remark, the folder of the model that shades its texts."""
     from attnviz.report.survey.survey_card import survey_card_report
     from attnviz.report.survey.survey_heads import refuse_text_options
 
@@ -176,12 +185,19 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
     deliver(survey_card_report(survey, fit_options(options, output)), output)
 
 
-def _show_maps(recording: "Recording", options: ReportOptions, output: Output, sampled: bool) -> None:
-    """Draws the maps of a recording; ``sampled`` is True if no text was given, because its remark takes a line."""
+def _show_maps(recording: "Recording", options: ReportOptions, output: Output, is_sample: bool) -> None:
+    """Draws the maps of a recording; for an untrained model in a terminal, suggests one with trained heads.
+
+    Args:
+        recording: the recording.
+        options: the options of the report.
+        output: where the report goes.
+        is_sample: true if no text was given, as the remark on the sample text takes a line of the terminal.
+    """
     from attnviz.report.build import build_report
 
-    remarks = [recording.untrained, sampled]  # lines before and after the picture
-    deliver(build_report(recording, fit_options(options, output, sum(remarks))), output)
+    remark_lines = int(recording.untrained) + int(is_sample)  # above and below the picture
+    deliver(build_report(recording, fit_options(options, output, remark_lines)), output)
     if recording.untrained and output.suffix is None:
         suggest_next("for trained heads: attnviz show --sample repeat --model trained")
 
@@ -244,7 +260,7 @@ def compare(
     input: Input,
     settings: ModelSettings,
     selection: Selection,
-    words: Grouping,
+    grouping: Grouping,
     rank: Rank,
     look: Look,
     output: Output,
@@ -259,7 +275,7 @@ def compare(
     from attnviz.cli.recordings import record_both, record_models, refuse_unchanged
 
     refuse_output(output)
-    options = ReportOptions(**vars(rank), selection=selection, grouping=words, all=all, of=of, look=look)
+    options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     if (tables := read_effects_pair(input.text, second or other)) is not None:
         from attnviz.report.heads.effects_comparison import effects_comparison_report
 
@@ -338,14 +354,14 @@ def explain(
     suffix = explanation_suffix(output)
     layer, number = parse_head(head)
     numbers = compute(read_input(input, settings.tokenizer), settings, layer)
-    from attnviz.explain.explain import explain as tell
+    from attnviz.explain.explain import explain as explain_head
     from attnviz.explain.formats import line_width
     from attnviz.explain.formats import write as write_explanation
     from attnviz.render.terminal.console import look_of_terminal
 
     look = look_of_terminal(look, 1 + (input == Input())) if output.suffix is None else look
     look = replace(look, height=None if all else look.height, for_command_line=True)
-    explanation = tell(numbers, number, step, line_width(suffix, look), look, pair)
+    explanation = explain_head(numbers, number, step, line_width(suffix, look), look, pair)
     deliver_file(output, partial(write_explanation, explanation, suffix))
     if step is None and output.suffix is None:
         suggest_next("for one step: --step softmax; for all in full: --all or -o notes.html")
@@ -469,12 +485,15 @@ def browse(
             raise AttnvizError(f"{names} do not apply to a survey, which has no maps; leave them out")
         raise typer.Exit(browse_survey_file(subject.path, selection, look))
     recording = record(subject, settings, selection, values=values)
-    compared = None if other is None else record(Subject.of(other).shown(), settings, selection, values=values)
+    other_recording = (
+        None if other is None else record(Subject.of(other).drawable(), settings, selection, values=values)
+    )
     if values:
         from attnviz.maps.contributions import contributions_of
 
-        recording, compared = contributions_of(recording), None if compared is None else contributions_of(compared)
-    raise typer.Exit(browse(recording, compared, selection, look, subject.path, at, grouping))
+        recording = contributions_of(recording)
+        other_recording = None if other_recording is None else contributions_of(other_recording)
+    raise typer.Exit(browse(recording, other_recording, selection, look, subject.path, at, grouping))
 
 
 @command("survey")
@@ -553,9 +572,9 @@ def config() -> None:
     write(describe_defaults().encode(errors="surrogateescape"))
 
 
-def show_version(wanted: bool) -> None:
-    """Prints the version and exits."""
-    if wanted:
+def show_version(is_requested: bool) -> None:
+    """Prints the version and exits if ``--version`` was given; else does nothing."""
+    if is_requested:
         write(f"attnviz {__version__}\n".encode())
         raise typer.Exit
 
@@ -577,19 +596,22 @@ def options(
 
 
 def program(words: Sequence[str]) -> typer.Typer:
-    """Returns the program with only the command of the first word, to start faster; with all if it names none."""
+    """Returns the program that reads a command line.
+
+    It has only the command that the first word names, to start faster; all commands if the word names none.
+    """
     first_word = words[0] if words else ""
-    matching = [
+    matching_commands = [
         registered
         for registered in app.registered_commands
         if first_word == (registered.name or getattr(registered.callback, "__name__", ""))
     ]
     if first_word == "--version":  # which needs none of them
-        matching = app.registered_commands[:1]
-    if not matching:
+        matching_commands = app.registered_commands[:1]
+    if not matching_commands:
         return app
     single_command = copy(app)
-    single_command.registered_commands = matching
+    single_command.registered_commands = matching_commands
     return single_command
 
 
@@ -626,7 +648,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def failure_line(error: Exception) -> str | None:
-    """Returns a message for an error of memory, files or disks; ``None`` for any other error, which is a bug."""
+    """Returns the message for a lack of memory or an error of the system; ``None`` for any other error, a bug."""
     from attnviz.base.machine import lacks_memory
 
     if lacks_memory(error):

@@ -29,13 +29,17 @@ def completer(name: str, option: Option) -> Completer | None:
         return None
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
+        """Returns the option's names that begin with the typed text."""
         return names_starting_with(incomplete, option.known_names())
 
     return complete
 
 
 def complete_output(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the folders that begin with the typed path, and the typed name with each suffix that can be written."""
+    """Returns the folders that begin with the typed path, and its name with the suffix of each format of files.
+
+    Names that are not safe in a shell are left out.
+    """
     from attnviz.render.formats import FORMATS, TERMINAL
 
     stem = incomplete.removesuffix(Path(incomplete).suffix)
@@ -49,17 +53,23 @@ def _is_plain(name: str) -> bool:
 
 
 def _folders(incomplete: str) -> list[str]:
-    """Returns the folders whose path begins with the typed text; empty if nothing is typed or it cannot be listed."""
-    before, name = os.path.split(incomplete)
+    """Returns the paths of folders that begin with the typed path, with a slash at the end.
+
+    None if nothing is typed, or the folder that would hold them cannot be listed.
+    """
+    parent, name = os.path.split(incomplete)
     try:
-        names = [entry.name for entry in os.scandir(before or ".") if entry.name.startswith(name) and entry.is_dir()]
+        names = [entry.name for entry in os.scandir(parent or ".") if entry.name.startswith(name) and entry.is_dir()]
     except OSError:
         return []
-    return [os.path.join(before, folder, "") for folder in sorted(names)] if incomplete else []
+    return [os.path.join(parent, folder, "") for folder in sorted(names)] if incomplete else []
 
 
 def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
-    """Returns the heads of the recording on the command line, as layer.head; after a comma, the next one."""
+    """Returns the heads of the recording on the command line, as ``layer.head``, that begin with the typed text.
+
+    After a comma, only the text behind it is completed. None if there is no recording, or it cannot be read.
+    """
     from attnviz.maps.saved import load
 
     words = [context.params.get("text") or "", *context.args]  # typer stops parsing an incomplete line
@@ -70,9 +80,9 @@ def complete_heads(context: typer.Context, incomplete: str) -> list[str]:
         recording = load(Path(path))
     except AttnvizError:
         return []
-    before = incomplete[: incomplete.rfind(",") + 1]
+    typed_heads = incomplete[: incomplete.rfind(",") + 1]
     return names_starting_with(
-        incomplete, (f"{before}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads)
+        incomplete, (f"{typed_heads}{maps.layer}.{head}" for maps in recording.maps for head in maps.heads)
     )
 
 

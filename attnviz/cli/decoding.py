@@ -30,9 +30,9 @@ def show_steps(
     Args:
         recording: the recording of the text that was written.
         selection: the heads, and the queries of the steps.
-        grouping: the units.
-        look: the options of how they are drawn.
-        output: where they go.
+        grouping: the units whose shares are listed.
+        look: the look.
+        output: where they go; its suffix decides the form.
     """
     from attnviz.metrics.steps import measure_steps
     from attnviz.report.decoding.steps_report import steps_report
@@ -53,13 +53,21 @@ def show_steps(
 def _show_page(
     recording: "Recording", heads: Sequence[str], query: int, options: ReportOptions, output: "Output"
 ) -> None:
-    """Writes the page of the heads, which opens with the text as the first step saw it."""
+    """Writes a page of heads, which opens with the text shaded by the weights of one query.
+
+    Args:
+        recording: the recording of the text that was written.
+        heads: the heads, as ``layer.head``.
+        query: the query, that of the first step.
+        options: the look.
+        output: where the page goes.
+    """
     from attnviz.report.build import build_report
     from attnviz.text.selection import Selection
 
     look = replace(options.look, style="text", query=str(query))
-    chosen = replace(options, look=look, selection=Selection.parse(heads=",".join(heads)))
-    deliver(build_report(recording, fit_options(chosen, output)), output)
+    page_options = replace(options, look=look, selection=Selection.parse(heads=",".join(heads)))
+    deliver(build_report(recording, fit_options(page_options, output)), output)
 
 
 def show_kept(
@@ -90,7 +98,7 @@ def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Outp
         output: the file of the film.
 
     Raises:
-        AttnvizError: if there are fewer than two recordings, a path is none, or the output is no film.
+        AttnvizError: if there are fewer than two paths, one is not of a recording or arrays, or the output is no film.
     """
     if film_suffix(output) is None:
         raise AttnvizError("a film is written to a file; use -o film.gif or film.apng")
@@ -103,6 +111,7 @@ def write_recordings(paths: Sequence[str], options: ReportOptions, output: "Outp
 
 
 def _recording(path: str) -> "Recording":
+    """Returns the recording in a file of attnviz or of arrays; raises AttnvizError for any other file."""
     subject = Subject.of(path)
     if subject.kind not in (Kind.RECORDING, Kind.ARRAYS):
         raise AttnvizError(
@@ -123,7 +132,7 @@ def film_options(options: ReportOptions, output: "Output") -> ReportOptions:
 
 
 def write_film(film: "Film", output: "Output") -> None:
-    """Writes a film to the file or the pipe that the output names."""
+    """Writes a film to the file or to standard output, as the output says, whose format is that of a film."""
     from attnviz.render.film import write_film as write
 
     suffix = film_suffix(output)

@@ -62,7 +62,8 @@ def user_file() -> Path:
 def read_defaults() -> dict[str, Default]:
     """Returns every default that is set, by the name of its option.
 
-    A variable overrides the nearest file of the working folder and those above, which overrides the user's file.
+    A variable has precedence over the nearest file of the working folder and those above, which has precedence over the
+    user's file.
 
     Raises:
         AttnvizError: if a file cannot be read, or a name or value is not valid.
@@ -71,29 +72,46 @@ def read_defaults() -> dict[str, Default]:
 
 
 def used_defaults(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a command's options without the user's defaults that the chosen model does not use.
+    """Returns the values of a command's options; an unused default of the user is replaced by the built-in default.
+
+    A default is unused if it sets an option of the model that the chosen model does not take.
 
     Args:
         context: the parsed command, which knows where each value comes from.
         values: the values of all options of the command, by name.
     """
-    from_defaults = [
-        name for name in values if (source := context.get_parameter_source(name)) and source.name == "DEFAULT_MAP"
-    ]
-    if not from_defaults:
+    default_names = names_from_source(context, values, "DEFAULT_MAP")
+    if not default_names:
         return values
     from attnviz.models.sources import used_settings
 
     settings, used_names = declared_options(ModelSettings), used_settings(values["model"])
     return values | {
-        name: settings[name].default for name in from_defaults if name in settings and name not in used_names
+        name: settings[name].default for name in default_names if name in settings and name not in used_names
     }
 
 
-def refuse_to_fetch(context: typer.Context, model: str) -> None:
-    """Raises AttnvizError if a file in a folder, which a stranger may have written, names a model that must be fetched.
+def names_from_source(context: typer.Context, names: Iterable[str], source_name: str) -> list[str]:
+    """Returns the names of the options whose values come from a source.
 
-    Prints a remark with the file that names the model if that file is in a folder above.
+    Args:
+        context: the parsed command.
+        names: the names of options.
+        source_name: ``COMMANDLINE`` for typed values, ``DEFAULT_MAP`` for defaults that the user set.
+    """
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [name for name, source in sources.items() if source is not None and source.name == source_name]
+
+
+def refuse_to_fetch(context: typer.Context, model: str) -> None:
+    """Raises AttnvizError if a model must be downloaded, and a file in a folder names it, as a stranger may have done.
+
+    Models that a variable, the user's own file or the command line names are not refused. Prints a remark with the file
+    that names the model if the file is in a folder above.
+
+    Args:
+        context: the parsed command.
+        model: the name of the model.
     """
     source = context.get_parameter_source("model")
     if source is None or source.name != "DEFAULT_MAP":
@@ -154,11 +172,12 @@ def describe_defaults() -> str:
         f"Options that you can set: {or_list(map(_file_spelling, settable_options()))}.", 80, break_on_hyphens=False
     )
     places = PLACES_TEXT.format(printable(str(user_file())))
-    return "\n".join([*lines, *([""] if rows else ["No defaults are set."]), places, options, ""])
+    separator = "" if rows else "No defaults are set."
+    return "\n".join([*lines, separator, places, options, ""])
 
 
 def _file_spelling(name: str) -> str:
-    """Returns the name of an option as a file spells it."""
+    """Returns the name of an option as files and the command line write it, with hyphens."""
     return name.replace("_", "-")
 
 
@@ -175,7 +194,8 @@ def _folder_defaults() -> dict[str, Default]:
 def _is_trusted(path: Path) -> bool:
     """True if the user or root owns the file: in a folder such as /tmp anybody may put one.
 
-    Root also trusts any file in a folder that others cannot write to.
+    Root also trusts any file in a folder that others cannot write to. A file that does not exist is not trusted; on a
+    system without user ids every file is.
     """
     try:
         file, folder, user = path.stat(), path.parent.stat(), os.geteuid()
@@ -185,6 +205,7 @@ def _is_trusted(path: Path) -> bool:
 
 
 def _folders() -> Iterator[Path]:
+    """Yields the working folder and those above it; nothing if the working folder was deleted."""
     try:
         here = Path.cwd()
     except OSError:  # the working folder was deleted
@@ -193,6 +214,15 @@ def _folders() -> Iterator[Path]:
 
 
 def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Default]:
+    """Returns the defaults of a file by the names of their options; none if there is no such file.
+
+    Args:
+        path: the file.
+        tables: the names of the nested tables that hold the defaults; empty for the whole file.
+
+    Raises:
+        AttnvizError: if the file cannot be read, one of ``tables`` is not a table, or a name or value is not valid.
+    """
     table: Any = read_toml(path, b"attnviz" if path.name == PROJECT else b"")
     for name in tables:
         table = table.get(name, {}) if isinstance(table, dict) else table
@@ -200,15 +230,25 @@ def _file_defaults(path: Path, tables: tuple[str, ...] = ()) -> dict[str, Defaul
         raise AttnvizError(
             f"{str(path)!r}: {'.'.join(tables)} is not a table; write lines such as theme = 'dark' below it"
         )
-    return {(name := key.replace("-", "_")): _checked_default(name, value, path) for key, value in table.items()}
+    values = {key.replace("-", "_"): value for key, value in table.items()}
+    return {name: _checked_default(name, value, path) for name, value in values.items()}
 
 
 def _checked_default(name: str, value: Any, path: Path) -> Default:
-    """Returns the default; raises AttnvizError if there is no such option or it refuses the value."""
+    """Returns the default that a file sets, with its value converted and its path resolved.
+
+    Args:
+        name: the name of the option.
+        value: the value in the file.
+        path: the file.
+
+    Raises:
+        AttnvizError: if there is no such option, or it refuses the value; the message names the file.
+    """
     options = settable_options()
     if name not in options:
-        near = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
-        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {near or SETTABLE_TEXT}")
+        suggestion = did_you_mean(_file_spelling(name), map(_file_spelling, options)).strip()
+        raise AttnvizError(f"{str(path)!r} sets {name!r}, which has no default; {suggestion or SETTABLE_TEXT}")
     try:
         return Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
     except AttnvizError as error:
@@ -216,24 +256,39 @@ def _checked_default(name: str, value: Any, path: Path) -> Default:
 
 
 def _resolved_path(name: str, value: Any, folder: Path) -> Any:
-    """Returns the value; a path that exists in the folder of the file is joined to that folder."""
-    inside = folder / str(value)
-    return str(inside) if name in PATHS and inside.exists() else value
+    """Returns the value of an option of ``PATHS`` joined to the folder, if that path exists; else the value.
+
+    Args:
+        name: the name of the option.
+        value: the value in a file of defaults.
+        folder: the folder of that file.
+    """
+    path_in_folder = folder / str(value)
+    return str(path_in_folder) if name in PATHS and path_in_folder.exists() else value
 
 
 def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
+    """Returns the defaults that variables set, by the names of their options; an empty variable sets none.
+
+    Raises:
+        AttnvizError: if an option refuses the value of its variable; the message names the variable.
+    """
     defaults = {}
     for name, declared in settable_options().items():
-        if text := environment.get(variable := PREFIX + name.upper()):
-            try:
-                defaults[name] = Default(_converted_value(name, _parsed_variable(text, declared), declared), variable)
-            except AttnvizError as error:
-                raise AttnvizError(f"{variable}: {error.worded(flag)}") from error
+        variable = PREFIX + name.upper()
+        text = environment.get(variable)
+        if not text:
+            continue
+        try:
+            value = _converted_value(name, _parsed_variable(text, declared), declared)
+        except AttnvizError as error:
+            raise AttnvizError(f"{variable}: {error.worded(flag)}") from error
+        defaults[name] = Default(value, variable)
     return defaults
 
 
 def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
-    """Returns the text of a variable as a value of the option's type."""
+    """Returns the text of a variable as a value of the option's type; unchanged if it is not written as one."""
     types = _value_types(declared)
     if bool in types:
         return BOOLEAN_WORDS.get(text.lower(), text)
@@ -246,6 +301,16 @@ def _parsed_variable(text: str, declared: DeclaredOption) -> str | float | bool:
 
 
 def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | float | bool:
+    """Returns a value as the option's type: numbers become floats or strings where the option takes only those.
+
+    Args:
+        name: the name of the option.
+        value: the value in a file, or of a variable.
+        declared: the option.
+
+    Raises:
+        AttnvizError: if the value has another type, or the option's check refuses it.
+    """
     types = _value_types(declared)
     if type(value) is int and float in types:
         value = float(value)
@@ -260,4 +325,5 @@ def _converted_value(name: str, value: Any, declared: DeclaredOption) -> str | f
 
 
 def _value_types(declared: DeclaredOption) -> tuple[type, ...]:
+    """Returns the types that an option's value may have, without that of ``None``."""
     return tuple(value_type for value_type in get_args(declared.type) or (declared.type,) if value_type is not NoneType)

@@ -128,9 +128,9 @@ class HelpEntry(NamedTuple):
     brief: str = ""
 
 
-def show_short_help(context: typer.Context, requested: bool) -> None:
-    """Prints the help that fits a screen, and exits."""
-    if requested:
+def show_short_help(context: typer.Context, is_requested: bool) -> None:
+    """Prints the short help and exits if ``-h`` was given; else does nothing."""
+    if is_requested:
         formatter = context.make_formatter()
         write_brief(context.command, context, formatter)
         typer.echo(formatter.getvalue().rstrip("\n"))
@@ -152,7 +152,13 @@ ShortHelp = Annotated[
 
 
 def write_brief(command: Any, context: Any, formatter: Any) -> None:
-    """Writes the examples and the most used options; for a command without such options, the whole help."""
+    """Writes the examples and the most used options; for a command without such options, the whole help.
+
+    Args:
+        command: the command.
+        context: its context, which names the program.
+        formatter: typer's formatter, which collects the text.
+    """
     entries = chain.from_iterable(_panel_entries(command, context).values())
     rows = [(entry.names, entry.brief) for entry in entries if entry.brief]
     if not rows:
@@ -164,20 +170,23 @@ def write_brief(command: Any, context: Any, formatter: Any) -> None:
 
 
 def declared_options_of(command: Any) -> Mapping[str, DeclaredOption]:
-    """Returns the declared options of a command by name."""
+    """Returns the declared options of a command by name; none for a command that declares no options."""
     return getattr(command.callback, "declared", {})
 
 
 def _write_usage(command: Any, context: Any, formatter: Any) -> None:
+    """Writes the usage line of a command, the sentence that describes it, and its examples if it has any."""
     command.format_usage(context, formatter)
     formatter.write_paragraph()
     formatter.write_text(command.help)
-    if lines := EXAMPLES.get(command.name or "attnviz"):
+    lines = EXAMPLES.get(command.name or "attnviz")
+    if lines:
         _write_heading(formatter, "Examples")
         formatter.write("".join(f"  {line}\n" for line in lines))
 
 
 def _write_table(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
+    """Writes a heading and a table of two columns, such as the names of options and their sentences."""
     _write_heading(formatter, title)
     formatter.indent()
     formatter.write_dl(rows, col_max=26)
@@ -185,6 +194,7 @@ def _write_table(formatter: Any, title: str, rows: list[tuple[str, str]]) -> Non
 
 
 def _write_heading(formatter: Any, title: str) -> None:
+    """Writes a bold heading after an empty line."""
     formatter.write_paragraph()
     formatter.write_heading(typer.style(title, bold=True))
 
@@ -198,6 +208,10 @@ def _panel_entries(command: Any, context: Any) -> dict[str, list[HelpEntry]]:
 
 
 def _entry(parameter: Any, command: Any) -> HelpEntry:
+    """Returns the row of an option or an argument in the help, with the name of its value if it takes one.
+
+    A parameter that the command does not declare, such as ``--help``, has no short sentence.
+    """
     declared = declared_options_of(command).get(parameter.name)
     names = _names(parameter)
     if declared is None:
@@ -213,15 +227,20 @@ def _names(parameter: Any) -> str:
     """Returns a parameter as the help writes it: its letter and its main name, without aliases."""
     if parameter.param_type_name != "option":
         return str(parameter.name.upper())
-    letters, words = ([name for name in parameter.opts if name.startswith("--") is long] for long in (False, True))
+    letters = [name for name in parameter.opts if not name.startswith("--")]
+    words = [name for name in parameter.opts if name.startswith("--")]
+    if not words:
+        return ", ".join(letters)
     main_name = flag(parameter.name)
-    return ", ".join([*letters, main_name if main_name in words else words[0]] if words else letters)
+    return ", ".join([*letters, main_name if main_name in words else words[0]])
 
 
 def _value_name(name: str, declared: DeclaredOption) -> str:
+    """Returns the placeholder for an option's value in the help: ``FILE`` for a path, else the option's name."""
     return "FILE" if "Path" in str(declared.type) else name.upper().replace("_", "-")
 
 
 def _help_sentence(declared: DeclaredOption) -> str:
+    """Returns the sentence of an option in the help, followed by its default if that is not false, 0 or ``None``."""
     shows_default = not isinstance(declared.default, bool) and declared.default not in (None, 0)
     return declared.option.help + (f" [{declared.default}]" if shows_default else "")

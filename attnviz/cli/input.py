@@ -22,11 +22,16 @@ INPUT_NAMES = {"text": "TEXT", "file": "--file", "sample": "--sample", "image": 
 
 def read_input(input: Input, tokenizer: str) -> Subject:
     """Returns the input that the options name, with the token labels of arrays and the passages before a text."""
-    return _read_subject(input, tokenizer).labelled(input.tokens).after(input.passages)
+    return _read_subject(input, tokenizer).with_labels(input.tokens).with_passages(input.passages)
 
 
 def _read_subject(input: Input, tokenizer: str) -> Subject:
-    """Returns the input that an option or standard input gives; the first sample if neither does."""
+    """Returns the input that an option or standard input gives; the first sample if neither does, with a remark.
+
+    Raises:
+        AttnvizError: if two options give a text, the text is empty, or the file is not of a kind that most commands
+            take.
+    """
     from attnviz.text.samples import read_sample, samples
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
@@ -42,7 +47,7 @@ def _read_subject(input: Input, tokenizer: str) -> Subject:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
         subject = Subject.of(refuse_blank(str(input.text), tokenizer))
-        return _named_file_subject(subject, tokenizer) if subject.is_text_file else subject.shown()
+        return _named_file_subject(subject, tokenizer) if subject.is_text_file else subject.drawable()
     if input.text == "-" or is_piped():
         return _piped_subject(tokenizer)
     first = next(iter(samples()))
@@ -66,23 +71,33 @@ def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> S
 
 
 def _file_subject(files: list[Path], tokenizer: str) -> Subject:
+    """Returns the text of the only file, or the chat or server's answer that it is.
+
+    Raises:
+        AttnvizError: if there are several files, or the text is empty or cannot be read.
+    """
     from attnviz.base.reading import read_text
 
     if len(files) > 1:
         raise AttnvizError("only attnviz heads takes several --file; give one here")
     subject = Subject.of(str(files[0]))
-    return (
-        subject if subject.kind in (Kind.CHAT, Kind.ANSWER) else Subject(refuse_blank(read_text(files[0]), tokenizer))
-    )
+    if subject.kind in (Kind.CHAT, Kind.ANSWER):
+        return subject
+    return Subject(refuse_blank(read_text(files[0]), tokenizer))
 
 
 def _named_file_subject(subject: Subject, tokenizer: str) -> Subject:
-    """Returns the text of a file that was given where a text may stand, and says that the file is read."""
+    """Returns the input in a file whose name stands where a text may, and prints a remark that it is read."""
     remark(f"reading the file {subject.source!r}")
     return _file_subject([Path(subject.source)], tokenizer)
 
 
 def _piped_subject(tokenizer: str) -> Subject:
+    """Returns the text of standard input, without a newline at its end.
+
+    Raises:
+        AttnvizError: if standard input is closed, or the text is empty or too long.
+    """
     from attnviz.base.reading import read_stream
 
     if sys.stdin is None:
@@ -92,7 +107,16 @@ def _piped_subject(tokenizer: str) -> Subject:
 
 
 def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject]:
-    """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input."""
+    """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input.
+
+    Args:
+        input: the options that name a text or files.
+        tokenizer: the tokenizer; white space alone is a text for ``char`` and ``byte``, but not for ``word``.
+        batch: a file with one text per line; ``None`` if there is none.
+
+    Raises:
+        AttnvizError: if options give two texts, passages stand before several texts, or a text cannot be read.
+    """
     from attnviz.base.reading import read_text
 
     if input.passages is not None and len(input.file or ()) > 1:
@@ -105,7 +129,7 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
 
 
 def read_survey(subjects: list[Subject]) -> "Survey | None":
-    """Returns the survey if it is the only input; ``None`` for texts and recordings."""
+    """Returns the survey if it is the only input; ``None`` for several inputs, and for texts and recordings."""
     return subjects[0].survey if len(subjects) == 1 else None
 
 
@@ -125,7 +149,11 @@ def read_surveys(first: Subject, second: Subject) -> "tuple[Survey, Survey] | No
 
 
 def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, Effects] | None":
-    """Returns two tables of effects to compare; ``None`` for texts and recordings.
+    """Returns two tables of effects to compare; ``None`` if neither input holds effects.
+
+    Args:
+        first: the first input of the command; ``None`` if it has none.
+        second: the second one.
 
     Raises:
         AttnvizError: if only one of the two holds effects.
@@ -139,14 +167,19 @@ def read_effects_pair(first: str | None, second: str | None) -> "tuple[Effects, 
             f"{tables[0].source!r} holds effects of heads; attnviz compare takes two such files, or two recordings or "
             "texts"
         )
-    one, other = (subject.effects for subject in tables)
-    assert one is not None
-    assert other is not None
-    return one, other
+    first_table, second_table = (subject.effects for subject in tables)
+    assert first_table is not None
+    assert second_table is not None
+    return first_table, second_table
 
 
 def read_batch(path: Path, input: Input) -> list[str]:
-    """Returns the texts of a file, one per line, without blank lines."""
+    """Returns the texts of a file, one per line, without blank lines.
+
+    Raises:
+        AttnvizError: if another option gives a text or passages too, or there are no texts or more than
+            ``MAX_BATCH_TEXTS``.
+    """
     from attnviz.base.reading import read_text
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
@@ -166,11 +199,19 @@ def read_batch(path: Path, input: Input) -> list[str]:
 
 
 def read_comparison(other: str | None, second: str | None) -> Subject | None:
-    """Returns the input to compare with: the text or recording after --with, the second argument, or ``None``."""
+    """Returns the input to compare with; ``None`` if there is none.
+
+    Args:
+        other: the text or recording after ``--with``.
+        second: the second argument, which must be a saved file.
+
+    Raises:
+        AttnvizError: if both are given, the second argument is a text, or the file is not of a kind that can be drawn.
+    """
     if second is None:
-        return None if other is None else Subject.of(other).shown(beside=True)
+        return None if other is None else Subject.of(other).drawable(is_comparison=True)
     subject = Subject.of(second)
-    if other is not None or subject.shown().is_text:
+    if other is not None or subject.drawable().is_text:
         raise AttnvizError(f"{second!r} is not a recording; use --with TEXT to compare with another text")
     return subject
 

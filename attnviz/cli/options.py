@@ -15,7 +15,7 @@ from typer import Option as TyperOption
 from attnviz.base.errors import AttnvizError, flag, option
 from attnviz.base.options import DeclaredOption, Option, declared_options, in_range, refuse_unmet_needs
 from attnviz.cli.completion import completer
-from attnviz.cli.defaults import refuse_to_fetch, used_defaults
+from attnviz.cli.defaults import names_from_source, refuse_to_fetch, used_defaults
 from attnviz.cli.help import ShortHelp
 from attnviz.models.reading.settings import ModelSettings
 from attnviz.report.picture.look import Look
@@ -24,18 +24,21 @@ from attnviz.text.selection import Grouping, Selection
 
 
 def _samples() -> dict[str, str]:
+    """Returns the names of the sample texts, each with an empty description, for completion."""
     from attnviz.text.samples import samples
 
     return dict.fromkeys(samples(), "")
 
 
 def _suffixes() -> dict[str, str]:
+    """Returns the suffixes of all formats without their dots, each with an empty description, for completion."""
     from attnviz.render.formats import FORMATS
 
     return {suffix.removeprefix("."): "" for suffix in FORMATS}
 
 
 def _steps() -> dict[str, str]:
+    """Returns the names of the steps of an explanation, each with the first line of its docstring."""
     from attnviz.explain.explain import STEPS
 
     return {name: (inspect.getdoc(step) or "").partition("\n")[0] for name, step in STEPS.items()}
@@ -104,7 +107,9 @@ class Output:
         """The suffix of the format, as ``.svg``; ``None`` if no option names one."""
         if self.format is not None:
             return f".{self.format.lower().removeprefix('.')}"
-        return ".json" if self.json else self.file.suffix.lower() if self.file is not None else None
+        if self.json:
+            return ".json"
+        return None if self.file is None else self.file.suffix.lower()
 
 
 Batch = Annotated[Path | None, Option("Read one text from each line of this file.", panel="Input")]
@@ -247,14 +252,22 @@ class Drawn:
     check: Check = None
 
     def report_options(
-        self, rank: Rank, reduction: Reduction, selection: Selection, words: Grouping, look: Look
+        self, rank: Rank, reduction: Reduction, selection: Selection, grouping: Grouping, look: Look
     ) -> ReportOptions:
-        """Returns the options of the report, made of these and the other groups."""
+        """Returns the options of the report.
+
+        Args:
+            rank: the order of heads, and which of them are drawn.
+            reduction: how heads are combined.
+            selection: the layers, heads, queries and keys.
+            grouping: the units of rows and columns.
+            look: the look.
+        """
         return ReportOptions(
             **vars(rank),
             **vars(reduction),
             selection=selection,
-            grouping=words,
+            grouping=grouping,
             table=self.table,
             all=self.all,
             of=self.of,
@@ -291,27 +304,29 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     single_options = declared_options(command)
     command_parameters = inspect.signature(command).parameters.values()
-    groups = {each.name: _group(each.annotation) for each in command_parameters if each.name not in single_options}
-    parameters = [
-        parameter
-        for each in command_parameters
-        for parameter in (
-            groups[each.name].parameters if each.name in groups else [_parameter(each.name, single_options[each.name])]
-        )
-    ]
+    groups: dict[str, OptionGroup] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in command_parameters:
+        name = parameter.name
+        if name in single_options:
+            parameters.append(_parameter(name, single_options[name]))
+        else:
+            groups[name] = _group(parameter.annotation)
+            parameters += groups[name].parameters
 
     def expanded(parsed: Context, brief: bool = False, **values: Any) -> None:
+        """Checks the values of all options, joins those of each group, and runs the command with them."""
         values = used_defaults(parsed, values)
         typed = typed_names(parsed, values)
-        for name, each in single_options.items():
-            if each.option.check is not None and values.get(name) is not None:
-                each.option.check(name, values[name])
+        for name, single_option in single_options.items():
+            if single_option.option.check is not None and values.get(name) is not None:
+                single_option.option.check(name, values[name])
         refuse_ignored(typed, declared, values)
         TYPED.set(tuple(typed))
         if "model" in values and _only_recording(values) is None:
             refuse_to_fetch(parsed, values["model"])
         group_values = {
-            name: group.make(**{each.name: values.pop(each.name) for each in group.parameters})
+            name: group.make(**{parameter.name: values.pop(parameter.name) for parameter in group.parameters})
             for name, group in groups.items()
         }
         command(**values, **group_values)
@@ -327,8 +342,8 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def typed_names(parsed: Context, values: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the options that the user typed, without those that have a default value."""
-    return [name for name in values if (source := parsed.get_parameter_source(name)) and source.name == "COMMANDLINE"]
+    """Returns the names of the options that the user typed on the command line."""
+    return names_from_source(parsed, values, "COMMANDLINE")
 
 
 def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], values: Mapping[str, Any]) -> None:
@@ -340,30 +355,31 @@ def refuse_ignored(typed: list[str], declared: Mapping[str, DeclaredOption], val
         values: the values of all options by name.
     """
     refuse_unmet_needs(typed, declared, {name for name in values if values[name] is not None})
-    if (recording := _only_recording(values)) is not None:
+    recording = _only_recording(values)
+    if recording is not None:
         settings = declared_options(ModelSettings)
-        if unused := next((name for name in typed if name in settings), None):
+        unused_name = next((name for name in typed if name in settings), None)
+        if unused_name is not None:
             raise AttnvizError(
-                f"{option(unused)} does not apply to a recording: {recording} holds what was computed; "
+                f"{option(unused_name)} does not apply to a recording: {recording} holds what was computed; "
                 "leave it out, or record again with it"
             )
     if "output" in values:
         from attnviz.render.formats import TERMINAL, refuse_ineffective
 
-        refuse_ineffective(
-            [name for name in typed if declared[name].option.media],
-            Output(**{each: values[each] for each in declared_options(Output) if each in values}).suffix or TERMINAL,
-        )
+        output = Output(**{name: values[name] for name in declared_options(Output) if name in values})
+        names_with_media = [name for name in typed if declared[name].option.media]
+        refuse_ineffective(names_with_media, output.suffix or TERMINAL)
 
 
 def _only_recording(values: Mapping[str, Any]) -> str | None:
     """Returns the first recording if the command's only inputs are recordings; else ``None``."""
     from attnviz.cli.subject import is_saved
 
-    other_inputs = [values.get(name) for name in ("file", "sample", "batch", "with_model")]
-    recordings = [value for name in ("text", "second", "other") if (value := values.get(name)) is not None]
-    only_recordings = not any(other_inputs) and values.get("text") is not None and all(map(is_saved, recordings))
-    return recordings[0] if only_recordings else None
+    if any(values.get(name) for name in ("file", "sample", "batch", "with_model")) or values.get("text") is None:
+        return None
+    arguments = [values[name] for name in ("text", "second", "other") if values.get(name) is not None]
+    return arguments[0] if all(map(is_saved, arguments)) else None
 
 
 class OptionGroup(NamedTuple):
@@ -376,7 +392,10 @@ class OptionGroup(NamedTuple):
 
 @cache
 def _group(annotation: Any) -> OptionGroup:
-    group, *names = (annotation.__origin__, *annotation.__metadata__[0]) if get_args(annotation) else (annotation,)
+    """Returns the options of a group for its annotation: its type, or ``Annotated[type, names]`` for some of them."""
+    is_part = bool(get_args(annotation))
+    group = annotation.__origin__ if is_part else annotation
+    names = annotation.__metadata__[0] if is_part else ()
     make, panel = GROUPS[group]
     options = declared_options(make)
     selected = {name: options[name] for name in names or options}
@@ -384,6 +403,13 @@ def _group(annotation: Any) -> OptionGroup:
 
 
 def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) -> inspect.Parameter:
+    """Returns the typer parameter of an option: an argument for the names in ``ARGUMENTS``, else an option.
+
+    Args:
+        name: the name of the option.
+        declared: its declaration.
+        panel: the panel of its group in the help, unless the declaration names one; ``None`` for no group.
+    """
     declaration = declared.option
     info = (
         Argument(help=declaration.help, metavar=name.upper(), rich_help_panel="Input")
@@ -401,8 +427,11 @@ def _parameter(name: str, declared: DeclaredOption, panel: str | None = None) ->
 
 
 def _names(name: str, declared: DeclaredOption) -> tuple[str, ...]:
-    """Returns the spellings of an option; none if typer would derive them itself."""
+    """Returns the spellings of an option, with its aliases; empty if those that typer derives are right."""
     if declared.type == bool | None:
         return (f"{flag(name)}/{flag(name, False)}",)
-    names = NAMES.get(name, (flag(name),) if declared.default is False else ())
-    return names or ((flag(name), flag(ALIASES[name])) if name in ALIASES else ())
+    if name in NAMES:
+        return NAMES[name]
+    if declared.default is False:  # typer would add --no-name
+        return (flag(name),)
+    return (flag(name), flag(ALIASES[name])) if name in ALIASES else ()

@@ -57,7 +57,7 @@ def medium(output: Output) -> str:
 
 
 def reads_all(output: Output) -> bool:
-    """True if the output is a file of numbers, which holds every number of the selection."""
+    """True if the output is a file of numbers, which needs all numbers of the selected maps."""
     from attnviz.render.formats import FORMATS
 
     return FORMATS[medium(output)].kind == "data"
@@ -87,7 +87,7 @@ def recording_path(output: Output) -> Path:
     """Returns the path to write a recording to.
 
     Raises:
-        AttnvizError: if the options name no file with that suffix, or it cannot be written.
+        AttnvizError: if the options name no file with the suffix of a recording, or the file cannot be written.
     """
     from attnviz.maps.saved import SUFFIX
 
@@ -157,13 +157,19 @@ def _remark_on_unused_colors(report: "Report") -> None:
     from attnviz.cli.options import TYPED
     from attnviz.render.terminal.draw import ineffective_options
 
-    if without_effect := [flag(name) for name in ineffective_options(report) if name in TYPED.get()]:
+    without_effect = [flag(name) for name in ineffective_options(report) if name in TYPED.get()]
+    if without_effect:
         verb = "change" if len(without_effect) > 1 else "changes"
         remark(f"{' and '.join(without_effect)} {verb} colours, and there are none here; use -o picture.png")
 
 
 def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Writes the file with ``write_to`` and prints its path; without a file, writes to standard output."""
+    """Writes the result to its file and prints the path; without a file, writes to standard output.
+
+    Args:
+        output: the destination; a written file is opened if ``open`` is true.
+        write_to: writes the result to an open file.
+    """
     from attnviz.base.files import output_file
 
     with output_file(output.file, output.force) as file:
@@ -175,7 +181,7 @@ def deliver_file(output: Output, write_to: Callable[[IO[bytes]], None]) -> None:
 
 
 def _open(path: Path) -> None:
-    """Opens the file with the system's program for it, or remarks that there is none."""
+    """Opens the file with the system's program for it; prints a remark if there is none."""
     import typer
 
     if typer.launch(str(path.absolute())) != 0:

@@ -11,6 +11,7 @@ from attnviz.text.selection import Selection
 if TYPE_CHECKING:
     from attnviz.maps.recording import Recording
     from attnviz.models.reading.computation import Computation
+    from attnviz.models.reading.reader import Use
     from attnviz.models.reading.settings import ModelSettings
 
 NOTHING_TO_COMPARE = (
@@ -36,13 +37,17 @@ def record(
         whole: True if all numbers of a saved recording will be read.
         values: True to also record the norm of what each key contributes.
         factors: True to record queries and keys beside whole maps too.
+
+    Raises:
+        AttnvizError: if the file is no recording, or the model does not exist or does not read such an input.
     """
     if not subject.is_run:
         return subject.recording(whole)
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
-    reader = open_reader(settings, "pictures" if subject.images else "maps" if subject.is_text else "images")
+    use: Use = "maps" if subject.is_text else "images"
+    reader = open_reader(settings, "pictures" if subject.images else use)
     reader.keeps_factors = factors
     example = subject.example(settings) if subject.is_text else Example(image=Path(subject.source))
     return reader.record(example, selection, values)
@@ -51,7 +56,17 @@ def record(
 def record_batch(
     texts: list[str], settings: "ModelSettings", selection: Selection, values: bool = False
 ) -> "Recording":
-    """Returns one recording of several texts, run as a batch."""
+    """Returns one recording of several texts, run as a batch.
+
+    Args:
+        texts: the texts.
+        settings: the settings of the model.
+        selection: the layers and heads to record.
+        values: True to also record the norm of what each key contributes.
+
+    Raises:
+        AttnvizError: if the model reads one text at a time, or a text has no tokens.
+    """
     from attnviz.models.reading.example import Example
     from attnviz.models.sources import open_reader
 
@@ -72,7 +87,16 @@ def parse_head(head: str) -> tuple[int, int]:
 
 
 def compute(text: Subject, settings: "ModelSettings", layer: int) -> "Computation":
-    """Returns every intermediate result of one layer of a model over a text."""
+    """Returns every intermediate result of one layer of a model over a text.
+
+    Args:
+        text: the text.
+        settings: the settings of the model.
+        layer: number of the layer.
+
+    Raises:
+        AttnvizError: for a saved recording, or if the layer does not exist.
+    """
     refusal = "explain computes from a text, and a recording holds only scores and weights; give a text"
     example = text.example(settings, refusal)
     from attnviz.models.sources import open_reader
@@ -100,6 +124,9 @@ def record_both(
         selection: the layers and heads to record.
         whole: True if all numbers of saved recordings will be read.
         values: True to also record the norm of what each key contributes.
+
+    Raises:
+        AttnvizError: if there is nothing to compare: the same text, and no changed setting of the seeded model.
     """
     if not (text.is_text and (other is None or other.is_text)):
         return record_each(text, other, settings, selection, whole, values)
@@ -121,27 +148,29 @@ def record_both(
     refuse_little_memory()
     from attnviz.models.seeded import SeededReader
 
-    changed = _changed(settings)
-    if not changed and other is None:
+    changed_names = _changed_settings(settings)
+    if not changed_names and other is None:
         raise AttnvizError(NOTHING_TO_COMPARE)
     refuse_unused(settings)
-    before = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed}))
-    after = SeededReader(settings, weights_from=None if "seed" in changed else before)
+    before = SeededReader(replace(settings, **{name: getattr(ModelSettings, name) for name in changed_names}))
+    after = SeededReader(settings, weights_from=None if "seed" in changed_names else before)
     recording_a = before.record(examples[0], selection, values)
     recording_b = after.record(examples[1], selection, values)
-    change_words = [flag(name) + ("" if name == "causal" else f" {getattr(settings, name)}") for name in changed]
-    return recording_a, recording_b, " ".join(change_words + ([] if other is None else ["another text"]))
+    changes = [flag(name) if name == "causal" else f"{flag(name)} {getattr(settings, name)}" for name in changed_names]
+    if other is not None:
+        changes.append("another text")
+    return recording_a, recording_b, " ".join(changes)
 
 
 def refuse_unchanged(settings: "ModelSettings") -> None:
-    """Raises AttnvizError if the settings alone give nothing to compare: no change of the seeded model."""
+    """Raises AttnvizError if the settings alone give nothing to compare: another model, or the seeded one unchanged."""
     from attnviz.models.reading.settings import ModelSettings
 
-    if settings.model != ModelSettings.model or not _changed(settings):
+    if settings.model != ModelSettings.model or not _changed_settings(settings):
         raise AttnvizError(NOTHING_TO_COMPARE)
 
 
-def _changed(settings: "ModelSettings") -> list[str]:
+def _changed_settings(settings: "ModelSettings") -> list[str]:
     """Returns the names of the comparable settings that differ from the defaults."""
     from attnviz.models.reading.settings import ModelSettings
 
@@ -165,6 +194,9 @@ def record_models(
         model: the name of the second model.
         selection: the layers and heads to record.
         values: True to also record the norm of what each key contributes.
+
+    Raises:
+        AttnvizError: if an input is a saved recording.
     """
     if not (text.is_run and (other is None or other.is_run)):
         raise AttnvizError("--with-model needs texts, and a recording is given; leave it out")
@@ -181,7 +213,19 @@ def record_each(
     whole: bool,
     values: bool = False,
 ) -> tuple["Recording", "Recording", str]:
-    """Returns the recordings of two inputs of which at least one is a saved recording, and the change in words."""
+    """Returns the recordings of two inputs, one of which may be saved, and the change in words.
+
+    Args:
+        text: the first input.
+        other: the second input; ``None`` is refused.
+        settings: the settings of the model that runs over an input that is not saved.
+        selection: the layers and heads to record.
+        whole: True if all numbers of saved recordings will be read.
+        values: True to also record the norm of what each key contributes.
+
+    Raises:
+        AttnvizError: if there is no second input.
+    """
     if other is None:
         raise AttnvizError(f"nothing to compare {text.source} with; add a second recording, or --with TEXT")
     before, after = (record(subject, settings, selection, whole, values) for subject in (text, other))

@@ -82,7 +82,11 @@ def _begins_with(argument: str, mark: bytes) -> bool:
 
 
 def _names_a_file(argument: str) -> bool:
-    """True if an argument looks like the name of a file: without spaces, and a path or with a known suffix."""
+    """True if an argument looks like the name of a file, which need not exist.
+
+    It has no white space, and begins as a path (``./``, ``../``, ``~/``, or ``/`` with a second slash), or ends in a
+    suffix of ``FILE_SUFFIXES`` or one that begins with ``.safetenso``, a misspelt recording.
+    """
     if not argument or any(character.isspace() for character in argument):
         return False
     path = argument.startswith(("./", "../", "~/")) or (argument.startswith("/") and "/" in argument[1:])
@@ -133,7 +137,10 @@ KINDS: tuple[tuple[Kind, Callable[[str], bool]], ...] = (  # the first row that 
 
 
 def _nearest_file(argument: str) -> str:
-    """Returns a question with the name of the nearest file here; "" if none is near."""
+    """Returns a question with the name of the file nearest to a path, in the path's folder.
+
+    Returns "" if no name is near, or the folder cannot be listed; at most ``MAX_NEAR`` names are compared.
+    """
     folder = Path(argument).expanduser().parent
     try:
         names = [str(folder / entry.name) for entry in os.scandir(folder)][:MAX_NEAR]
@@ -173,7 +180,7 @@ class Subject:
 
     @classmethod
     def of(cls, argument: str) -> "Subject":
-        """Returns the subject that an argument names: a file of some kind, or else the text itself."""
+        """Returns the subject that an argument names: the first kind in `KINDS` whose test holds, in the end a text."""
         return cls(argument, next(kind for kind, holds in KINDS if holds(argument)))
 
     @property
@@ -240,10 +247,13 @@ class Subject:
             raise AttnvizError(f"{self.source!r} is a recording already; attnviz show {self.source} draws it")
 
     def recording(self, whole: bool = False) -> "Recording":
-        """Returns the saved recording.
+        """Returns the saved recording, or the recording of arrays that another program saved.
 
         Args:
             whole: True if all of its numbers will be read.
+
+        Raises:
+            AttnvizError: if the file is not a recording, or cannot be read.
         """
         if self.kind is Kind.ARRAYS:
             from attnviz.arrays.file import read_arrays
@@ -271,8 +281,8 @@ class Subject:
 
         return Effects.load(Path(self.source))
 
-    def labelled(self, tokens: Path | None) -> "Subject":
-        """Returns this subject with a file of labels for its tokens; unchanged for ``None``.
+    def with_labels(self, tokens: Path | None) -> "Subject":
+        """Returns this subject with a file of labels for its tokens; with its own labels for ``None``.
 
         Raises:
             AttnvizError: if labels are given for anything but arrays, which alone lack them.
@@ -281,8 +291,8 @@ class Subject:
             raise AttnvizError(f"--tokens labels arrays, and {self.source[:40]!r} has its own tokens; leave it out")
         return replace(self, tokens=tokens)
 
-    def after(self, passages: str | None) -> "Subject":
-        """Returns this text with the texts of files before it; unchanged for ``None``.
+    def with_passages(self, passages: str | None) -> "Subject":
+        """Returns this text with the texts of files before it; without passages for ``None``.
 
         Raises:
             AttnvizError: if passages are given for anything but a text.
@@ -291,22 +301,23 @@ class Subject:
             raise AttnvizError(f"--passages come before a text, and {self.source[:40]!r} is no text; leave them out")
         return replace(self, passages=passages)
 
-    def shown(self, beside: bool = False) -> "Subject":
-        """Returns this subject if it is of a kind that most commands take, `DRAWABLE_KINDS`.
+    def drawable(self, is_comparison: bool = False) -> "Subject":
+        """Returns this subject if it is of one of `DRAWABLE_KINDS`, which most commands take.
 
         Args:
-            beside: True if it is compared with another input.
+            is_comparison: True if it is the second input of a comparison, for which the message proposes a recording.
 
         Raises:
-            AttnvizError: for any other file or folder; the message says how to use that.
+            AttnvizError: for any other file or folder; the message says how to use it.
         """
         if self.kind in DRAWABLE_KINDS:
             return self
         source = self.source
         text_advice = f"--file {source} reads it"
         recording_advice = f"attnviz record --file {source} -o other{RECORDING} makes it one to compare with"
-        medium = "picture" if _ends_with(source, *PICTURES) else "sound" if _ends_with(source, *SOUNDS) else None
-        if self.kind is Kind.FILE and medium is not None:
+        is_picture, is_sound = _ends_with(source, *PICTURES), _ends_with(source, *SOUNDS)
+        if self.kind is Kind.FILE and (is_picture or is_sound):
+            medium = "picture" if is_picture else "sound"
             raise AttnvizError(
                 f"{source!r} is a {medium}; use attnviz.record(model) in Python for a model that reads it"
             )
@@ -317,6 +328,6 @@ class Subject:
             f"attnviz compare {source} OTHER.json",
             Kind.MODEL: f"{source!r} is the folder of a model; give a text and --model {source} to run it",
             Kind.FOLDER: f"{source!r} is a folder here; give --file a file in it, or --model the folder of a model",
-            Kind.FILE: f"{source!r} is a file here; {recording_advice if beside else text_advice}",
+            Kind.FILE: f"{source!r} is a file here; {recording_advice if is_comparison else text_advice}",
         }
         raise AttnvizError(advice[self.kind])

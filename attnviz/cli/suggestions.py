@@ -31,18 +31,29 @@ def usage_line(error: typer.TyperException, program: Any) -> str:
 
 
 def _problem(error: typer.TyperException, context: Any, path: str, program: Any) -> str:
+    """Returns what is wrong with a command line, and what was probably meant, without the name of the help.
+
+    Args:
+        error: the parser's error.
+        context: the context of the command; ``None`` if the parser did not reach one.
+        path: the program, and the command if there is one.
+        program: the program with all of its commands.
+    """
     message = error.format_message().rstrip(".")
     if context is None:
         return message
-    if (command := NO_COMMAND.fullmatch(message)) is not None:
-        return _unknown_command_line(literal_eval(command[1]), program)
-    if (extra := EXTRA_WORDS.fullmatch(message)) is not None:
-        return _extra_words_line(context, path, extra[1])
-    if (number := _not_a_number_line(error)) is not None:
-        return number
-    unknown = getattr(error, "option_name", None)
-    if unknown is not None and message.startswith("No such option"):
-        return _unknown_option_line(context, path, unknown, program)
+    unknown_command = NO_COMMAND.fullmatch(message)
+    if unknown_command is not None:
+        return _unknown_command_line(literal_eval(unknown_command[1]), program)
+    extra_words = EXTRA_WORDS.fullmatch(message)
+    if extra_words is not None:
+        return _extra_words_line(context, path, extra_words[1])
+    number_line = _not_a_number_line(error)
+    if number_line is not None:
+        return number_line
+    option_name = getattr(error, "option_name", None)
+    if option_name is not None and message.startswith("No such option"):
+        return _unknown_option_line(context, path, option_name, program)
     return message
 
 
@@ -64,52 +75,78 @@ def _not_a_number_line(error: typer.TyperException) -> str | None:
 
 
 def refuse_repeated(command: Any, arguments: list[str]) -> None:
-    """Raises AttnvizError if a command line gives an option twice, since the parser would use only the last value."""
-    parameters = {name: each for each in command.params if not each.multiple for name in _names(each)}
-    typed = [argument.partition("=")[0] for argument in arguments]
-    indices = [index for index, name in enumerate(typed) if name in parameters]
-    for index in indices:
-        parameter = parameters[typed[index]]
-        before = next((each for each in indices if each < index and parameters[typed[each]] is parameter), None)
-        if before is None or parameter.is_flag:
+    """Raises AttnvizError if a command line gives an option twice, since the parser would use only the last value.
+
+    Flags, and options that may be repeated, are not refused.
+    """
+    parameters: dict[str, Any] = {}  # by every spelling
+    for parameter in command.params:
+        if not parameter.multiple and not getattr(parameter, "is_flag", False):
+            parameters |= dict.fromkeys(_names(parameter), parameter)
+    first_indices: dict[str, int] = {}  # by the name of the option
+    for index, argument in enumerate(arguments):
+        spelling = argument.partition("=")[0]
+        if spelling not in parameters:
             continue
-        values = [_value(arguments, each) for each in (before, index)]
-        remedy = ",".join(values) if parameter.name in LIST_OPTIONS else values[1]
-        raise AttnvizError(f"{typed[index]} is given twice, {' and '.join(values)}; use {typed[index]} {remedy}")
+        name = parameters[spelling].name
+        if name not in first_indices:
+            first_indices[name] = index
+            continue
+        values = [_value(arguments, first_indices[name]), _value(arguments, index)]
+        remedy = ",".join(values) if name in LIST_OPTIONS else values[1]
+        raise AttnvizError(f"{spelling} is given twice, {' and '.join(values)}; use {spelling} {remedy}")
 
 
 def _value(arguments: list[str], index: int) -> str:
-    """Returns the value of the option at ``index``, after an equals sign or a space."""
+    """Returns the value of the option at ``index``, after an equals sign or in the next word; "" if there is none."""
     _, sign, value = arguments[index].partition("=")
     return value if sign else "".join(arguments[index + 1 : index + 2])
 
 
-def _extra_words_line(context: Any, path: str, extra: str) -> str:
-    """Returns the line for superfluous words, most often those of a text without quotes."""
+def _extra_words_line(context: Any, path: str, extra_words: str) -> str:
+    """Returns the line for superfluous words, most often those of a text without quotes.
+
+    Args:
+        context: the context of the command, with the arguments that it took.
+        path: the program and the command.
+        extra_words: the words that the command does not take.
+    """
     from attnviz.cli.subject import is_file, is_saved
 
     texts = [str(context.params[name]) for name in ("text", "second") if context.params.get(name) is not None]
     name = path.removeprefix("attnviz ")
     if not texts:
-        return f"{name} takes no {extra!r}; leave it out"
+        return f"{name} takes no {extra_words!r}; leave it out"
     if is_file(texts[0]) or any(map(is_saved, texts)):
-        return f"{name} takes no {extra!r} beside {' and '.join(texts)}; leave it out"
-    words = " ".join([*texts, extra])
+        return f"{name} takes no {extra_words!r} beside {' and '.join(texts)}; leave it out"
+    words = " ".join([*texts, extra_words])
     return f'{name} takes one text and was given several words; quote the text: {path} "{words}"'
 
 
-def _unknown_option_line(context: Any, path: str, unknown: str, program: Any) -> str:
-    """Returns the line for an unknown option: it names the commands that take it, or the option closest to it."""
-    takers = [name for name, command in program.commands.items() if unknown in set(_options(command))]
+def _unknown_option_line(context: Any, path: str, unknown_name: str, program: Any) -> str:
+    """Returns the line for an unknown option: it names the commands that take it, or the option closest to it.
+
+    Args:
+        context: the context of the command.
+        path: the program and the command.
+        unknown_name: the option as it was typed.
+        program: the program with all of its commands.
+    """
+    takers = [name for name, command in program.commands.items() if unknown_name in set(_spellings(command))]
     if takers:
-        return f"{path.removeprefix('attnviz ')} takes no {unknown}; attnviz {or_list(takers)} does"
-    bare, options = unknown.lstrip("-"), list(_options(context.command))
-    alike = [name for name in options if did_you_mean(bare, [name.lstrip("-")]) or name.lstrip("-")[:1] == bare[:1]]
-    suggestion = did_you_mean(unknown, alike).strip()
-    return f"no option {unknown} in {path}{'; ' if suggestion else ''}{suggestion}"
+        return f"{path.removeprefix('attnviz ')} takes no {unknown_name}; attnviz {or_list(takers)} does"
+    word = unknown_name.lstrip("-")
+    candidates = []  # without the hyphens, which make all options alike, near to the unknown one or of its first letter
+    for name in _spellings(context.command):
+        option_word = name.lstrip("-")
+        if did_you_mean(word, [option_word]) or option_word[:1] == word[:1]:
+            candidates.append(name)
+    suggestion = did_you_mean(unknown_name, candidates).strip()
+    return f"no option {unknown_name} in {path}{'; ' if suggestion else ''}{suggestion}"
 
 
-def _options(command: Any) -> Iterator[str]:
+def _spellings(command: Any) -> Iterator[str]:
+    """Yields every spelling of every option of a command."""
     for parameter in command.params:
         yield from _names(parameter)
 

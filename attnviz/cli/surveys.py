@@ -44,7 +44,8 @@ def survey_path(output: Output, resume: bool) -> Path:
     """Returns the path to write the survey to.
 
     Raises:
-        AttnvizError: if the options name no file of that kind, or it cannot be written.
+        AttnvizError: if the options name no file of a survey or of tables, a library for it is missing, the survey to
+            continue is finished, or the file cannot be written.
     """
     from attnviz.base.files import refuse_target
 
@@ -135,8 +136,9 @@ def write_survey(
         save = save_survey if path.suffix.lower() == SUFFIX else save_tables
         save(survey, path, force)
         remove_checkpoint(checkpoint)
-    if skipped := ", ".join(f"{count} {reason}" for reason, count in survey.skipped.items() if count):
-        remark(f"left out of the corpus: {skipped}")
+    skipped_counts = [f"{count} {reason}" for reason, count in survey.skipped.items() if count]
+    if skipped_counts:
+        remark(f"left out of the corpus: {', '.join(skipped_counts)}")
     if survey.omitted_metrics:
         remark(f"left out metrics that this version or the checkpoint lacks: {', '.join(survey.omitted_metrics)}")
     return True
@@ -162,18 +164,18 @@ def browse_survey_file(path: Path, selection: Selection, look: "Look") -> int:
 
     refuse_text_options(ReportOptions(selection=selection))
     survey = load_survey(path)
-    view, line = SurveyView(survey, selection, given_names=names_to_begin_with(look)), None
-    _ = view.rows
+    view, message = SurveyView(survey, selection, given_names=names_to_begin_with(look)), None
+    _ = view.rows  # refuses heads that the survey lacks before the screen opens
     while True:
         opened, code = browse_survey(
-            view, look, path, lambda text: record(Subject(text), survey.model_settings, Selection()), line
+            view, look, path, lambda text: record(Subject(text), survey.model_settings, Selection()), message
         )
         if opened is None:
             return code
-        view, line = opened.view, opened.line
+        view, message = opened.view, opened.line
         browse(opened.recording, None, Selection(), look, None, opened.address)
 
 
 def _as_text(numbers: object) -> str | None:
-    """Returns a choice of layers or heads as a checkpoint stores it."""
+    """Returns a choice of layers or heads as a checkpoint stores it; ``None`` for no choice."""
     return None if numbers is None else repr(numbers)

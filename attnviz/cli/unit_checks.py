@@ -33,9 +33,9 @@ def show_unit_checks(
     """Writes the table of units with what the answer loses without the first of them.
 
     Args:
-        count: the number of units that are hidden, each in a run of its own.
+        count: the number of units that are hidden, each in a separate run.
         subject: the text, the chat, or the text after passages.
-        settings: of the model.
+        settings: the settings of the model.
         options: the units, the heads and the look.
         output: where the table goes.
 
@@ -58,16 +58,18 @@ def show_unit_checks(
 
 
 def _refuse_options(options: "ReportOptions") -> None:
-    """Raises AttnvizError for options that choose what is drawn of maps."""
+    """Raises AttnvizError for options that choose what is drawn of maps, or the queries: the answer decides them."""
     from attnviz.cli.attribution import refuse_map_options
     from attnviz.text.selection import Grouping
 
     refuse_map_options(replace(options, grouping=Grouping()), None, option("check"))
-    changed = [name for name in ("no_special", "renormalize") if getattr(options.grouping, name)]
-    changed += ["queries"] if options.selection.queries != (None, None) else []
-    changed += ["all"] if options.all else []
-    if changed:
-        raise AttnvizError(f"{option(changed[0])} does not apply to {option('check')}, which lists units; leave it out")
+    changed_names = [name for name in ("no_special", "renormalize") if getattr(options.grouping, name)]
+    changed_names += ["queries"] if options.selection.queries != (None, None) else []
+    changed_names += ["all"] if options.all else []
+    if changed_names:
+        raise AttnvizError(
+            f"{option(changed_names[0])} does not apply to {option('check')}, which lists units; leave it out"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,36 +103,46 @@ class _Check:
         """The attention call and the number of each head that is measured."""
         from attnviz.maps.layer_maps import cell_maps
 
-        return [(cell_maps(each.maps), head) for each in self.shares for head in each.heads]
+        return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]
 
     def numbers(self, count: int) -> "UnitChecks":
-        """Returns the numbers of all units, of which the strongest are hidden."""
+        """Returns the numbers of all units before the answer, the last unit.
+
+        Args:
+            count: the number of units to hide: those with the largest shares.
+        """
         from attnviz.maps.heads import head_name
         from attnviz.metrics.unit_checks import UnitChecks, strongest_sum
         from attnviz.metrics.unit_shares import sink_tokens
         from attnviz.text.units import Units
 
         first = self.shares[0]
-        rows, keys = (Units.of(first.maps.query_tokens, self.by) for _ in range(2))
-        queries = np.flatnonzero(rows.numbers == first.last_number)
-        sink, labels = sink_tokens(keys, self.by), [first.labels[unit] for unit in first.earlier_units.tolist()]
-        members = [np.flatnonzero((keys.numbers == unit) & ~sink) for unit in first.numbers[first.earlier_units]]
-        shares, lifts = (self._mean(name) for name in ("shares", "lift"))
-        lost, whole = self._losses(members, keys, first, queries, np.argsort(-shares, kind="stable")[:count])
-        strongest = [np.mean([strongest_sum(*head, queries, each) for head in self.heads]) for each in members]
+        units = Units.of(first.maps.query_tokens, self.by)
+        queries = np.flatnonzero(units.numbers == first.last_number)
+        is_sink = sink_tokens(units, self.by)
+        labels = [first.labels[unit] for unit in first.earlier_units.tolist()]
+        unit_tokens = [
+            np.flatnonzero((units.numbers == number) & ~is_sink) for number in first.numbers[first.earlier_units]
+        ]
+        shares, lifts = self._mean("shares"), self._mean("lift")
+        largest_units = np.argsort(-shares, kind="stable")[:count]
+        lost, log_probability = self._losses(units, first, queries, largest_units)
+        strongest = [
+            np.mean([strongest_sum(maps, head, queries, tokens) for maps, head in self.heads]) for tokens in unit_tokens
+        ]
         return UnitChecks(
             by=self.by,
             heads=tuple(head_name(maps, head) for maps, head in self.heads),
             last=first.last_label,
             units=tuple(labels),
-            tokens=np.array([len(each) for each in members]),
+            tokens=np.array([len(tokens) for tokens in unit_tokens]),
             shares=shares,
             lifts=lifts,
             strongest=np.array(strongest),
-            calibrated=self._calibrated_scores(members, keys),
+            calibrated=self._calibrated_scores(unit_tokens, units),
             reversed=self._shares_in_reverse(labels),
             lost=lost,
-            log_probability=whole,
+            log_probability=log_probability,
             written=len(queries),
         )
 
@@ -140,11 +152,14 @@ class _Check:
         return np.asarray(numbers.mean(axis=0))
 
     def _shares_of(self, recording: "Recording", heads: "Sequence[str] | None") -> "tuple[UnitShares, ...]":
-        """Returns the shares of heads of a recording.
+        """Returns the shares of heads of a recording, for each attention call that has such heads.
 
         Args:
             recording: the recording.
             heads: the heads as ``layer.head``; ``None`` for those that the user chose, else the one that stands out.
+
+        Raises:
+            AttnvizError: if the recording has no such units or heads, or fewer than two units.
         """
         from attnviz.maps.grouped import refuse_missing_units
         from attnviz.maps.heads import chosen_heads
@@ -160,57 +175,65 @@ class _Check:
         if heads or (selection.chosen_layers, selection.heads) != (None, None):
             return shares
         strongest = strongest_unit(shares)
-        return (
-            shares
-            if strongest is None
-            else unit_frame([(strongest[0].maps, strongest[0].heads[strongest[1]])], self.by)[1]
-        )
+        if strongest is None:
+            return shares
+        call_shares, head_index, _ = strongest
+        _, head_shares = unit_frame([(call_shares.maps, call_shares.heads[head_index])], self.by)
+        return head_shares
 
     def _losses(
-        self,
-        members: "list[IntArray]",
-        keys: "Units",
-        shares: "UnitShares",
-        queries: "IntArray",
-        chosen_units: "IntArray",
+        self, units: "Units", shares: "UnitShares", queries: "IntArray", hidden_units: "IntArray"
     ) -> "tuple[Float64Array, float]":
-        """Returns the loss of the answer's log-probability without each chosen unit, and the log-probability with all.
+        """Returns what the answer's log-probability loses without each hidden unit, and its value with all units.
 
-        The losses are ``(earlier units,)`` in nats, NaN for units that were not chosen. A unit is hidden with its sink
+        The losses are ``(earlier units,)`` in nats, NaN for units that are not hidden. A unit is hidden with its sink
         tokens, except the first token of the text.
+
+        Args:
+            units: the units of the text.
+            shares: the shares of an attention call, which number the earlier units.
+            queries: the tokens of the answer.
+            hidden_units: the indices of the hidden units among the earlier ones.
         """
         from attnviz.base.progress import track
         from attnviz.effects.hidden_units import answer_log_probability
 
-        tokens, written = shares.maps.query_tokens, queries[queries > 0]
-        lost = np.full(len(members), np.nan)
+        tokens, answer_tokens = shares.maps.query_tokens, queries[queries > 0]
+        losses = np.full(len(shares.earlier_units), np.nan)
         with self.reader.running():
 
             def log_probability_without(hidden: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> float:
+                """Returns the answer's log-probability if no later token sees the hidden ones, ``(tokens,)``."""
                 inputs = self.reader.inputs_without(tokens, hidden)
-                return answer_log_probability(self.reader.module, inputs, tokens.ids, written)
+                return answer_log_probability(self.reader.module, inputs, tokens.ids, answer_tokens)
 
             log_probability = log_probability_without(np.zeros(len(tokens), dtype=bool))
-            for place in track(chosen_units.tolist(), "hiding units"):
-                number = shares.numbers[shares.earlier_units[place]]
-                lost[place] = log_probability - log_probability_without(
-                    (keys.numbers == number) & (np.arange(len(tokens)) > 0)
-                )
-        return lost, log_probability
+            for unit in track(hidden_units.tolist(), "hiding units"):
+                number = shares.numbers[shares.earlier_units[unit]]
+                is_hidden = (units.numbers == number) & (np.arange(len(tokens)) > 0)
+                losses[unit] = log_probability - log_probability_without(is_hidden)
+        return losses, log_probability
 
-    def _calibrated_scores(self, members: "list[IntArray]", keys: "Units") -> "Float64Array | None":
-        """Returns the calibrated score of each earlier unit, NaN after the question; ``None`` without a question."""
+    def _calibrated_scores(self, unit_tokens: "list[IntArray]", units: "Units") -> "Float64Array | None":
+        """Returns the calibrated score of each earlier unit, ``(earlier units,)``, NaN for a unit after the question.
+
+        Returns ``None`` if the text has no question that can be replaced by ``CONTENT_FREE``.
+
+        Args:
+            unit_tokens: the tokens of each earlier unit, without sinks.
+            units: the units of the text.
+        """
         from attnviz.maps.heads import head_name
         from attnviz.maps.layer_maps import cell_maps
         from attnviz.metrics.unit_checks import calibrated_score, question_scores
 
-        question_label, content_free = self.example.question_label(self.by), self.example.with_question(CONTENT_FREE)
-        if question_label is None or content_free is None or question_label not in keys.labels:
+        question_label, neutral_example = self.example.question_label(self.by), self.example.with_question(CONTENT_FREE)
+        if question_label is None or neutral_example is None or question_label not in units.labels:
             return None
-        question = np.flatnonzero(keys.numbers == keys.labels.index(question_label))
+        question = np.flatnonzero(units.numbers == units.labels.index(question_label))
         names = {(head_name(maps, head), maps.kind) for maps, head in self.heads}
-        recording = self.reader.record(content_free, self.options.selection)
-        null_heads = [
+        recording = self.reader.record(neutral_example, self.options.selection)
+        neutral_heads = [
             (cell_maps(maps), head)
             for maps in recording.maps
             for head in maps.heads
@@ -218,12 +241,14 @@ class _Check:
         ]
         from attnviz.text.units import Units
 
-        null_keys = Units.of(null_heads[0][0].key_tokens, self.by)
-        null_question = np.flatnonzero(null_keys.numbers == null_keys.labels.index(question_label))
-        scores, null = question_scores(self.heads, question), question_scores(null_heads, null_question)
-        end = min(int(question[0]), len(null))
+        neutral_units = Units.of(neutral_heads[0][0].key_tokens, self.by)
+        neutral_question = np.flatnonzero(neutral_units.numbers == neutral_units.labels.index(question_label))
+        scores = question_scores(self.heads, question)
+        neutral_scores = question_scores(neutral_heads, neutral_question)
+        end = min(int(question[0]), len(neutral_scores))  # both texts have the same tokens up to here
         scores_of_units = [
-            calibrated_score(scores, null, tokens) if int(tokens[-1]) < end else np.nan for tokens in members
+            calibrated_score(scores, neutral_scores, tokens) if int(tokens[-1]) < end else np.nan
+            for tokens in unit_tokens
         ]
         return np.array(scores_of_units)
 
@@ -234,7 +259,7 @@ class _Check:
             labels: the units; one that is not found there has NaN.
 
         Returns:
-            ``(units,)``; ``None`` if the example has no passages.
+            ``(units,)``; ``None`` if the example has fewer than two passages.
         """
         example = self.example.with_passages_reversed()
         if example is None:
@@ -245,7 +270,7 @@ class _Check:
         reversed_shares = self._shares_of(self.reader.record(example, self.options.selection), names)
         first = reversed_shares[0]
         by_label = {
-            first.labels[unit]: np.mean([of_call.shares[:, unit].mean() for of_call in reversed_shares])
+            first.labels[unit]: np.mean([call_shares.shares[:, unit].mean() for call_shares in reversed_shares])
             for unit in first.earlier_units.tolist()
         }
         return np.array([by_label.get(label, np.nan) for label in labels])

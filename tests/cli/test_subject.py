@@ -60,10 +60,10 @@ def test_kind_of_an_argument(files: Path, argument: str, kind: Kind) -> None:
     subject = Subject.of(argument)
     assert subject.kind is kind
     if kind in DRAWABLE_KINDS:
-        assert subject.shown() is subject
+        assert subject.drawable() is subject
     else:
         with pytest.raises(AttnvizError, match=r"works|reads|takes|runs|draws|compares|records|give|use") as refused:
-            subject.shown()
+            subject.drawable()
         assert "\n" not in str(refused.value)
 
 

@@ -54,7 +54,7 @@ class PagePlan:
             return FACTORS_SENTENCE
         if self.block > 1:
             return self.precision.sentence
-        scores = "So are scores." if self.precision.exact else SCORES_SENTENCE
+        scores = "Scores are exact too." if self.precision.exact else SCORES_SENTENCE
         return f"{self.precision.sentence} {scores}"
 
 
