@@ -11,19 +11,21 @@ from attnviz.metrics.head_changes import HeadChanges, number_changes
 FORMAT, VERSION = "attnviz survey changes", 1
 
 
-def survey_changes(before: Survey, after: Survey, chosen: Sequence[int], metric: str | None = None) -> HeadChanges:
-    """Returns the changes between two surveys, the clearest first; the two are treated as independent samples of texts.
+def survey_changes(before: Survey, after: Survey, indices: Sequence[int], metric: str | None = None) -> HeadChanges:
+    """Returns the changes of the metrics of heads between two surveys, the clearest first.
+
+    The surveys are treated as independent samples of texts. Heads that only one of them has are left out.
 
     Args:
         before: the first survey.
         after: the second survey.
-        chosen: the indices of the compared heads in ``before.heads``.
+        indices: the indices of the compared heads in ``before.heads``.
         metric: the name of the only metric to compare; ``None`` for all.
 
     Raises:
-        AttnvizError: if the surveys have no such head or number in common.
+        AttnvizError: if the surveys have no head with a number in common.
     """
-    frame = survey_frame(before, chosen)
+    frame = survey_frame(before, indices)
     frame = frame if metric is None else frame.select([metric])
     changes = number_changes(frame, survey_frame(after, range(len(after.heads))))
     if not changes:
@@ -40,7 +42,7 @@ def _origin(survey: Survey) -> dict[str, Any]:
 
 
 def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
-    """Returns a sentence on model and corpus of each survey, then one for each way in which they differ."""
+    """Returns remarks on the model and corpus of each survey, on differences of these, and on unmatched heads."""
     remarks = [
         f"Before: {before.model} over {before.texts} texts of {', '.join(before.corpus)}. "
         f"After: {after.model} over {after.texts} texts of {', '.join(after.corpus)}."
@@ -49,9 +51,8 @@ def _remarks(before: Survey, after: Survey) -> tuple[str, ...]:
         remarks.append("The models differ: heads of the same number need not do the same.")
     if before.corpus != after.corpus or (before.texts, before.tokens) != (after.texts, after.tokens):
         remarks.append("The corpora differ: a number may change only because texts are longer or shorter.")
-    unmatched = len(
-        {(head.layer, head.head) for head in before.heads} ^ {(head.layer, head.head) for head in after.heads}
-    )
-    if unmatched:
-        remarks.append(f"{unmatched} heads are in only one survey and are omitted.")
+    heads_before, heads_after = ({(head.layer, head.head) for head in survey.heads} for survey in (before, after))
+    unmatched_heads = heads_before ^ heads_after
+    if unmatched_heads:
+        remarks.append(f"{len(unmatched_heads)} heads are in only one survey and are omitted.")
     return tuple(remarks)

@@ -56,7 +56,11 @@ def refuse_other_file(path: Path) -> None:
 
 
 def remove_checkpoint(path: Path) -> None:
-    """Deletes the checkpoint of a finished survey, if there is one."""
+    """Deletes the checkpoint of a finished survey, if there is one; a link is left alone.
+
+    Raises:
+        AttnvizError: if the file is no checkpoint.
+    """
     if path.is_symlink() or not path.exists():
         return
     _open_checkpoint(path)
@@ -106,15 +110,15 @@ def read_checkpoint(path: Path, settings: Mapping[str, Any], model: str) -> tupl
         model: the fingerprint of this run's model.
 
     Raises:
-        AttnvizError: if the checkpoint is of another model or was written with other settings.
+        AttnvizError: if the file is no checkpoint, is of another model, or was written with other settings.
     """
     file = _open_checkpoint(path)
     survey, entry = from_tensors(file), file.header.entry("progress")
-    setting = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
-    if setting is not None:
+    changed_setting = next((name for name in settings if survey.settings.get(name) != settings[name]), None)
+    if changed_setting is not None:
         raise AttnvizError(
-            f"{str(path)!r} was written with {option(setting)} {survey.settings.get(setting)}, but this run has "
-            f"{settings[setting]}; give the same, or delete the file to start anew"
+            f"{str(path)!r} was written with {option(changed_setting)} {survey.settings.get(changed_setting)}, but "
+            f"this run has {settings[changed_setting]}; give the same, or delete the file to start anew"
         )
     if entry.required_value("model", str) != model:
         raise AttnvizError(f"{str(path)!r} was written with other weights of the model; delete it to start anew")
@@ -128,7 +132,7 @@ def _read_progress(entry: "Entry") -> Progress:
 
 
 def to_bytes(survey: Survey | None) -> bytes:
-    """Returns part of a survey as bytes to send to another process; b"" for ``None``."""
+    """Returns part of a survey as bytes to send to another process; b"" for ``None``, a part without texts."""
     if survey is None:
         return b""
     with io.BytesIO() as file:
@@ -137,7 +141,7 @@ def to_bytes(survey: Survey | None) -> bytes:
 
 
 def from_bytes(content: bytes) -> Survey | None:
-    """Returns the part of a survey that another process sent; ``None`` for b""."""
+    """Returns the part of a survey in the bytes of `to_bytes`; ``None`` for b"", which stands for no texts."""
     import json
 
     from safetensors.numpy import load
@@ -146,6 +150,7 @@ def from_bytes(content: bytes) -> Survey | None:
 
     if not content:
         return None
+    # A safetensors file begins with the length of its JSON header in 8 bytes.
     entries = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     header = json.loads(entries["__metadata__"][METADATA_KEY])
     return from_tensors(MemoryTensors(header, load(content), "a part of the survey"))

@@ -68,7 +68,10 @@ def _open_model(survey: Survey) -> Reader:
 
 
 def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if a text has a token id outside the model's largest embedding."""
+    """Raises AttnvizError if a text has a token id outside the model's largest embedding.
+
+    A model without an embedding is not refused.
+    """
     vocabulary = max(
         (part.num_embeddings for part in model.module.modules() if isinstance(part, nn.Embedding)), default=0
     )
@@ -78,10 +81,13 @@ def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
-    """Raises AttnvizError if the model does not reproduce the numbers of the survey's shortest sampled texts."""
+    """Raises AttnvizError if the model does not reproduce the numbers of the survey's shortest sampled texts.
+
+    Their number is at most ``CHECKED_TEXTS``; a survey without sampled texts is not checked.
+    """
     examples = survey.examples
-    places = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
-    numbers = [int(examples.sampled[place]) for place in places]
+    shortest = np.argsort([len(examples.texts[int(number)].tokens) for number in examples.sampled])[:CHECKED_TEXTS]
+    numbers = [int(examples.sampled[index]) for index in shortest]
     tokens = [examples.texts[number].tokens for number in numbers]
     windows = [
         TextWindow(number, CorpusText("", 0, ""), 0, text_tokens)
@@ -91,13 +97,13 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
         return
     options = SurveyOptions(custom_classes=survey.custom_classes)
     measurements = measure_batch(model, Batch(windows, class_masks(tokens, survey.custom_classes)), options)
-    head_indices = {(head.layer, head.head): place for place, head in enumerate(measurements.heads)}
+    head_indices = {(head.layer, head.head): index for index, head in enumerate(measurements.heads)}
     indices = [head_indices.get((head.layer, head.head), -1) for head in survey.heads]
     metric_names = [metric.name for metric in options.metrics]
     columns = [metric_names.index(metric.name) for metric in survey.metrics]
     if -1 in indices or not np.allclose(
         measurements.numbers.values[:, indices][..., columns],
-        examples.sample[places],
+        examples.sample[shortest],
         rtol=TOLERANCE,
         atol=TOLERANCE,
         equal_nan=True,
@@ -106,19 +112,27 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
 
 
 def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:
-    """Yields the numbers of the texts in batches of similar length."""
+    """Yields the numbers of the texts in batches of similar length, as a survey packs them."""
     lengths = [len(survey.examples.texts[number].tokens) for number in numbers]
-    return ([numbers[place] for place in places] for places in pack(lengths, model.device.type))
+    return ([numbers[index] for index in indices] for indices in pack(lengths, model.device.type))
 
 
 def _weights_of_batch(
     survey: Survey, model: Reader, numbers: Sequence[int], by_text: Mapping[int, Sequence[WeightsRequest]]
 ) -> dict[WeightsRequest, FloatArray]:
-    """Returns the requested weights of the texts of one batch."""
+    """Returns the requested weights of the texts of one batch.
+
+    Args:
+        survey: the survey, whose examples hold the tokens of the texts.
+        model: the surveyed model.
+        numbers: the numbers of the texts that run together.
+        by_text: the requests for each text, by its number.
+    """
     weights: dict[WeightsRequest, FloatArray] = {}
     tokens = [survey.examples.texts[number].tokens for number in numbers]
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+        """Computes the requested weights of a call of self-attention; ``first`` is the layer's number of its head 0."""
         if site.kind == "cross":
             return
         for text_index, number in enumerate(numbers):

@@ -34,13 +34,15 @@ class Processes:
     def gather(self, content: bytes) -> list[bytes]:
         """Returns the contents that all processes pass, in order of rank, in the first process; [] in the others.
 
+        Every process must call it.
+
         Raises:
             AttnvizError: if another process is gone.
         """
         return [content] if self.count == 1 else _refusing_lost_peers(lambda: self._gather(content))
 
     def _gather(self, content: bytes) -> list[bytes]:
-        """Sends the content to the first process, which returns all contents; the others return []."""
+        """Returns all contents in the first process, which receives them; sends the content in others, returns []."""
         if not self.is_first:
             distributed.send(torch.tensor([len(content)]), 0)
             if content:
@@ -50,6 +52,8 @@ class Processes:
 
     def agree(self, content: bytes) -> bytes:
         """Returns the content that the first process passes, in every process.
+
+        Every process must call it; the others' contents are ignored.
 
         Raises:
             AttnvizError: if another process is gone.
@@ -68,7 +72,11 @@ class Processes:
 
 @contextmanager
 def open_processes() -> Iterator[Processes]:
-    """Joins the processes that torchrun started, and yields them; without torchrun, yields this process alone."""
+    """Joins the processes that torchrun started, and yields them; without torchrun, yields this process alone.
+
+    Raises:
+        AttnvizError: if the processes cannot be joined.
+    """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "MASTER_ADDR" not in os.environ:
         yield Processes()
@@ -107,7 +115,7 @@ def _refusing_lost_peers(work: Callable[[], Result]) -> Result:
     """Returns what ``work`` returns.
 
     Raises:
-        AttnvizError: if ``work`` fails because another process is gone.
+        AttnvizError: if ``work`` raises a RuntimeError, which means that another process is gone.
     """
     try:
         return work()

@@ -159,7 +159,7 @@ def from_tensors(file: "Tensors") -> Survey:
         omitted_metrics=tuple(name for name in names if name not in known_metrics),
     )
     if survey.omitted_metrics:
-        known_columns = [place for place, name in enumerate(names) if name in known_metrics]
+        known_columns = [column for column, name in enumerate(names) if name in known_metrics]
         tallies, examples = survey.tallies.of_metrics(known_columns), survey.examples.of_metrics(known_columns)
         survey = replace(survey, tallies=tallies, examples=examples)
     refuse_inconsistent(survey, file.what)
@@ -193,8 +193,18 @@ def _heads(entry: "Entry") -> tuple[SurveyedHead, ...]:
 
 
 def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
-    """Returns the counts and sums in a file, with arrays of the shapes for so many heads and these metrics."""
-    by_metric, by_offset, by_position = (heads, len(metrics)), (heads, offset_bins()), (heads, position_bins())
+    """Returns the counts and sums in a file.
+
+    Args:
+        file: the file.
+        heads: the number of heads, which the shapes of all arrays must fit.
+        metrics: the metrics in the order of the arrays' columns, whose units decide the bits of the sums.
+
+    Raises:
+        AttnvizError: if an array is missing, or has another dtype or shape.
+    """
+    by_metric = heads, len(metrics)
+    by_offset, by_position = (heads, offset_bins()), (heads, position_bins())
     shapes: dict[str, tuple[int, ...]] = {
         "texts": (1,),
         "tokens": (1,),
@@ -225,7 +235,16 @@ def _tallies(file: "Tensors", heads: int, metrics: Sequence[Metric]) -> Tallies:
 
 
 def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
-    """Returns the examples in a file, with arrays of the shapes for so many heads and metrics."""
+    """Returns the examples in a file.
+
+    Args:
+        file: the file.
+        heads: the number of heads, which the shapes of all arrays must fit.
+        metrics: the number of metrics.
+
+    Raises:
+        AttnvizError: if an array or a text is missing or malformed.
+    """
     shape = heads, metrics, TOP
     top = {name: file.array(f"examples.{name}", dtype, shape) for name, dtype in TOP_ARRAYS.items()}
     sampled = file.header.count("sampled")
@@ -238,7 +257,11 @@ def _examples(file: "Tensors", heads: int, metrics: int) -> Examples:
 
 
 def _texts(file: "Tensors") -> dict[int, ExampleText]:
-    """Returns the texts of the examples by their numbers; the arrays hold the tokens of all texts end to end."""
+    """Returns the texts of the examples by their numbers; the arrays hold the tokens of all texts end to end.
+
+    Raises:
+        AttnvizError: if an array or a field is missing or malformed, or offsets are outside their text.
+    """
     entries = file.header.entries("examples")
     labels = [entry.lines("labels") for entry in entries]
     count = sum(map(len, labels))
@@ -250,8 +273,9 @@ def _texts(file: "Tensors") -> dict[int, ExampleText]:
     }
     texts, start = {}, 0
     for entry, text_labels in zip(entries, labels, strict=True):
-        span = slice(start, start := start + len(text_labels))
-        text, text_arrays = entry.required_value("text", str), {name: array[span] for name, array in arrays.items()}
+        stop = start + len(text_labels)
+        text, text_arrays = entry.required_value("text", str), {name: arrays[name][start:stop] for name in arrays}
+        start = stop
         starts, stops = text_arrays["offsets"].T
         if not ((starts >= 0) & (starts <= stops) & (stops <= len(text))).all():
             raise entry.refusal("has offsets outside its text")

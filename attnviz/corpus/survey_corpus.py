@@ -92,7 +92,16 @@ class SurveyRun:
         return replace(self.survey, skipped=skipped)
 
     def _starting_progress(self, resume: bool) -> Progress:
-        """Returns the progress to start from, the same in every process; the first loads the sums of the checkpoint."""
+        """Returns the progress of the checkpoint, or the start of the corpus; the same in every process.
+
+        The first process also loads the sums of the checkpoint.
+
+        Args:
+            resume: True to resume from the checkpoint, if there is one.
+
+        Raises:
+            AttnvizError: if the checkpoint is of another survey.
+        """
         content = b""
         if self.processes.is_first and resume and self.checkpoint is not None and self.checkpoint.is_file():
             self.survey, progress = read_checkpoint(self.checkpoint, self.options.settings, self.fingerprint)
@@ -124,10 +133,8 @@ class SurveyRun:
             remaining = None if limit is None else limit - progress.tokens
             packed_chunk = batches_of(chunk, self.model, self.options, progress.windows, remaining)
             for first in range(progress.batches, len(packed_chunk.batches), self.processes.count):
-                batches_done, index = (
-                    min(first + self.processes.count, len(packed_chunk.batches)),
-                    first + self.processes.rank,
-                )
+                batches_done = min(first + self.processes.count, len(packed_chunk.batches))
+                index = first + self.processes.rank
                 batch = packed_chunk.batches[index] if index < len(packed_chunk.batches) else None
                 yield replace(progress, batches=batches_done), batch
             _add_to_digest(digest, chunk)
@@ -162,8 +169,11 @@ class SurveyRun:
         if self.checkpoint is None:
             return
         self.rounds_to_write -= 1
-        is_early = time.monotonic() - self.last_write < self.seconds
-        if is_early if self.processes.count == 1 else self.rounds_to_write > 0:
+        if self.processes.count == 1:
+            is_early = time.monotonic() - self.last_write < self.seconds
+        else:
+            is_early = self.rounds_to_write > 0
+        if is_early:
             return
         self._gather()
         if self.processes.is_first and self.survey is not None:
@@ -174,7 +184,7 @@ class SurveyRun:
         self.last_write = time.monotonic()
 
     def _gather(self) -> None:
-        """Merges the surveys of all processes into that of the first process, and drops those of the others."""
+        """Merges the surveys of all processes into the one of the first process, and drops those of the others."""
         if self.processes.count == 1:
             return
         for part in self.processes.gather(to_bytes(self.survey))[1:]:
@@ -183,7 +193,10 @@ class SurveyRun:
             self.survey = None
 
     def _reached_counts(self, progress: Progress, reader: CorpusReader | PassedTexts) -> TextProgress:
-        """Returns texts, tokens and share of the corpus for the progress bar; other processes count as equally far."""
+        """Returns texts, tokens and share of the corpus that are done, for the progress bar.
+
+        This process counts its own texts, and assumes that all others have as many.
+        """
         texts, tokens = (0, 0) if self.survey is None else (self.survey.texts, self.survey.tokens)
         share = reader.share if self.options.tokens is None else progress.tokens / self.options.tokens
         return TextProgress(texts * self.processes.count, tokens * self.processes.count, share)
@@ -197,7 +210,10 @@ def _add_to_digest(hasher: "hashlib.blake2b", chunk: Sequence[CorpusText]) -> No
 
 
 def fingerprint(model: nn.Module) -> str:
-    """Returns a digest of the names, shapes, dtypes and first numbers of the model's parameters."""
+    """Returns a hexadecimal digest of the names, shapes, dtypes and first numbers of the model's parameters.
+
+    The numbers of parameters on the device ``meta`` are unknown and left out.
+    """
     hasher = hashlib.blake2b(digest_size=16)
     for name, weight in model.named_parameters():
         hasher.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())

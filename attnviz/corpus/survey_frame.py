@@ -11,18 +11,18 @@ from attnviz.metrics.patterns import find_patterns
 from attnviz.text.selection import Selection, refuse_missing
 
 
-def survey_frame(survey: Survey, places: Sequence[int]) -> HeadFrame:
+def survey_frame(survey: Survey, indices: Sequence[int]) -> HeadFrame:
     """Returns means over texts of the heads at these indices, with standard deviations, margins, counts and deciles."""
-    chosen_heads, measures = list(places), range(len(survey.metrics))
-    deciles = [[survey.deciles(place, number) for number in measures] for place in chosen_heads]
+    head_indices, measures = list(indices), range(len(survey.metrics))
+    deciles = [[survey.deciles(index, number) for number in measures] for index in head_indices]
     return HeadFrame(
-        rows=tuple(_row(survey, place) for place in chosen_heads),
+        rows=tuple(_row(survey, index) for index in head_indices),
         measures=survey.metrics,
-        values=survey.means[chosen_heads],
-        spreads=survey.spreads[chosen_heads],
-        margins=survey.margins[chosen_heads],
-        counts=survey.tallies.count[chosen_heads],
-        deciles=np.array(deciles).reshape(len(chosen_heads), len(measures), len(DECILES)),
+        values=survey.means[head_indices],
+        spreads=survey.spreads[head_indices],
+        margins=survey.margins[head_indices],
+        counts=survey.tallies.count[head_indices],
+        deciles=np.array(deciles).reshape(len(head_indices), len(measures), len(DECILES)),
         texts=survey.texts,
     )
 
@@ -40,11 +40,11 @@ def chosen_places(survey: Survey, selection: Selection) -> list[int]:
     for layer in selection.chosen_layers or layers:
         refuse_missing(selection.heads_of(layer), tuple(layers[layer]), f"head in layer {layer}:")
     if selection.pairs is not None:
-        places = {(head.layer, head.head): place for place, head in enumerate(survey.heads)}
-        return [places[pair] for pair in selection.pairs]
+        indices = {(head.layer, head.head): index for index, head in enumerate(survey.heads)}
+        return [indices[pair] for pair in selection.pairs]
     return [
-        place
-        for place, head in enumerate(survey.heads)
+        index
+        for index, head in enumerate(survey.heads)
         if (selection.layers is None or head.layer in selection.layers)
         and (selection.heads is None or head.head in selection.heads)
     ]
@@ -62,7 +62,10 @@ def _row(survey: Survey, index: int) -> HeadRow:
 
 
 def _sink_label(survey: Survey, index: int) -> str:
-    """Returns the label of the token with the most weight in every text; ``various tokens`` if texts differ."""
+    """Returns the label of the token that receives the most weight in every text.
+
+    Returns ``various tokens`` if texts differ, or the survey does not hold the label.
+    """
     number = int(survey.tallies.sinks[index])
     if number in (NO_SINK, VARIOUS_SINKS):
         return "various tokens"

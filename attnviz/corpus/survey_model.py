@@ -93,7 +93,17 @@ def _tuple(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any], options: SurveyOptions) -> Survey:
-    """Returns the survey of a module over the texts of its batches."""
+    """Returns the survey of a module over the texts of its batches, until the limit of tokens is reached.
+
+    Args:
+        module: the module.
+        tokenizer: the tokenizer that names the tokens; ``None`` names them by their ids.
+        batches: the arguments of each call.
+        options: the options of the survey.
+
+    Raises:
+        AttnvizError: if there are no batches, or one holds no ids.
+    """
     total: Survey | None = None
     for number, arguments in enumerate(batches, 1):
         batch_call, first_id = BatchCall(module, arguments, tokenizer), 0 if total is None else total.texts
@@ -113,7 +123,7 @@ def _survey_of_batches(module: nn.Module, tokenizer: Any, batches: Iterable[Any]
 def _decodes_exactly(tokenizer: Any) -> bool:
     """True if decoding ids returns the text, tested with `DECODING_TEST`.
 
-    If the tokenizer does not know its words, the number of spaces must be the same.
+    If the tokenizer does not know a word of the test, only the number of spaces must be the same.
     """
     ids = tokenizer(DECODING_TEST, add_special_tokens=False)["input_ids"]
     decoded = _decode(tokenizer, ids, skip_special=False).strip()
@@ -143,13 +153,13 @@ class BatchCall:
         self.module, self.name, self.arguments = module, type(module).__name__, arguments
         self.device = next(module.parameters()).device
         named_arguments = arguments if isinstance(arguments, Mapping) else {}
-        ids = named_arguments.get(
-            IDS, next(filter(_holds_ids, named_arguments.values() if named_arguments else _positional(arguments)), None)
-        )
+        values = named_arguments.values() if named_arguments else _positional(arguments)
+        ids = named_arguments.get(IDS, next(filter(_holds_ids, values), None))
         if not isinstance(ids, Tensor) or not _holds_ids(ids):
             raise AttnvizError("a batch holds no ids; give whole numbers of shape (texts, tokens)")
         is_token = np.ones(tuple(ids.shape), dtype=bool)
-        if isinstance(mask := named_arguments.get(MASK), Tensor) and mask.shape == ids.shape:
+        mask = named_arguments.get(MASK)
+        if isinstance(mask, Tensor) and mask.shape == ids.shape:
             is_token = mask.cpu().numpy() != 0
         lengths = is_token.sum(axis=1)
         if (is_token != (np.arange(is_token.shape[1]) < lengths[:, None])).any() or not lengths.all():
@@ -171,7 +181,7 @@ def _positional(arguments: Any) -> Sequence[Any]:
 
 
 def _holds_ids(value: Any) -> bool:
-    """True if a value is a tensor of whole numbers with two axes, which may be texts and tokens."""
+    """True if a value is a tensor of whole numbers with two axes and at least one number, as ``(texts, tokens)``."""
     is_whole = isinstance(value, Tensor) and not value.is_floating_point() and not value.is_complex()
     return is_whole and value.ndim == 2 and value.dtype != torch.bool and value.numel() > 0
 
@@ -187,10 +197,19 @@ def _decode(tokenizer: Any, ids: IntArray, skip_special: bool = True) -> str:
 
 
 def _tokens(ids: IntArray, tokenizer: Any) -> Tokens:
-    """Returns the tokens of a text by their ids; without a tokenizer each label is the id, such as ``#12``."""
+    """Returns the tokens of a text, given their ids.
+
+    Without a tokenizer each label is the id, such as ``#12``. If tokenizing the decoded text returns these ids, the
+    tokens have the tokenizer's own offsets; else each token is searched in the text.
+
+    Args:
+        ids: ``(tokens,)``.
+        tokenizer: the tokenizer; ``None`` for none.
+    """
     if tokenizer is not None:
         text = _decode(tokenizer, ids)
-        for candidate in (text.removeprefix(" "), text) if text.strip() and _decodes_exactly(tokenizer) else ():
+        has_exact_text = bool(text.strip()) and _decodes_exactly(tokenizer)
+        for candidate in (text.removeprefix(" "), text) if has_exact_text else ():
             tokens = tokenize_text(tokenizer, candidate)
             if tokens.ids.tolist() == ids.tolist():  # then its own offsets are exact, at spaces too
                 return tokens

@@ -69,7 +69,7 @@ def table_rows(survey: Survey) -> Iterator[Row]:
 
 
 def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
-    """Yields a row for each metric that some text has, of the head at an index."""
+    """Yields a row for each metric of a head that is defined in at least one text."""
     kinds = {kind: frame.numbers_of(index, kind) for kind in NUMBERS}
     for measure in frame.measures:
         number_kinds = {kind: numbers[measure.name] for kind, numbers in kinds.items()}
@@ -87,7 +87,7 @@ def _metric_rows(frame: HeadFrame, index: int) -> Iterator[Row]:
 
 
 def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of offsets that has pairs, with the mean weight and score of a head."""
+    """Yields a row for each bin of offsets with at least one pair: the mean weight and score of a head."""
     tallies = survey.tallies
     weights, scores = tallies.weights.total[index], tallies.scores.total[index]
     for (first, last), weight, score, count in zip(
@@ -106,7 +106,7 @@ def _offset_rows(survey: Survey, index: int) -> Iterator[Row]:
 
 
 def _position_rows(survey: Survey, index: int) -> Iterator[Row]:
-    """Yields a row for each bin of positions that has queries, with the mean entropy of a head."""
+    """Yields a row for each bin of positions with at least one query: the mean entropy of a head."""
     entropies, counts = survey.tallies.entropies.total[index], survey.tallies.rows[index].tolist()
     for (first, last), entropy, count in zip(position_spans(), entropies, counts, strict=True):
         if count:
@@ -163,7 +163,11 @@ def _examples(survey: Survey) -> Iterator[Row]:
 
 
 def _parquet(survey: Survey) -> bytes:
-    """Returns the rows as a Parquet file, with the metadata as JSON in its schema."""
+    """Returns the rows as a Parquet file, with the metadata as JSON in its schema.
+
+    Raises:
+        ImportError: if pyarrow is not installed.
+    """
     import pyarrow
     from pyarrow import parquet
 

@@ -16,15 +16,15 @@ class TextsCells(NamedTuple):
     Attributes:
         varies: how the cells vary: ``by key`` if they are the same for all queries of a text, ``by place`` if they are
             the same in all texts, ``by text`` if neither.
-        counted: True for the cells, ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)`` respectively.
+        mask: True for the cells, ``(texts, keys)``, ``(queries, keys)`` or ``(texts, queries, keys)`` respectively.
     """
 
     varies: Literal["by key", "by place", "by text"]
-    counted: Tensor
+    mask: Tensor
 
-    def of_cells(self) -> Tensor:
-        """Returns ``counted`` in a shape that broadcasts to ``(texts, queries, keys)``."""
-        return self.counted[:, None] if self.varies == "by key" else self.counted
+    def broadcast_mask(self) -> Tensor:
+        """Returns ``mask`` in a shape that broadcasts to ``(texts, queries, keys)``."""
+        return self.mask[:, None] if self.varies == "by key" else self.mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class CellSums:
     """The factors that sum weights over the cells of metrics; columns are the metrics in the order of computation.
 
     Attributes:
-        of_rows: the numbers of the metrics that are computed for whole rows; their columns come first.
+        row_metrics: the numbers of the metrics that are computed for whole rows; their columns come first.
         order: the column of each metric.
         by_place: the distance, its square, and cells that are the same in all texts, ``(queries, keys, 2 + columns)``.
         relations: the cells that differ by text and query.
@@ -40,7 +40,7 @@ class CellSums:
         present_by_text: True if a query sees a cell of ``relations``, ``(texts, queries, columns)``.
     """
 
-    of_rows: list[int]
+    row_metrics: list[int]
     order: list[int]
     by_place: Tensor
     relations: RelatedCells
@@ -66,14 +66,14 @@ class CellSums:
             sum_dtype: the dtype of sums of distances: float64 where the device has it, because in float32 the variance
                 cancels if a head attends to one distant token.
         """
-        kinds = {
+        cells_by_kind = {
             kind: [(number, metric_cells) for number, metric_cells in cells if metric_cells.varies == kind]
             for kind in ("by place", "by text", "by key")
         }
-        of_rows = sorted(set(range(count)) - {number for number, _ in cells})
-        columns = [*of_rows, *(number for group in kinds.values() for number, _ in group)]
+        row_metrics = sorted(set(range(count)) - {number for number, _ in cells})
+        columns = [*row_metrics, *(number for group in cells_by_kind.values() for number, _ in group)]
         cells_by_place, related_cells, cells_by_key = (
-            [metric_cells.counted for _, metric_cells in group] for group in kinds.values()
+            [metric_cells.mask for _, metric_cells in group] for group in cells_by_kind.values()
         )
         relations = torch.stack(related_cells) & visible if related_cells else visible.new_empty(0, *visible.shape)
         by_key = (
@@ -82,7 +82,7 @@ class CellSums:
             else distances.new_empty(len(visible), visible.shape[2], 0)
         )
         return cls(
-            of_rows=of_rows,
+            row_metrics=row_metrics,
             order=[columns.index(number) for number in range(count)],
             by_place=torch.stack(
                 [factor.to(sum_dtype) for factor in (distances, distances**2, *cells_by_place)], dim=-1
@@ -92,26 +92,28 @@ class CellSums:
             present_by_text=relations.any(-1).permute(1, 2, 0),
         )
 
-    def present(self, ones: Tensor) -> Tensor:
+    def sees_cells(self, ones: Tensor) -> Tensor:
         """Returns True for each query that sees a cell of a metric, ``(texts, queries, columns)``.
 
+        Columns are the metrics that sum over cells, in the order of computation.
+
         Args:
-            ones: 1 for visible cells, ``(texts, queries, keys)``.
+            ones: 1 for visible cells, 0 for others, ``(texts, queries, keys)``.
         """
         by_place = torch.einsum("tqk,qkc->tqc", ones, self.by_place[..., 2:].float()) > 0
         return torch.cat([by_place, self.present_by_text, ones @ self.by_key > 0], dim=-1)
 
-    def write(self, weights: Tensor, placed: Tensor, out: Tensor) -> None:
-        """Writes the sums of each query to ``out``.
+    def write(self, weights: Tensor, place_sums: Tensor, out: Tensor) -> None:
+        """Writes the sums of each query over the cells of each metric to ``out``.
 
         Args:
             weights: the weights, ``(texts, heads, queries, keys)``.
-            placed: their products with ``by_place``, ``(queries, 2 + columns, texts, heads)``.
+            place_sums: their products with ``by_place``, ``(queries, 2 + columns, texts, heads)``.
             out: the output, ``(queries, columns of metrics that sum over cells, texts, heads)``.
         """
         count, heads, height, width = weights.shape
-        after_places, after_relations = placed.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]
-        out[:, :after_places] = placed[:, 2:]
+        after_places, after_relations = place_sums.shape[1] - 2, out.shape[1] - self.by_key.shape[-1]
+        out[:, :after_places] = place_sums[:, 2:]
         self.relations.write_sums(weights, out[:, after_places:after_relations])
         by_key = (weights.view(count, heads * height, width) @ self.by_key).view(count, heads, height, -1)
         out[:, after_relations:] = by_key.permute(2, 3, 0, 1)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall
-from attnviz.corpus.measuring.texts_grid import CachedGrids, KnownNumbers, TextsGrid, diagonal_buffer, diagonal_sums
+from attnviz.corpus.measuring.texts_grid import CachedGrids, DefinedQueries, TextsGrid, diagonal_buffer, diagonal_sums
 from attnviz.corpus.measuring.texts_rows import TextsRows, captured_rows, softmax_rows
 from attnviz.streaming.workers import map_parallel
 
@@ -30,7 +30,7 @@ class CallNumbers(NamedTuple):
         places: the query where each metric is largest, ``(texts, heads, metrics)``; -1 where no query has it.
         received: the weight on each key, ``(texts, heads, keys)``: the mean over queries that see two keys or more; NaN
             where there are none.
-        seen: True for keys that any query sees, ``(texts, keys)``.
+        visible_keys: True for keys that any query sees, ``(texts, keys)``.
         weights: weights summed over pairs of query and key, ``(texts, heads, offset bins)``.
         scores: scores summed in the same way.
         pairs: the number of these pairs, ``(texts, offset bins)``.
@@ -41,7 +41,7 @@ class CallNumbers(NamedTuple):
     values: Tensor
     places: Tensor
     received: Tensor
-    seen: Tensor
+    visible_keys: Tensor
     weights: Tensor
     scores: Tensor
     pairs: Tensor
@@ -66,6 +66,7 @@ def measure_call(
         call = replace(call, queries=call.queries.contiguous(), keys=call.keys.contiguous())
 
     def measure(block: _Block) -> _Band | None:
+        """Returns the sums of a block; ``None`` if the heads' visible cells differ."""
         return _measure_block(call.of_texts(block.texts), heads, grids, block)
 
     is_cpu = grids.batch.device.type == "cpu"
@@ -96,15 +97,16 @@ def _blocks(call: AttentionCall, heads: Sequence[int]) -> Iterator[_Block]:
     texts_at_once = max(1, min(BLOCK_CELLS // (len(heads) * queries * keys), -(-texts // torch.get_num_threads())))
     height = queries if min(texts_at_once, texts) > 1 else max(MIN_ROWS, BLOCK_CELLS // (len(heads) * keys))
     for start in range(0, texts, texts_at_once):
+        text_range = slice(start, min(start + texts_at_once, texts))
         for first in range(0, queries, height):
-            yield _Block(slice(start, min(start + texts_at_once, texts)), slice(first, min(first + height, queries)))
+            yield _Block(text_range, slice(first, min(first + height, queries)))
 
 
 class _Band(NamedTuple):
     """The sums of a band of rows, as in `CallNumbers`.
 
-    ``sums`` and ``counts`` are over rows, ``best`` is the largest number of a row, and ``chosen`` counts the rows of
-    queries that see two keys or more.
+    ``sums`` and ``counts`` are over rows, ``best`` is the largest number of a row, and ``choice_counts`` are the
+    numbers of queries that see two keys or more.
     """
 
     sums: Tensor
@@ -112,8 +114,8 @@ class _Band(NamedTuple):
     best: Tensor
     places: Tensor
     received: Tensor
-    seen: Tensor
-    chosen: Tensor
+    visible_keys: Tensor
+    choice_counts: Tensor
     weights: Tensor
     scores: Tensor
     pairs: Tensor
@@ -127,7 +129,7 @@ class _Band(NamedTuple):
         return _Band(**sums)._replace(
             best=torch.maximum(self.best, other.best),
             places=torch.where(is_larger, other.places, self.places),
-            seen=self.seen | other.seen,
+            visible_keys=self.visible_keys | other.visible_keys,
         )
 
 
@@ -136,8 +138,8 @@ def _means(band: _Band) -> CallNumbers:
     return CallNumbers(
         values=(band.sums / band.counts[:, None]).masked_fill_((band.counts == 0)[:, None], math.nan),
         places=band.places,
-        received=band.received / band.chosen[:, None, None],
-        seen=band.seen,
+        received=band.received / band.choice_counts[:, None, None],
+        visible_keys=band.visible_keys,
         weights=band.weights,
         scores=band.scores,
         pairs=band.pairs,
@@ -147,7 +149,14 @@ def _means(band: _Band) -> CallNumbers:
 
 
 def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids, block: _Block) -> _Band | None:
-    """Returns the sums of a block, given a call of its texts only; ``None`` if the heads' visible cells differ."""
+    """Returns the sums of a block; ``None`` if the heads' visible cells differ.
+
+    Args:
+        call: the call, restricted to the texts of the block.
+        heads: the indices of the heads in the call.
+        grids: the grids of the batch.
+        block: the range of texts and queries.
+    """
     if isinstance(call, FactoredCall):
         rows = softmax_rows(call, heads, grids, block.texts, block.rows)
         return None if rows is None else _measure_band(rows)
@@ -160,23 +169,24 @@ def _measure_block(call: AttentionCall, heads: Sequence[int], grids: CachedGrids
 def _measure_band(rows: TextsRows) -> _Band:
     """Returns the sums over a band of rows of several texts."""
     grid, weights = rows.grid, rows.softmax.weights
-    row_numbers, known = _row_numbers(rows)
+    row_numbers, defined = _row_numbers(rows)
     best, order = row_numbers.amax(0), grid.sums.order
-    buffer = None if grid.binned is not None else diagonal_buffer(weights)
+    buffer = None if grid.cell_bins is not None else diagonal_buffer(weights)
 
     def by_offset(cells: Tensor) -> Tensor:
-        if grid.binned is not None:
-            return (cells.flatten(2).flatten(0, 1) @ grid.binned).view(*cells.shape[:2], -1)
+        """Returns the sums of cells in each bin of offsets, ``(texts, heads, bins)``."""
+        if grid.cell_bins is not None:
+            return (cells.flatten(2).flatten(0, 1) @ grid.cell_bins).view(*cells.shape[:2], -1)
         return diagonal_sums(cells, buffer) @ grid.offset_bins
 
     return _Band(
         sums=row_numbers.sum(0)[order].permute(1, 2, 0),
-        counts=known.counts[:, order],
-        best=best.permute(1, 2, 0).masked_fill((known.counts == 0)[:, None], UNDEFINED)[..., order],
-        places=_first_largest(row_numbers, best, known, grid.rows.start)[order].permute(1, 2, 0),
+        counts=defined.counts[:, order],
+        best=best.permute(1, 2, 0).masked_fill((defined.counts == 0)[:, None], UNDEFINED)[..., order],
+        places=_first_largest(row_numbers, best, defined, grid.rows.start)[order].permute(1, 2, 0),
         received=_received(weights, grid),
-        seen=grid.seen_keys,
-        chosen=grid.has_choice.sum(1),
+        visible_keys=grid.visible_keys,
+        choice_counts=grid.has_choice.sum(1),
         weights=by_offset(weights),
         scores=by_offset(rows.softmax.scores),
         pairs=grid.pairs,
@@ -193,19 +203,19 @@ def _zero_without_choice(numbers: Tensor, grid: TextsGrid) -> Tensor:
 
 
 def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
-    """Returns the weight that each key receives from queries that see two keys or more, ``(texts, heads, keys)``."""
+    """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more."""
     if grid.has_single_key:
         return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
     return weights.sum(2)
 
 
-def _first_largest(numbers: Tensor, best: Tensor, known_numbers: KnownNumbers, start: int) -> Tensor:
+def _first_largest(numbers: Tensor, best: Tensor, defined: DefinedQueries, start: int) -> Tensor:
     """Returns the first query where each number is largest, ``(metrics, texts, heads)``; -1 if no query has it.
 
     Args:
         numbers: the numbers of each row, ``(queries, metrics, texts, heads)``.
         best: the largest of them, ``(metrics, texts, heads)``.
-        known_numbers: the queries for which each metric is defined.
+        defined: the queries for which each metric is defined.
         start: the position of the first row.
     """
     # ``numbers - best`` is 0 at the largest and negative elsewhere, so the first largest has the highest rank.
@@ -213,21 +223,22 @@ def _first_largest(numbers: Tensor, best: Tensor, known_numbers: KnownNumbers, s
     ranks = torch.arange(count, 0, -1, dtype=numbers.dtype, device=numbers.device)
     first = (numbers - best).sign_().mul_(count).add_(ranks[:, None, None, None]).amax(0)
     places = count - first.long() + start
-    return torch.where(best > 0, places, known_numbers.first_rows.T[..., None])
+    return torch.where(best > 0, places, defined.first_rows.T[..., None])
 
 
-def _row_numbers(rows: TextsRows) -> tuple[Tensor, KnownNumbers]:
-    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and the queries that have each number.
+def _row_numbers(rows: TextsRows) -> tuple[Tensor, DefinedQueries]:
+    """Returns the numbers of each row, ``(queries, metrics, texts, heads)``, and the queries for which each is defined.
 
-    A number is 0 where a query does not have it. Metrics are in the order of computation.
+    A number is 0 where it is undefined, and for queries that see fewer than two keys. Metrics are in the order of
+    computation: first those of whole rows, then those that sum over cells.
     """
     grid, sums = rows.grid, rows.grid.sums
     texts, heads, height = rows.entropy.shape
-    out, row_metrics = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.of_rows)
-    for column, number in enumerate(sums.of_rows):
+    out, row_metrics = rows.entropy.new_empty(height, len(grid.metrics), texts, heads), len(sums.row_metrics)
+    for column, number in enumerate(sums.row_metrics):
         out[:, column] = grid.metrics[number].query_values(rows).permute(2, 0, 1)
-    known = grid.known(out[:, :row_metrics])
-    for column in known.partial:
+    defined = grid.defined_queries(out[:, :row_metrics])
+    for column in defined.partial_columns:
         out[:, column].nan_to_num_()
-    sums.write(rows.softmax.weights, rows.placed, out[:, row_metrics:])
-    return out.mul_(grid.has_choice.T[:, None, :, None]), known
+    sums.write(rows.softmax.weights, rows.place_sums, out[:, row_metrics:])
+    return out.mul_(grid.has_choice.T[:, None, :, None]), defined

@@ -63,7 +63,17 @@ def measure_batch(model: BatchModel, batch: Batch, options: SurveyOptions) -> Ba
     calls = list[tuple[CallSite, tuple[int, ...], CallNumbers]]()
 
     def receive(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
-        """Measures a call, unless it is cross-attention; ``first`` is the number of its first head in the layer."""
+        """Measures a call, unless it is cross-attention.
+
+        Args:
+            site: the place of the call in the model.
+            heads: the numbers of its chosen heads in the layer.
+            call: the call.
+            first: the number of the call's head 0 in the layer.
+
+        Raises:
+            AttnvizError: if the call is not over all texts of the batch, or not over whole texts.
+        """
         if site.kind == "cross":
             return
         count, _, queries, keys = call.shape
@@ -122,13 +132,14 @@ def _joined(calls: list[tuple[int, CallNumbers]], texts: TextBatch, metrics: Seq
         label_row[: len(tokens)] = [label_number(label) for label in tokens.labels]
 
     def along_heads(arrays: list[Tensor]) -> Any:
+        """Returns the arrays of all calls, ``(texts, heads, ...)``, joined along heads."""
         return np.concatenate([array.cpu().numpy() for array in arrays], axis=1)
 
     def counts_per_head(arrays: list[Tensor]) -> IntArray:
         """Returns the counts of each call summed over texts and repeated for each of its heads."""
         counts = [array.cpu().numpy().astype(np.int64).sum(axis=0) for array in arrays]
         return np.concatenate(
-            [np.tile(label_row, (heads, 1)) for label_row, (heads, _) in zip(counts, calls, strict=True)]
+            [np.tile(call_counts, (heads, 1)) for call_counts, (heads, _) in zip(counts, calls, strict=True)]
         )
 
     call_numbers = [numbers for _, numbers in calls]
@@ -157,7 +168,7 @@ def _column_metric(metric: Metric, numbers: CallNumbers) -> Any:
     """Returns a metric of columns, ``(texts, heads)``; NaN for a text in which no query sees two keys."""
     assert metric.columns is not None
     received = numbers.received.double().cpu().numpy()
-    values = metric.columns(Columns(received, numbers.seen.cpu().numpy()))
+    values = metric.columns(Columns(received, numbers.visible_keys.cpu().numpy()))
     return np.where(np.isnan(received).any(axis=-1), np.nan, values)
 
 

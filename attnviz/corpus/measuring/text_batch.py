@@ -58,11 +58,17 @@ class TextBatch:
 
     @cached_property
     def _cached_numbers(self) -> dict[str, Tensor]:
-        """The token numbers that were asked for, by name."""
+        """The results of `token_numbers` by name, so that each is computed once."""
         return {}
 
     def token_numbers(self, name: str) -> Tensor:
-        """Returns the token numbers or the class with this name, ``(texts, tokens)``; -1 or False for padding."""
+        """Returns numbers of the tokens, ``(texts, tokens)``: an entry of `SURVEYED_NUMBERS`, or a custom class's mask.
+
+        Padding has -1, or False in a mask.
+
+        Args:
+            name: the name of the numbers; see `class_numbers_name` for classes.
+        """
         if name not in self._cached_numbers:
             class_masks = {class_numbers_name(class_name): masks for class_name, masks in self.custom_classes.items()}
             numbers = (
@@ -80,7 +86,7 @@ class TextBatch:
         return self._one_hot(offset_bin(np.arange(1 - self.width, self.width)))
 
     @cached_property
-    def binned(self) -> Tensor:
+    def cell_bins(self) -> Tensor:
         """The bin of the offset of each cell, one-hot, ``(queries x keys, bins)``."""
         return self.offset_bins[(self.places - self.places[:, None] + self.width - 1).flatten()]
 

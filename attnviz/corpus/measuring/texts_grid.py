@@ -22,18 +22,18 @@ MAX_BINNED_CELLS = 2**12  # for at most so many queries x keys one product sums 
 HIDDEN = -1e30  # added to a score, it makes the weight underflow to 0
 
 
-class KnownNumbers(NamedTuple):
+class DefinedQueries(NamedTuple):
     """The queries for which each metric is defined; metrics are in the order of computation.
 
     Attributes:
         counts: the number of queries that have each metric, ``(texts, metrics)``.
         first_rows: the first query that has it, ``(texts, metrics)``; -1 for none.
-        partial: the columns of the metrics of rows that some queries lack.
+        partial_columns: the columns of the metrics of rows that some queries lack.
     """
 
     counts: Tensor
     first_rows: Tensor
-    partial: list[int]
+    partial_columns: list[int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,7 +45,7 @@ class TextsGrid(Grid):
         texts: the range of texts.
         rows: the range of queries.
         mask: the call's mask, ``(texts, queries, keys)``: True for visible cells, padding among them.
-        all_scores: True if scores of hidden cells are known.
+        knows_hidden_scores: True if scores of hidden cells are known.
         metrics: the measured metrics, without those of columns.
         visible: the visible cells without padding, ``(texts, queries, keys)``.
         keys: the position of each key, ``(keys,)``.
@@ -57,7 +57,7 @@ class TextsGrid(Grid):
     texts: slice
     rows: slice
     mask: Tensor
-    all_scores: bool
+    knows_hidden_scores: bool
     metrics: Sequence[Metric]
     visible: Tensor
     keys: Tensor
@@ -67,7 +67,13 @@ class TextsGrid(Grid):
 
     @classmethod
     def of(
-        cls, batch: TextBatch, texts: slice, rows: slice, mask: Tensor, all_scores: bool, metrics: Sequence[Metric]
+        cls,
+        batch: TextBatch,
+        texts: slice,
+        rows: slice,
+        mask: Tensor,
+        knows_hidden_scores: bool,
+        metrics: Sequence[Metric],
     ) -> Self:
         """Returns the grid of a call.
 
@@ -76,7 +82,7 @@ class TextsGrid(Grid):
             texts: the range of texts.
             rows: the range of queries.
             mask: the call's mask, ``(texts, queries, keys)``, True for visible cells.
-            all_scores: True if scores of hidden cells are known.
+            knows_hidden_scores: True if scores of hidden cells are known.
             metrics: the measured metrics, without those of columns.
         """
         visible = mask
@@ -88,7 +94,7 @@ class TextsGrid(Grid):
             texts=texts,
             rows=rows,
             mask=mask,
-            all_scores=all_scores,
+            knows_hidden_scores=knows_hidden_scores,
             metrics=metrics,
             visible=visible,
             keys=batch.places,
@@ -96,9 +102,9 @@ class TextsGrid(Grid):
             in_sequence=batch.in_sequence,
         )
 
-    def matches(self, mask: Tensor, all_scores: bool) -> bool:
-        """True if this grid was made for the same mask, with the scores of hidden cells known or not as here."""
-        return self.all_scores == all_scores and torch.equal(self.mask, mask)
+    def matches(self, mask: Tensor, knows_hidden_scores: bool) -> bool:
+        """True if this grid was made for the same mask and the same ``knows_hidden_scores``."""
+        return self.knows_hidden_scores == knows_hidden_scores and torch.equal(self.mask, mask)
 
     def query_numbers(self, name: str) -> Tensor:
         """Returns the numbers of each query's token, ``(texts, queries, 1)``."""
@@ -109,30 +115,30 @@ class TextsGrid(Grid):
         return self.batch.token_numbers(name)[self.texts, None]
 
     def all_key_numbers(self, name: str) -> Tensor:
-        """Returns the same as `key`, since this grid has all keys of its texts."""
+        """Returns the numbers of each key's token, ``(texts, 1, keys)``; this grid always has all keys of its texts."""
         return self.key_numbers(name)
 
-    def cells(self, counted: Tensor) -> TextsCells:
+    def cells(self, mask: Tensor) -> TextsCells:
         """Returns the cells with the kind that decides how they are summed.
 
         Args:
-            counted: True for the cells: ``(queries, keys)`` if they are the same in all texts, ``(texts, 1, keys)`` if
+            mask: True for the cells: ``(queries, keys)`` if they are the same in all texts, ``(texts, 1, keys)`` if
                 they are the same for all queries of a text, else ``(texts, queries, keys)``.
         """
-        if counted.ndim == 3 and counted.shape[1] == 1:
-            return TextsCells("by key", counted[:, 0].expand(len(self.visible), -1))
-        return TextsCells("by place" if counted.ndim == 2 else "by text", counted)
+        if mask.ndim == 3 and mask.shape[1] == 1:
+            return TextsCells("by key", mask[:, 0].expand(len(self.visible), -1))
+        return TextsCells("by place" if mask.ndim == 2 else "by text", mask)
 
     def at_keys(self, keys: Tensor) -> TextsCells:
         """Returns the cells of one key for each query, given its position, ``(texts, queries)`` or ``(queries,)``."""
         return self.cells(keys[..., None] == self.keys)
 
     def at_offsets(self, first: int, last: int) -> TextsCells:
-        """Returns the cells whose offset ``key - query`` is from ``first`` to ``last``."""
+        """Returns the cells whose offset ``key - query`` is from ``first`` to ``last``, both included."""
         return self.cells((self.offsets >= first) & (self.offsets <= last))
 
     def next_keys(self, cells: Tensor) -> Tensor:
-        """Returns the cells shifted one key to the right, ``(..., queries, keys)``."""
+        """Returns cells shifted one key to the right, ``(..., queries, keys)``; those of the first key are False."""
         shifted = torch.zeros_like(cells)
         shifted[..., 1:] = cells[..., :-1]
         return shifted
@@ -168,7 +174,7 @@ class TextsGrid(Grid):
         return not bool(self.visible.all())
 
     @cached_property
-    def seen_keys(self) -> Tensor:
+    def visible_keys(self) -> Tensor:
         """True for keys that any query sees, ``(texts, keys)``."""
         return self.visible.any(1)
 
@@ -200,7 +206,7 @@ class TextsGrid(Grid):
     @cached_property
     def has_hidden_later(self) -> Tensor:
         """True for queries that see a key and have hidden later ones with known scores, ``(texts, 1, queries)``."""
-        if not self.all_scores:
+        if not self.knows_hidden_scores:
             return torch.zeros_like(self.visible_counts, dtype=torch.bool)
         return self.hidden_future.any(-1)[:, None] & (self.visible_counts > 0)
 
@@ -217,26 +223,26 @@ class TextsGrid(Grid):
         return CellSums.of(len(self.metrics), applicable, self.visible, self.distances, widest_dtype(self.batch.device))
 
     @cached_property
-    def _cached_known(self) -> list[KnownNumbers]:
-        """The result of `known`; empty before its first call."""
+    def _cached_queries(self) -> list[DefinedQueries]:
+        """The result of `defined_queries`; empty before its first call."""
         return []
 
-    def known(self, of_rows: Tensor) -> KnownNumbers:
+    def defined_queries(self, row_numbers: Tensor) -> DefinedQueries:
         """Returns the queries for which each metric is defined; computed once, since heads and layers share them.
 
         Args:
-            of_rows: the metrics of rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
+            row_numbers: the metrics of whole rows, ``(queries, metrics, texts, heads)``; NaN where one is undefined.
         """
-        if not self._cached_known:
-            is_defined = ~of_rows[..., 0].isnan().permute(2, 0, 1)
-            known_numbers = (
-                torch.cat([is_defined, self.sums.present(self.ones)], dim=-1).float() * self.has_choice[..., None]
+        if not self._cached_queries:
+            is_defined = ~row_numbers[..., 0].isnan().permute(2, 0, 1)
+            defined = (
+                torch.cat([is_defined, self.sums.sees_cells(self.ones)], dim=-1).float() * self.has_choice[..., None]
             )
-            counts = known_numbers.sum(1)
-            first_rows = torch.where(counts > 0, known_numbers.argmax(1) + self.rows.start, -1)
-            partial = (~is_defined.all(1).all(0)).nonzero()[:, 0].tolist()
-            self._cached_known.append(KnownNumbers(counts, first_rows, partial))
-        return self._cached_known[0]
+            counts = defined.sum(1)
+            first_rows = torch.where(counts > 0, defined.argmax(1) + self.rows.start, -1)
+            partial_columns = (~is_defined.all(1).all(0)).nonzero()[:, 0].tolist()
+            self._cached_queries.append(DefinedQueries(counts, first_rows, partial_columns))
+        return self._cached_queries[0]
 
     @cached_property
     def offset_bins(self) -> Tensor:
@@ -245,10 +251,10 @@ class TextsGrid(Grid):
         return self.batch.offset_bins[width - self.rows.stop : 2 * width - 1 - self.rows.start]
 
     @cached_property
-    def binned(self) -> Tensor | None:
+    def cell_bins(self) -> Tensor | None:
         """The bin of each cell's offset, one-hot, ``(queries x keys, bins)``; ``None`` if there are too many cells."""
         count, width = self.mask.shape[1:]
-        return self.batch.binned if count == self.batch.width and count * width <= MAX_BINNED_CELLS else None
+        return self.batch.cell_bins if count == self.batch.width and count * width <= MAX_BINNED_CELLS else None
 
     @cached_property
     def position_bins(self) -> Tensor:
@@ -273,18 +279,20 @@ class CachedGrids:
         self.batch, self.metrics = batch, metrics
         self.grids: dict[tuple[int, int], TextsGrid] = {}
 
-    def of(self, mask: Tensor, texts: slice, rows: slice, all_scores: bool) -> TextsGrid:
-        """Returns the grid of a call, which is that of the previous layer if the mask is the same.
+    def of(self, mask: Tensor, texts: slice, rows: slice, knows_hidden_scores: bool) -> TextsGrid:
+        """Returns the grid of a call, the one of the previous layer if the mask is the same.
+
+        A grid of a small enough batch is kept for the next layer.
 
         Args:
             mask: the call's mask, ``(texts, queries, keys)``, True for visible cells.
             texts: the range of texts.
             rows: the range of queries.
-            all_scores: True if scores of hidden cells are known.
+            knows_hidden_scores: True if scores of hidden cells are known.
         """
         grid = self.grids.get((texts.start, rows.start))
-        if grid is None or not grid.matches(mask, all_scores):
-            grid = TextsGrid.of(self.batch, texts, rows, mask, all_scores, self.metrics)
+        if grid is None or not grid.matches(mask, knows_hidden_scores):
+            grid = TextsGrid.of(self.batch, texts, rows, mask, knows_hidden_scores, self.metrics)
             if len(self.batch.texts) * self.batch.width**2 <= MAX_CACHED_CELLS:
                 self.grids[texts.start, rows.start] = grid
         return grid

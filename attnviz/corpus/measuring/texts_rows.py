@@ -55,12 +55,12 @@ class TextsRows(Rows):
 
     @property
     def entropy(self) -> Tensor:
-        """The entropy of each row in bits."""
+        """The entropy of each row in bits, ``(texts, heads, queries)``."""
         return self.softmax.entropy
 
     @property
     def peak(self) -> Tensor:
-        """The largest weight of each row."""
+        """The largest weight of each row, ``(texts, heads, queries)``."""
         return self.softmax.peak
 
     @property
@@ -70,11 +70,11 @@ class TextsRows(Rows):
 
     @property
     def hidden(self) -> Tensor:
-        """The share of the softmax that a causal mask hides."""
+        """The share of the softmax that a causal mask hides, ``(texts, heads, queries)``; 0 if it is unknown."""
         return self.softmax.hidden
 
     @cached_property
-    def placed(self) -> Tensor:
+    def place_sums(self) -> Tensor:
         """The sums of weights times each column of ``grid.sums.by_place``, ``(queries, 2 + columns, texts, heads)``."""
         factors = self.grid.sums.by_place
         count, heads, height, width = self.softmax.weights.shape
@@ -83,21 +83,21 @@ class TextsRows(Rows):
 
     @property
     def distance(self) -> Tensor:
-        """The mean distance to the key."""
-        return self.placed[:, 0].permute(1, 2, 0)
+        """The mean distance to the key in tokens, weighted by the weights."""
+        return self.place_sums[:, 0].permute(1, 2, 0)
 
     @property
     def squared_distance(self) -> Tensor:
-        """The mean squared distance to the key."""
-        return self.placed[:, 1].permute(1, 2, 0)
+        """The mean squared distance to the key in tokens, weighted by the weights."""
+        return self.place_sums[:, 1].permute(1, 2, 0)
 
     def mass(self, cells: TextsCells) -> Tensor:
         """Returns the weight on the given cells, ``(texts, heads, queries)``; NaN where a query sees none of them."""
-        in_cells = cells.of_cells() & self.grid.visible
+        in_cells = cells.broadcast_mask() & self.grid.visible
         return self.where(in_cells.any(-1)[:, None], (self.softmax.weights * in_cells[:, None]).sum(-1))
 
     def where(self, defined: Tensor, numbers: Tensor) -> Tensor:
-        """Returns the numbers where ``defined``, else NaN."""
+        """Returns the numbers where ``defined`` is True, else NaN."""
         return torch.where(defined, numbers, math.nan)
 
     def not_applicable(self) -> Tensor:
@@ -177,14 +177,21 @@ def _row_sums(cells: Tensor) -> Tensor:
 
 
 def _row_products(exponents: Tensor, exponentials: Tensor) -> Tensor:
-    """Returns the sum over each row of ``exponents * parts``; may change ``exponents`` in place."""
+    """Returns the sum over each row of ``exponents * exponentials``; may change ``exponents`` in place."""
     if exponentials.shape[-1] < EINSUM_KEYS:
         return _row_sums(exponents.mul_(exponentials))
     return torch.einsum("thqk,thqk->thq", exponents, exponentials)
 
 
 def captured_rows(maps: AttentionMaps, grid: TextsGrid) -> TextsRows:
-    """Returns the rows of maps whose weights the model computed in Python, with their entropies and largest weights."""
+    """Returns the rows of maps whose weights the model computed in Python, with their entropies and largest weights.
+
+    The share that a causal mask hides is unknown, hence 0.
+
+    Args:
+        maps: the scores, weights and visible cells.
+        grid: the visible cells without padding.
+    """
     cells, weights = grid.ones[:, None], maps.weights.float()
     if grid.batch.is_padded:
         weights = weights * cells

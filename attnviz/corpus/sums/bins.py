@@ -28,13 +28,20 @@ def histogram_edges(unit: str) -> Float64Array:
 
 
 def bin_of(numbers: Float64Array, unit: str) -> IntArray:
-    """Returns the bin of the histogram that each number falls into, of the shape of ``numbers``."""
+    """Returns the bin of the histogram that each number falls into, of the shape of ``numbers``.
+
+    Numbers outside the edges fall into the first or the last bin, NaN into the last.
+
+    Args:
+        numbers: the numbers.
+        unit: their unit.
+    """
     bins = np.searchsorted(histogram_edges(unit), numbers, side="right") - 1
     return np.asarray(np.clip(bins, 0, HISTOGRAM_BINS - 1), dtype=np.int64)
 
 
 def quantile(counts: IntArray, unit: str, share: float) -> float:
-    """Returns a quantile of the counted numbers, interpolated evenly within a bin; NaN if there are none.
+    """Returns a quantile of the counted numbers, interpolated evenly within a bin; NaN if nothing was counted.
 
     Args:
         counts: the number of numbers in each bin of the histogram, ``(HISTOGRAM_BINS,)``.
@@ -54,7 +61,12 @@ def quantile(counts: IntArray, unit: str, share: float) -> float:
 
 @cache
 def distance_edges(near: int, per_octave: int) -> IntArray:
-    """Returns the first distance of each bin: one bin per distance up to ``near``, then ``per_octave`` per doubling."""
+    """Returns the first distance of each bin, ``(bins,)``, in tokens.
+
+    Args:
+        near: the largest distance that has a bin for itself, as all smaller ones do.
+        per_octave: the number of bins in each doubling of the distance after ``near``.
+    """
     far = np.ceil((near + 1) * 2.0 ** (np.arange(OCTAVES * per_octave + 1) / per_octave)).astype(np.int64)
     return np.concatenate([np.arange(near + 1, dtype=np.int64), np.unique(far)])
 
@@ -74,8 +86,10 @@ def offset_bin(offsets: IntArray) -> IntArray:
 def offset_spans() -> list[tuple[int, int]]:
     """Returns the first and the last offset of each bin."""
     edges = distance_edges(NEAR_OFFSETS, OFFSETS_PER_OCTAVE)
-    after = [(int(first), int(last) - 1) for first, last in zip(edges, [*edges[1:], 2 * edges[-1]], strict=True)]
-    return [(-last, -first) for first, last in reversed(after[1:])] + after
+    ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
+    later_keys = [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]
+    earlier_keys = [(-last, -first) for first, last in reversed(later_keys[1:])]  # without the query's own position
+    return earlier_keys + later_keys
 
 
 def position_bins() -> int:
@@ -92,4 +106,5 @@ def position_bin(positions: IntArray) -> IntArray:
 def position_spans() -> list[tuple[int, int]]:
     """Returns the first and the last position of each bin."""
     edges = distance_edges(NEAR_POSITIONS - 1, POSITIONS_PER_OCTAVE)
-    return [(int(first), int(last) - 1) for first, last in zip(edges, [*edges[1:], 2 * edges[-1]], strict=True)]
+    ends = [*edges[1:], 2 * edges[-1]]  # the last bin has no end
+    return [(int(first), int(end) - 1) for first, end in zip(edges, ends, strict=True)]

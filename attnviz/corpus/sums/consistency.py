@@ -30,7 +30,10 @@ def refuse_inconsistent(survey: Survey, name: str) -> None:
 
 
 def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
-    """Yields for each check True if it holds, and the reason if not; a check may rely on those before it."""
+    """Yields, for each check, True if the survey passes it, and the reason for a refusal if not.
+
+    A check may rely on those before it, so that the caller must stop at the first that fails.
+    """
     names = [(head.layer, head.head) for head in survey.heads]
     yield bool(names), "it has no heads"
     yield (
@@ -43,7 +46,12 @@ def _checks(survey: Survey) -> Iterator[tuple[bool, str]]:
 
 
 def _tally_checks(tallies: Tallies, largest: Float64Array) -> Iterator[tuple[bool, str]]:
-    """Yields the checks of counts and sums, given the largest number of each metric, ``(metrics,)``."""
+    """Yields, for each check of counts and sums, True if they pass it, and the reason for a refusal if not.
+
+    Args:
+        tallies: the counts and sums.
+        largest: the largest number that each metric can have, ``(metrics,)``.
+    """
     counts = (tallies.texts, tallies.tokens, tallies.count, tallies.histogram, tallies.pairs, tallies.rows)
     yield all((array >= 0).all() for array in counts), "a count is negative"
     yield bool((tallies.count <= tallies.texts).all()), "a number counts more texts than there are"
@@ -74,7 +82,10 @@ def _are_squares(tallies: Tallies) -> bool:
 
 
 def _example_checks(examples: Examples) -> Iterator[tuple[bool, str]]:
-    """Yields the checks of the example texts and their numbers."""
+    """Yields, for each check of the example texts and their numbers, True if they pass, and the reason if not.
+
+    A check may rely on those before it.
+    """
     has_text = examples.ids != NO_TEXT
     yield set(examples.text_numbers) <= examples.texts.keys(), "a text of its examples is missing"
     yield bool(np.isfinite(examples.values[has_text]).all()), "an example's number is not finite"
@@ -82,6 +93,9 @@ def _example_checks(examples: Examples) -> Iterator[tuple[bool, str]]:
     numbers = np.array(list(examples.texts), dtype=np.int64)
     lengths = np.array([len(text.tokens) for text in examples.texts.values()], dtype=np.int64)
     order = np.argsort(numbers)
-    indices = np.searchsorted(numbers, examples.ids[has_text], sorter=order)
-    places = examples.places[has_text]
-    yield bool(((places >= -1) & (places < lengths[order][indices])).all()), "an example's query is outside its text"
+    text_indices = np.searchsorted(numbers, examples.ids[has_text], sorter=order)
+    queries = examples.places[has_text]
+    yield (
+        bool(((queries >= -1) & (queries < lengths[order][text_indices])).all()),
+        "an example's query is outside its text",
+    )

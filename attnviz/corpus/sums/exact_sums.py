@@ -54,10 +54,10 @@ class ExactSums:
     def __add__(self, other: "ExactSums") -> "ExactSums":
         return ExactSums(*_carry(self.high + other.high, self.low + other.low), self.bits)
 
-    def take(self, places: Sequence[int]) -> "ExactSums":
+    def take(self, indices: Sequence[int]) -> "ExactSums":
         """Returns the sums at these indices of the last axis."""
-        bits = self.bits if isinstance(self.bits, int) else self.bits[places]
-        return ExactSums(self.high[..., places], self.low[..., places], bits)
+        bits = self.bits if isinstance(self.bits, int) else self.bits[indices]
+        return ExactSums(self.high[..., indices], self.low[..., indices], bits)
 
     def padded(self, count_before: int, count_after: int) -> "ExactSums":
         """Returns the sums padded on the last axis with so many empty sums before and after them."""

@@ -85,28 +85,26 @@ class Examples:
         Args:
             numbers: the numbers of its texts.
             ids: the number of each text in the corpus, ascending, ``(texts,)``.
-            text_of: returns the text at a place of the batch.
+            text_of: returns the text at an index of the batch.
         """
         values = numbers.values.astype(np.float32)
         by_head = np.where(np.isnan(values), -np.inf, values).transpose(1, 2, 0)
         order = np.argsort(-by_head, axis=-1, kind="stable")[..., :TOP]
-        largest_values = np.take_along_axis(by_head, order, axis=-1)
-        top = (largest_values, ids[order], np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1))
-        top_values, top_ids, top_places = (
-            _padded(array, filling) for array, filling in zip(top, (-np.inf, NO_TEXT, -1), strict=True)
-        )
+        top_values = _padded(np.take_along_axis(by_head, order, axis=-1), -np.inf)
+        top_ids = _padded(ids[order], NO_TEXT)
+        top_places = _padded(np.take_along_axis(numbers.places.transpose(1, 2, 0), order, axis=-1), -1)
         is_empty = np.isneginf(top_values)
-        sample_places = np.argsort(sampling_hashes(ids))[:SAMPLE_SIZE]
+        sample_indices = np.argsort(sampling_hashes(ids))[:SAMPLE_SIZE]
         examples = cls(
             values=top_values,
             ids=np.where(is_empty, NO_TEXT, top_ids),
             places=np.where(is_empty, -1, top_places),
-            sampled=ids[sample_places],
-            sample=values[sample_places],
+            sampled=ids[sample_indices],
+            sample=values[sample_indices],
             texts={},
         )
-        batch_places = {int(number): place for place, number in enumerate(ids)}
-        return replace(examples, texts={number: text_of(batch_places[number]) for number in examples.text_numbers})
+        batch_indices = {int(number): index for index, number in enumerate(ids)}
+        return replace(examples, texts={number: text_of(batch_indices[number]) for number in examples.text_numbers})
 
     @property
     def text_numbers(self) -> list[int]:
@@ -115,6 +113,7 @@ class Examples:
         return [int(number) for number in text_numbers if number != NO_TEXT]
 
     def __add__(self, other: "Examples") -> "Examples":
+        """Returns the examples of all texts of both, which must have different numbers."""
         values, ids, places = (
             np.concatenate([getattr(self, name), getattr(other, name)], axis=-1) for name in ("values", "ids", "places")
         )
@@ -132,16 +131,19 @@ class Examples:
         return both.with_texts({**self.texts, **other.texts})
 
     def with_texts(self, texts: Mapping[int, ExampleText]) -> "Examples":
-        """Returns the examples with those of ``texts`` that their numbers name."""
+        """Returns the examples with those of ``texts`` that ``ids`` or ``sampled`` name; others are dropped."""
         return replace(self, texts={number: texts[number] for number in self.text_numbers})
 
-    def of_metrics(self, places: Sequence[int]) -> "Examples":
+    def of_metrics(self, indices: Sequence[int]) -> "Examples":
         """Returns the examples of the metrics at these indices."""
-        columns = {name: getattr(self, name)[:, places] for name in ("values", "ids", "places")}
-        return replace(self, **columns, sample=self.sample[..., places]).with_texts(self.texts)
+        columns = {name: getattr(self, name)[:, indices] for name in ("values", "ids", "places")}
+        return replace(self, **columns, sample=self.sample[..., indices]).with_texts(self.texts)
 
     def numbered_after(self, other: "Examples") -> "Examples":
-        """Returns the examples; with numbers above those of ``other`` if both have a text of the same number."""
+        """Returns the examples, renumbered if ``other`` has a text of the same number.
+
+        A multiple of ``2**CORPUS_BITS`` is then added to all numbers, so that they are above those of ``other``.
+        """
         if not self.texts.keys() & other.texts.keys():
             return self
         step = (1 + (max(other.texts) >> CORPUS_BITS)) << CORPUS_BITS
@@ -167,6 +169,6 @@ def sampling_hashes(ids: IntArray) -> IntArray:
 
 
 def _padded(array: np.ndarray, filling: float) -> np.ndarray:
-    """Returns the array with its last axis padded to `TOP` places."""
-    missing_places = TOP - array.shape[-1]
-    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing_places))], constant_values=filling)
+    """Returns the array with its last axis padded to the length `TOP`; unchanged if it is longer."""
+    missing_count = TOP - array.shape[-1]
+    return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, max(0, missing_count))], constant_values=filling)

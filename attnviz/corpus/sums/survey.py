@@ -98,7 +98,9 @@ class Survey:
 
     @property
     def model_settings(self) -> ModelSettings:
-        """The settings that open the surveyed model again; only from this machine, as a file must not cause a download.
+        """The settings that open the surveyed model again, if its folder is on this machine or it is the trained model.
+
+        A file of a stranger must not cause a download.
 
         Raises:
             AttnvizError: if the model is not on this machine.
@@ -153,13 +155,13 @@ class Survey:
         """
         if not metrics:
             raise AttnvizError("two parts of a survey have no metric in common; add parts of one version of attnviz")
-        places = [self.metrics.index(metric) for metric in metrics]
+        indices = [self.metrics.index(metric) for metric in metrics]
         dropped_metrics = tuple(metric.name for metric in self.metrics if metric not in metrics)
         return replace(
             self,
             metrics=tuple(metrics),
-            tallies=self.tallies.of_metrics(places),
-            examples=self.examples.of_metrics(places),
+            tallies=self.tallies.of_metrics(indices),
+            examples=self.examples.of_metrics(indices),
             custom_classes={
                 name: pattern for name, pattern in self.custom_classes.items() if name not in dropped_metrics
             },
@@ -186,13 +188,18 @@ class Survey:
         return margin_of_means(self.spreads, self.tallies.count)
 
     def deciles(self, head: int, metric: int) -> tuple[float, ...]:
-        """Returns the minimum, the nine deciles and the maximum over texts, of a head and a metric by index."""
+        """Returns the minimum, the nine deciles and the maximum over texts; NaN if no text has the metric.
+
+        Args:
+            head: the index of the head.
+            metric: the index of the metric.
+        """
         counts = self.tallies.histogram[head, metric]
         return tuple(quantile(counts, self.metrics[metric].unit, tenth / 10) for tenth in DECILES)
 
 
 def merge_surveys(first: Survey | None, second: Survey | None) -> Survey | None:
-    """Returns the sum of two surveys; ``None`` counts as an empty survey, and the sum of two is ``None``."""
+    """Returns the survey of the texts of both; the other one if one is ``None``, and ``None`` if both are."""
     if first is None or second is None:
         return first if second is None else second
     return first + second

@@ -121,13 +121,14 @@ class Tallies:
             sinks=np.where((numbers.sinks == numbers.sinks[0]).all(axis=0), numbers.sinks[0], VARIOUS_SINKS),
         )
 
-    def of_metrics(self, places: Sequence[int]) -> "Tallies":
+    def of_metrics(self, indices: Sequence[int]) -> "Tallies":
         """Returns the tallies with the metrics at these indices only."""
-        counts = {name: getattr(self, name)[:, places] for name in ("count", "histogram")}
-        sums = {name: getattr(self, name).take(places) for name in ("sums", "squares")}
+        counts = {name: getattr(self, name)[:, indices] for name in ("count", "histogram")}
+        sums = {name: getattr(self, name).take(indices) for name in ("sums", "squares")}
         return replace(self, **counts, **sums)
 
     def __add__(self, other: "Tallies") -> "Tallies":
+        """Returns the tallies over the texts of both, to the bit the same in any order and grouping."""
         sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
         return Tallies(**sums | {"sinks": _common_sinks(self.sinks, other.sinks)})
 
@@ -149,14 +150,20 @@ def _missing_position_bins(rows: IntArray) -> tuple[int, int]:
     return 0, position_bins() - rows.shape[-1]
 
 
-def _histogram(values: Float64Array, defined: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
-    """Returns the number of texts in each bin of each metric, ``(heads, metrics, bins)``."""
+def _histogram(values: Float64Array, is_defined: BoolArray, metrics: tuple[Metric, ...]) -> IntArray:
+    """Returns the number of texts in each bin of each metric, ``(heads, metrics, bins)``.
+
+    Args:
+        values: the metrics, ``(texts, heads, metrics)``.
+        is_defined: True for values that count, of the same shape.
+        metrics: the metrics, whose units decide the bins.
+    """
     _, heads, count = values.shape
     bins = np.empty(values.shape, dtype=np.int64)
     for number, metric in enumerate(metrics):
         bins[:, :, number] = bin_of(values[:, :, number], metric.unit)
     bins += np.arange(heads * count).reshape(heads, count) * HISTOGRAM_BINS
-    counts = np.bincount(bins[defined], minlength=heads * count * HISTOGRAM_BINS)
+    counts = np.bincount(bins[is_defined], minlength=heads * count * HISTOGRAM_BINS)
     return counts.astype(np.int64).reshape(heads, count, HISTOGRAM_BINS)
 
 

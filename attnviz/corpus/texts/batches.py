@@ -117,15 +117,19 @@ def batches_of(
             windows.append(TextWindow(first_id + len(windows), text, number, window_tokens))
             tokens += len(window_tokens)
     masks = class_masks([window.tokens for window in windows], options.custom_classes)
-    places_of_batches = pack([len(window.tokens) for window in windows], model.device.type)
     batches = [
-        Batch([windows[place] for place in places], [masks[place] for place in places]) for places in places_of_batches
+        Batch([windows[index] for index in indices], [masks[index] for index in indices])
+        for indices in pack([len(window.tokens) for window in windows], model.device.type)
     ]
     return PackedChunk(batches, len(windows), tokens, too_long)
 
 
 def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
-    """Yields the texts in lists, which end at `CHUNK_TEXTS` texts or at `CHUNK_CHARACTERS` characters in all."""
+    """Yields the texts in lists, in their order.
+
+    A list ends with the text that reaches `CHUNK_TEXTS` texts or `CHUNK_CHARACTERS` characters; the last may be
+    shorter.
+    """
     chunk, characters = list[CorpusText](), 0
     for text in texts:
         chunk.append(text)
@@ -139,6 +143,9 @@ def chunks_of(texts: Iterable[CorpusText]) -> Iterator[list[CorpusText]]:
 
 def pack(lengths: Sequence[int], device: str) -> list[list[int]]:
     """Returns the indices of the texts in each batch, ascending; batches of the longest texts come first.
+
+    A batch, padded to its longest text, has at most `BATCH_TOKENS` tokens and `BATCH_CELLS` cells, unless it is one
+    text.
 
     Args:
         lengths: the number of tokens of each text.

@@ -38,7 +38,17 @@ def parquet_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | N
 
 
 def arrow_values(path: Path, choose: Chooser) -> Iterator[tuple[str, bytes | None]]:
-    """Like `parquet_values`, for an Arrow stream, the format in which Hugging Face's `datasets` caches tables."""
+    """Yields the name of the column with each text of it as bytes, or with ``None`` if a row holds no text.
+
+    The file is an Arrow stream, the format in which Hugging Face's `datasets` caches tables.
+
+    Args:
+        path: the path of the file.
+        choose: returns the column that holds the texts, given the names of all.
+
+    Raises:
+        AttnvizError: if the file cannot be read, or holds a text of more than `MAX_TEXT_BYTES`.
+    """
     library = _import_pyarrow(path)
     try:
         with open_file(path), library.memory_map(str(path)) as file, library.ipc.open_stream(file) as batches:
@@ -79,7 +89,16 @@ def _refuse_large_rows(path: Path, metadata: Any) -> None:
 
 
 def _text_bytes(library: Any, path: Path, array: Any) -> Iterator[bytes | None]:
-    """Yields the texts of a column as bytes, or ``None`` for each row if it holds no texts; checks every offset."""
+    """Yields the text of each row of a column as bytes, ``None`` for a row without one; checks every offset first.
+
+    Args:
+        library: pyarrow.
+        path: the path of the file, for refusals.
+        array: the column; if it holds no texts, every row yields ``None``.
+
+    Raises:
+        AttnvizError: if a text is longer than `MAX_TEXT_BYTES`.
+    """
     texts = _as_bytes(library, array)
     if texts is None:
         yield from (None for _ in range(len(array)))

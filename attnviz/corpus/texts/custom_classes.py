@@ -51,20 +51,26 @@ def class_masks(texts: Sequence[Tokens], classes: Mapping[str, str]) -> list[Boo
         return [np.zeros((0, len(tokens)), dtype=bool) for tokens in texts]
 
     def find_matches() -> str:
+        """Returns the spans of all matches as JSON, since a process that is bounded can hand back only a string."""
         patterns = [re.compile(pattern) for pattern in classes.values()]
         return json.dumps(
             [[[match.span() for match in pattern.finditer(tokens.text)] for pattern in patterns] for tokens in texts]
         )
 
-    spans_of_texts = json.loads(run_bounded(find_matches, f"looking for {' and '.join(classes)}"))
+    text_spans = json.loads(run_bounded(find_matches, f"looking for {' and '.join(classes)}"))
     return [
-        np.stack([_overlaps(tokens, spans) for spans in spans_of_classes])
-        for tokens, spans_of_classes in zip(texts, spans_of_texts, strict=True)
+        np.stack([_overlaps(tokens, spans) for spans in class_spans])
+        for tokens, class_spans in zip(texts, text_spans, strict=True)
     ]
 
 
 def _overlaps(tokens: Tokens, spans: Sequence[tuple[int, int]]) -> BoolArray:
-    """Returns True for tokens that share a character with a match, ``(tokens,)``."""
+    """Returns a mask of the tokens that share a character with a match, ``(tokens,)``.
+
+    Args:
+        tokens: the tokens of the text.
+        spans: start and end of each match in characters of the text.
+    """
     is_matched = np.zeros(len(tokens.text) + 1, dtype=np.int64)
     for start, stop in spans:
         is_matched[start:stop] = 1

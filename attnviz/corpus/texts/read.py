@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,11 +66,9 @@ class CorpusReader:
         return (self.bytes_of_earlier_files + self.bytes_of_this_file) / max(1, sum(self.sizes.values()))
 
     def __iter__(self) -> Iterator[CorpusText]:
-        for place, file in enumerate(self.files):
-            self.bytes_of_earlier_files, self.bytes_of_this_file = (
-                sum(self.sizes.get(skipped_before, 0) for skipped_before in self.files[:place]),
-                0,
-            )
+        for index, file in enumerate(self.files):
+            self.bytes_of_earlier_files = sum(self.sizes.get(earlier_file, 0) for earlier_file in self.files[:index])
+            self.bytes_of_this_file = 0
             name = "standard input" if file == STANDARD_INPUT else file
             for row, text in enumerate(self._rows(file), 1):
                 if isinstance(text, Skipped):
@@ -82,7 +81,11 @@ class CorpusReader:
                     yield CorpusText(name, row, text)
 
     def _rows(self, file: str) -> "Iterator[str | Skipped]":
-        """Yields the text of each row of a file, or the reason why a row has none."""
+        """Yields the text of each row of a file, or the reason why a row has none.
+
+        Raises:
+            AttnvizError: if the file cannot be read, or standard input is closed.
+        """
         if file == STANDARD_INPUT:
             if sys.stdin is None:
                 raise AttnvizError("standard input is closed; give a file")
@@ -134,16 +137,18 @@ class Skipped:
 def corpus_files(path: str) -> list[str]:
     """Returns the files that a path names: itself, those of a folder or cached dataset, or those that match a pattern.
 
+    Files that `datasets` derived from others are left out of a folder; so are files with a suffix that is not read.
+
     Raises:
-        AttnvizError: if there are none, or a file has a suffix that is not read.
+        AttnvizError: if there are none, or a named or matched file has a suffix that is not read.
     """
     if path == STANDARD_INPUT:
         return [path]
     if not path:  # Path("") is the working folder
         raise AttnvizError("an empty name is not a corpus; give a file, a folder or - for standard input")
     resolved_path = Path(path)
-    if not resolved_path.exists() and (cache_folder := cached_dataset(path)).is_dir():
-        resolved_path = cache_folder
+    if not resolved_path.exists() and cached_dataset(path).is_dir():
+        resolved_path = cached_dataset(path)
     if resolved_path.is_dir():
         files = sorted(file for file in resolved_path.rglob("*") if file.is_file() and file.suffix.lower() in READERS)
         files = [file for file in files if not (file.suffix == ".arrow" and file.name.startswith(DERIVED_PREFIX))]
@@ -174,7 +179,7 @@ def cached_dataset(name: str) -> Path:
 
 
 def _read_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields each line of a file as a text."""
+    """Yields each line of a file as a text, or the reason to skip it; raises AttnvizError if a column is named."""
     if column is not None:
         raise AttnvizError(
             f"{option('column', column)} does not apply to {str(path)!r}, which has lines, not columns; leave it out"
@@ -196,7 +201,7 @@ def _lines(file: IO[bytes]) -> "Iterator[str | Skipped]":
 
 
 def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yields each line with its line ending; raises AttnvizError for one of more than `MAX_ROW_BYTES`."""
+    """Yields each line with its line ending; raises AttnvizError for a line of more than `MAX_ROW_BYTES`."""
     while line := file.readline(MAX_ROW_BYTES + 1):
         if len(line) > MAX_ROW_BYTES:
             raise AttnvizError(f"a line is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
@@ -204,7 +209,11 @@ def _bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields the text of each line of JSON, which is a string, or an object with the column."""
+    """Yields the text of each line of JSON, or the reason to skip it; a line is a string, or an object with the column.
+
+    Raises:
+        AttnvizError: if the file cannot be read, or the first object lacks the column.
+    """
     column_name, has_checked_column = column or DEFAULT_COLUMN, False
     with open_file(path) as file:
         for line in _lines(file):
@@ -223,14 +232,20 @@ def _read_json_lines(path: Path, column: str | None) -> "Iterator[str | Skipped]
 
 
 def _read_csv(path: Path, column: str | None) -> "Iterator[str | Skipped]":
-    """Yields the text of each row of a table whose first line names the columns."""
+    """Yields the text of each row of a table whose first line names the columns, or the reason to skip the row.
+
+    Raises:
+        AttnvizError: if the table lacks the column, or cannot be read.
+    """
     csv.field_size_limit(MAX_ROW_BYTES)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     with open_file(path) as file:
-        reader = csv.reader(lines := TableLines(file), delimiter=separator)
+        lines = TableLines(file)
+        reader = csv.reader(lines, delimiter=separator)
         try:
             names = next(reader, [])
-            index = names.index(column_name := _column_of(path, column, names))
+            column_name = _column_of(path, column, names)
+            index = names.index(column_name)
             for row in reader:
                 lines.row_bytes = 0
                 yield _text_of(row[index] if index < len(row) else None, column_name)
@@ -252,7 +267,8 @@ class TableLines:
 
     def __iter__(self) -> Iterator[str]:
         is_first = True
-        for line in (part for whole_row in _bounded_lines(self.file) for part in whole_row.splitlines(keepends=True)):
+        # csv also takes a lone carriage return for the end of a line
+        for line in chain.from_iterable(part.splitlines(keepends=True) for part in _bounded_lines(self.file)):
             self.row_bytes += len(line)
             if self.row_bytes > MAX_ROW_BYTES:
                 raise AttnvizError(f"a row is longer than {MAX_ROW_BYTES // 10**6} MB, the most that is read")
@@ -289,12 +305,17 @@ def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
     if column_name not in names:
         raise _no_column(path, column_name, names)
     if list(names).count(column_name) > 1:
-        raise AttnvizError(f"{str(path)!r} has several columns {column_name!r}; give each a name of its own")
+        raise AttnvizError(f"{str(path)!r} has several columns {column_name!r}; rename all but one")
     return column_name
 
 
 def _text_of(value: Any, column: str) -> "str | Skipped":
-    """Returns the text in a cell of a column, or a skipped row if it holds no text or is not UTF-8."""
+    """Returns the text of a cell; a skipped row if the cell holds no text, or text that is not UTF-8.
+
+    Args:
+        value: the cell; bytes are decoded.
+        column: the name of the column, for the reason.
+    """
     if isinstance(value, bytes):
         value = value.decode(errors="surrogateescape")
     if not isinstance(value, str):

@@ -44,16 +44,15 @@ def open_survey_model(settings: ModelSettings, selection: Selection, window: int
         window: the most tokens of a text that run at once; ``None`` for no limit.
 
     Raises:
-        AttnvizError: if there is no such model, it is untrained, or a setting applies to single texts only.
+        AttnvizError: if there is no such model, it is untrained, a setting applies to single texts only, a selected
+            layer or head does not exist, or the window is longer than the model reads.
     """
     if not reader_class(settings.model).is_trained:
         raise AttnvizError(f"a survey needs a trained model; use {option('model', './my-bert')}, or trained")
     refuse_unused(settings)
     inapplicable = [name for name in SINGLE_TEXT_SETTINGS if getattr(settings, name)]
     if inapplicable:
-        raise AttnvizError(
-            f"{option(inapplicable[0])} is for a single text; a survey takes texts as they are, so leave it out"
-        )
+        raise AttnvizError(f"{option(inapplicable[0])} is for a single text, and a survey reads many; leave it out")
     reader = open_reader(settings, "texts")
     reader.refuse_absent(selection)
     refuse_long_window(reader, window)

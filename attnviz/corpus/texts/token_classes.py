@@ -20,7 +20,7 @@ KINDS = ("punctuation", "digits", "whitespace")
 
 
 def class_numbers_name(name: str) -> str:
-    """Returns the name under which the token numbers of a class of the user are found."""
+    """Returns the name of a custom class in `TextBatch.token_numbers`, which no name of numbers equals."""
     return f"class {name}"
 
 
@@ -31,14 +31,14 @@ def kind_numbers(tokens: Tokens) -> IntArray:
 
 
 def sentence_starts(tokens: Tokens) -> BoolArray:
-    """Returns True for the first token of each sentence, ``(tokens,)``."""
+    """Returns a mask of the tokens that begin a sentence, ``(tokens,)``; tokens without a sentence begin none."""
     sentences = sentences_of(tokens)
     return np.asarray((sentences >= 0) & (np.diff(sentences, prepend=-1) != 0))
 
 
 @cache
 def kind_number(piece: str) -> int:
-    """Returns the index in `KINDS` of a token with these characters; -1 for a token of no kind."""
+    """Returns the index in `KINDS` of a token with these characters, spaces around them aside; -1 for no kind."""
     characters = piece.strip()
     if not characters:
         return KINDS.index("whitespace") if piece else -1
@@ -55,12 +55,12 @@ SURVEYED_NUMBERS: Mapping[str, Callable[[Tokens], NDArray[Any]]] = {
 
 
 def punctuation(grid: Grid) -> Cells:
-    """Returns the cells whose key consists of punctuation."""
+    """Returns the cells whose key consists of punctuation, apart from white space around it."""
     return grid.cells(grid.key_numbers("kinds") == KINDS.index("punctuation"))
 
 
 def digits(grid: Grid) -> Cells:
-    """Returns the cells whose key consists of decimal digits."""
+    """Returns the cells whose key consists of decimal digits, apart from white space around them."""
     return grid.cells(grid.key_numbers("kinds") == KINDS.index("digits"))
 
 
@@ -119,6 +119,7 @@ def custom_class_metric(name: str, pattern: str) -> Metric:
     """Returns the metric of a class that the user defined, which is the weight on the class's tokens."""
 
     def cells_of_class(grid: Grid) -> Cells:
+        """Returns the cells whose key is in the class."""
         return grid.cells(grid.key_numbers(class_numbers_name(name)))
 
     return Metric(name, name[:9], "share", f"on what {pattern!r} matches", SUCH_TOKEN, cells_of_class)
