@@ -15,7 +15,10 @@ MANY_TEXTS = 200  # for more texts the two distributions differ by less than 1 %
 
 
 def with_few_texts(frame: HeadFrame) -> HeadFrame:
-    """Returns the frame with margins widened by Student's t; for three texts they more than double."""
+    """Returns the frame with margins for few texts: those of the normal distribution, widened by Student's t.
+
+    For three texts they more than double; the frame must have margins and counts.
+    """
     assert frame.margins is not None
     assert frame.counts is not None
     factors = np.vectorize(_factor, otypes=[np.float64])(frame.counts)
@@ -24,15 +27,21 @@ def with_few_texts(frame: HeadFrame) -> HeadFrame:
 
 @cache
 def _factor(count: int) -> float:
-    """Returns the width of the interval for this many texts, relative to that of the normal distribution."""
+    """Returns the width of the interval for this many texts, relative to the one of the normal distribution.
+
+    It is 1 for one text, whose margin is NaN, and for more than `MANY_TEXTS`.
+    """
     return students_t(count - 1) / NORMAL_95 if 1 < count <= MANY_TEXTS else 1.0
 
 
 def students_t(freedom: int) -> float:
-    """Returns the number that Student's t of this many degrees of freedom exceeds in 5 % of all cases, either way.
+    """Returns the number that the absolute value of Student's t exceeds in 5 % of all cases.
 
     Found by halving, since the share within ``tan(angle) * sqrt(freedom)`` is a finite sum (Abramowitz and Stegun 1964,
     26.7.3 and 26.7.4).
+
+    Args:
+        freedom: the degrees of freedom, at least 1.
     """
     low, high = 0.0, math.pi / 2
     for _ in range(HALVINGS):
@@ -42,7 +51,12 @@ def students_t(freedom: int) -> float:
 
 
 def _share_within(angle: float, freedom: int) -> float:
-    """Returns the share of the distribution within ``tan(angle) * sqrt(freedom)`` of 0."""
+    """Returns the share of Student's t within ``tan(angle) * sqrt(freedom)`` of 0.
+
+    Args:
+        angle: from 0 to π / 2.
+        freedom: the degrees of freedom.
+    """
     sine, cosine = math.sin(angle), math.cos(angle)
     is_odd = freedom % 2
     term = cosine if is_odd else 1.0

@@ -34,7 +34,14 @@ class HeadType(Measure):
 
 
 def _share_type(name: str, score: str, control: str, source: str) -> HeadType:
-    """Returns a type of heads whose score is a share of weight."""
+    """Returns a type of heads whose score is a share of weight.
+
+    Args:
+        name: the name of the type.
+        score: the score, in words.
+        control: the control, in words.
+        source: the paper that defines the type.
+    """
     return HeadType(name=name, header=name, unit="share", meaning=score, control=control, source=source)
 
 
@@ -104,7 +111,11 @@ class HeadTypes:
         return self._frame(lambda score, control: score - control)
 
     def _frame(self, number: Callable[[Float64Array, Float64Array], Float64Array]) -> HeadFrame:
-        """Returns the means over texts of a number that is computed from scores and controls."""
+        """Returns the means over texts of a number that is computed from scores and controls.
+
+        Args:
+            number: returns the number of each text, given the scores and the controls of a head, ``(texts,)``.
+        """
         pairs = [self.tested[head_type.name] for head_type in self.types]
         numbers_by_type = [
             {head: number(score, controls[head]) for head, score in scores.items()} for scores, controls in pairs
@@ -163,8 +174,8 @@ class HeadTypes:
                 "beyond_margin": self.excess.column(name, "margins"),
                 "texts": self.scores.column(name, "counts"),
             }
-            for place, row in enumerate(self.scores.rows):
-                numbers = {column: values[place].item() for column, values in columns.items()}
+            for index, row in enumerate(self.scores.rows):
+                numbers = {column: values[index].item() for column, values in columns.items()}
                 yield {"type": name, "layer": row.layer, "head": row.head} | numbers
 
 
@@ -209,21 +220,16 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
         detected={name: detect_head_scores(model, name, texts) for name in ("previous", "duplicate", "induction")},
         texts=[text.tolist() for text in texts],
         remarks=(f"Random texts repeat {segment_length(model)} different tokens once.", *remarks),
-        predicted=()
-        if needles is None
-        else tuple(
-            (haystack.length, haystack.depth, float(share))
-            for haystack, share in zip(needles.haystacks, needles.predicted_share, strict=True)
-        ),
+        predicted=() if needles is None else needles.predictions,
     )
 
 
 def scores_by_text(model: ProbedModel, probes: Sequence[Probe], controls: Sequence[Probe]) -> tuple[Scores, Scores]:
-    """Returns the scores of each different text, and the means of its controls.
+    """Returns the scores of each head on each different text, and the means of the controls of each text.
 
     Args:
         model: the model.
-        probes: a text for each control; a text with several controls occurs several times.
+        probes: the text of each control, ``(controls,)``; a text with several controls occurs several times.
         controls: the controls.
     """
     text_numbers = {probe: number for number, probe in enumerate(dict.fromkeys(probes))}

@@ -55,12 +55,24 @@ class RetrievalScores:
     predicted_share: Float64Array
     haystacks: list[Haystack]
 
+    @property
+    def predictions(self) -> tuple[tuple[int, float, float], ...]:
+        """Length and depth of each haystack, and the share of its answer that the model itself predicts."""
+        return tuple(
+            (haystack.length, haystack.depth, float(share))
+            for haystack, share in zip(self.haystacks, self.predicted_share, strict=True)
+        )
+
 
 def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
     """Returns the share of each answer that each head retrieves; ``None`` if the model predicts no next token.
 
     A token of the answer counts for a head if the model itself predicts it and the head's largest weight is on that
     token in the needle. The model reads the true answer before each token (teacher forcing).
+
+    Args:
+        model: the model.
+        seed: the seed of random haystacks.
     """
     texts = haystacks(model, seed)
     scores: dict[HeadName, Float64Array] = {}
@@ -76,6 +88,7 @@ def retrieval_scores(model: ProbedModel, seed: int) -> RetrievalScores | None:
             haystack: Haystack = haystack,
             top_keys: dict[HeadName, IntArray] = top_keys,
         ) -> None:
+            """Stores the key with the largest weight of each head, for each query before a token of the answer."""
             weights = call.weights(heads, slice(int(haystack.answer[0]) - 1, int(haystack.answer[-1])))
             keys = weights[0].argmax(-1).cpu().numpy()
             top_keys.update({(site.layer, head): keys[index] for index, head in enumerate(heads)})
@@ -120,25 +133,36 @@ def haystacks(model: ProbedModel, seed: int) -> list[Haystack]:
 def _haystack_of_random_tokens(model: ProbedModel, length: int, depth: float, seed: int) -> Haystack | None:
     """Returns random tokens with a needle that is repeated at the end, where its first tokens are the question.
 
-    ``None`` if the vocabulary has no tokens besides the needle.
+    Returns ``None`` if the vocabulary has no tokens besides the needle.
+
+    Args:
+        model: the model.
+        length: the number of tokens before the question.
+        depth: the place of the needle, from 0 for the start to 1 for the end.
+        seed: the seed of the tokens.
     """
     random = np.random.default_rng([seed, length, round(100 * depth)])
-    words = random.permutation(model.words)
-    needle, other_words = words[:RANDOM_NEEDLE], words[RANDOM_NEEDLE:]
+    ids_at_random = random.permutation(model.ordinary_ids)
+    needle, other_words = ids_at_random[:RANDOM_NEEDLE], ids_at_random[RANDOM_NEEDLE:]
     if not len(other_words):
         return None
     hay = random.choice(other_words, length - RANDOM_NEEDLE)
-    place = round(depth * len(hay))
-    ids = model.framed(np.concatenate([hay[:place], needle, hay[place:], needle]))
-    start = len(model.before) + place
-    answer = np.arange(len(model.before) + length + QUESTION_TOKENS, len(model.before) + length + RANDOM_NEEDLE)
+    index = round(depth * len(hay))
+    ids = model.framed(np.concatenate([hay[:index], needle, hay[index:], needle]))
+    start = len(model.prefix_ids) + index
+    answer = np.arange(len(model.prefix_ids) + length + QUESTION_TOKENS, len(model.prefix_ids) + length + RANDOM_NEEDLE)
     return Haystack(ids, (start, start + RANDOM_NEEDLE), answer, length, depth)
 
 
 def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystack | None:
     """Returns the start of a sample text with a sentence as its needle, then a question and its answer.
 
-    ``None`` if the answer has other tokens in the needle than at the end.
+    Returns ``None`` if the answer has other tokens in the needle than at the end.
+
+    Args:
+        model: the model, which knows a language.
+        length: the number of tokens before the question, as nearly as whole sentences allow.
+        depth: the place of the needle, from 0 for the start to 1 for the end.
     """
     assert model.read is not None
     sentences = [part.strip() + "." for part in read_sample("long").replace("\n", " ").split(".") if part.strip()]
@@ -148,8 +172,8 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
         if len(model.read(" ".join([*hay, sentence]))) > free_tokens:
             break
         hay.append(sentence)
-    place = round(depth * len(hay))
-    text = " ".join(hay[:place]) + NEEDLE + " " + " ".join(hay[place:]) + QUESTION + ANSWER
+    index = round(depth * len(hay))
+    text = " ".join(hay[:index]) + NEEDLE + " " + " ".join(hay[index:]) + QUESTION + ANSWER
     tokens = model.read(text)
     first = text.index(ANSWER)
     needle, answer = (_span(tokens, start, len(ANSWER)) for start in (first, text.rindex(ANSWER)))
@@ -159,7 +183,13 @@ def _haystack_of_words(model: ProbedModel, length: int, depth: float) -> Haystac
 
 
 def _span(tokens: Tokens, start: int, characters: int) -> IntArray:
-    """Returns the indices of the tokens of a part of the text, which begins with a space."""
+    """Returns the indices of the tokens of a part of the text, without special tokens.
+
+    Args:
+        tokens: the tokens of the text.
+        start: the first character of the part, a space.
+        characters: the length of the part.
+    """
     starts, stops = tokens.offsets.T
     # a token that is only the space at the start of the part belongs to the text before it
     return np.flatnonzero((stops > start + 1) & (starts < start + characters) & ~tokens.special)

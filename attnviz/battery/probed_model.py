@@ -48,9 +48,9 @@ class ProbedModel:
         module: the model.
         name: the name of the model.
         read: tokenizes a text; ``None`` if the vocabulary is not that of a language.
-        words: the ids of the ordinary tokens.
-        before: the ids of the special tokens before a text.
-        after: the ids of the special tokens after a text.
+        ordinary_ids: the ids of the ordinary tokens.
+        prefix_ids: the ids of the special tokens before a text.
+        suffix_ids: the ids of the special tokens after a text.
         limit: the most tokens that the model reads; ``None`` for no limit.
         inputs_of: returns the keyword arguments of the module for token ids, ``(texts, tokens)``.
     """
@@ -58,15 +58,15 @@ class ProbedModel:
     module: nn.Module
     name: str
     read: Callable[[str], Tokens] | None
-    words: IntArray
-    before: IntArray
-    after: IntArray
+    ordinary_ids: IntArray
+    prefix_ids: IntArray
+    suffix_ids: IntArray
     limit: int | None
     inputs_of: Callable[[Tensor], dict[str, Any]]
 
     def framed(self, ids: IntArray) -> IntArray:
         """Returns the ids with the special tokens before and after them."""
-        return np.concatenate([self.before, ids, self.after])
+        return np.concatenate([self.prefix_ids, ids, self.suffix_ids])
 
     @property
     def device(self) -> torch.device:
@@ -74,16 +74,18 @@ class ProbedModel:
         return next(self.module.parameters()).device
 
     def run(self, ids: Sequence[IntArray], receive: Callable[[CallSite, tuple[int, ...], AttentionCall], None]) -> Any:
-        """Runs the model over texts of one length, and passes each attention call to ``receive``.
+        """Runs the model over texts of one length, passes each attention call to ``receive``, and returns the output.
 
-        Returns:
-            The output of the model.
+        Args:
+            ids: the ids of each text, ``(tokens,)``.
+            receive: called with the place of the call in the model, the numbers of its heads, and the call.
 
         Raises:
             AttnvizError: if a layer has cross-attention or several calls, or does not attend over all texts at once.
         """
 
         def receive_whole_text(site: CallSite, heads: tuple[int, ...], call: AttentionCall, first: int) -> None:
+            """Passes a call on if it is the only one of its layer and covers all texts; else raises AttnvizError."""
             if site.kind == "cross" or first:
                 raise AttnvizError(
                     f"layer {site.layer} of {self.name} has cross-attention or several attention calls; the battery "
@@ -104,43 +106,56 @@ class ProbedModel:
         return output
 
     def scores(self, probes: Sequence[Probe]) -> tuple[dict[HeadName, Float64Array], dict[HeadName, Float64Array]]:
-        """Returns the scores of each head, one per probe, and those of uniform attention over the visible keys."""
+        """Returns the scores of each head, and those that uniform attention over the visible keys would have.
+
+        Args:
+            probes: the texts with the cells that count.
+
+        Returns:
+            For each of both, by head, ``(probes,)``; NaN for a probe on which a layer made no call.
+        """
         scores_by_head, uniform_by_head = dict[HeadName, Float64Array](), dict[HeadName, Float64Array]()
-        for places in _batches_of_one_length([probe.ids for probe in probes]):
-            cells = torch.from_numpy(np.stack([probes[place].cells for place in places])).to(self.device)
+        for indices in _batches_of_one_length([probe.ids for probe in probes]):
+            cells = torch.from_numpy(np.stack([probes[index].cells for index in indices])).to(self.device)
 
             def receive(
                 site: CallSite,
                 heads: tuple[int, ...],
                 call: AttentionCall,
-                places: list[int] = places,
+                indices: list[int] = indices,
                 cells: Tensor = cells,
             ) -> None:
+                """Adds the scores of a call's heads, and those of uniform attention, for the texts of this batch."""
                 maps = call.maps(heads)
                 visible = maps.visible.to(self.device).float()
                 uniform_weights = visible / visible.sum(-1, keepdim=True).clamp(min=1)
                 for table, weights in ((scores_by_head, maps.weights.float()), (uniform_by_head, uniform_weights)):
                     scores = _mean_weight(weights, cells[:, None]).double().cpu().expand(-1, len(heads)).numpy()
                     for column, head in enumerate(heads):
-                        table.setdefault((site.layer, head), np.full(len(probes), np.nan))[places] = scores[:, column]
+                        table.setdefault((site.layer, head), np.full(len(probes), np.nan))[indices] = scores[:, column]
 
-            self.run([probes[place].ids for place in places], receive)
+            self.run([probes[index].ids for index in indices], receive)
         return dict(sorted(scores_by_head.items())), dict(sorted(uniform_by_head.items()))
 
 
 def _mean_weight(weights: Tensor, cells: Tensor) -> Tensor:
-    """Returns the mean weight on the cells of each map, over the queries that have any such cell."""
+    """Returns the mean weight on the cells of each map, over the queries that have any such cell.
+
+    Args:
+        weights: ``(texts, heads, queries, keys)``.
+        cells: the cells that count, ``(texts, 1, queries, keys)``.
+    """
     rows = cells.any(-1)
     return ((weights * cells).sum(-1) * rows).sum(-1) / rows.sum(-1)
 
 
 def _batches_of_one_length(texts: Sequence[IntArray]) -> Iterator[list[int]]:
-    """Yields batches of texts of one length, as indices in the list."""
+    """Yields batches of at most `BATCH_TEXTS` texts of one length, as indices in the list."""
     by_length: dict[int, list[int]] = {}
-    for place, ids in enumerate(texts):
-        by_length.setdefault(len(ids), []).append(place)
-    for places in by_length.values():
-        yield from (places[start : start + BATCH_TEXTS] for start in range(0, len(places), BATCH_TEXTS))
+    for index, ids in enumerate(texts):
+        by_length.setdefault(len(ids), []).append(index)
+    for indices in by_length.values():
+        yield from (indices[start : start + BATCH_TEXTS] for start in range(0, len(indices), BATCH_TEXTS))
 
 
 def open_probed(settings: ModelSettings) -> ProbedModel:
@@ -168,10 +183,10 @@ def probed_model(reader: Reader) -> ProbedModel:
     return ProbedModel(
         module=reader.module,
         name=reader.name,
-        read=reader.tokenize if len(vocabulary.words) >= MIN_WORDS else None,
-        words=vocabulary.words,
-        before=vocabulary.before,
-        after=vocabulary.after,
+        read=reader.tokenize if len(vocabulary.ordinary_ids) >= MIN_WORDS else None,
+        ordinary_ids=vocabulary.ordinary_ids,
+        prefix_ids=vocabulary.prefix_ids,
+        suffix_ids=vocabulary.suffix_ids,
         limit=reader.limit,
         inputs_of=reader.inputs_of,
     )

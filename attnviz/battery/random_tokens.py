@@ -12,7 +12,11 @@ Pairs = tuple[list[Probe], list[Probe]]  # probes and their controls
 
 
 def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
-    """Returns the probes of each type, with their controls.
+    """Returns the probes of ``previous``, ``duplicate`` and ``induction``, each with its control.
+
+    Args:
+        model: the model.
+        seed: the seed of the tokens.
 
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
@@ -22,7 +26,7 @@ def random_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
     for name in ("previous", "duplicate", "induction"):
         probes[name] = [], []
     for _ in range(SEQUENCES):
-        words = random.choice(model.words, segment, replace=False)
+        words = random.choice(model.ordinary_ids, segment, replace=False)
         repeated_ids = model.framed(np.concatenate([words, words]))
         shuffled_ids = model.framed(np.concatenate([words, random.permutation(words)]))
         cells = {
@@ -50,33 +54,45 @@ def segment_length(model: ProbedModel) -> int:
     Raises:
         AttnvizError: if the model's vocabulary or its longest input is too small.
     """
-    max_tokens = (10**9 if model.limit is None else model.limit) - len(model.before) - len(model.after)
-    segment = min(SEGMENT, max_tokens // 2, len(model.words))
+    max_tokens = (10**9 if model.limit is None else model.limit) - len(model.prefix_ids) - len(model.suffix_ids)
+    segment = min(SEGMENT, max_tokens // 2, len(model.ordinary_ids))
     if segment < MIN_SEGMENT:
         raise AttnvizError(
             f"the battery needs a vocabulary of {MIN_SEGMENT} tokens and a text of {2 * MIN_SEGMENT}; {model.name} has "
-            f"{len(model.words)} and reads {max_tokens}"
+            f"{len(model.ordinary_ids)} and reads {max_tokens}"
         )
     return segment
 
 
 def _no_cells(model: ProbedModel, segment: int) -> BoolArray:
-    """Returns False for each cell of a text of two segments, ``(tokens, tokens)``."""
-    count = len(model.before) + 2 * segment + len(model.after)
+    """Returns False for each cell of a text of two segments and special tokens, ``(tokens, tokens)``."""
+    count = len(model.prefix_ids) + 2 * segment + len(model.suffix_ids)
     return np.zeros((count, count), dtype=bool)
 
 
 def _cells_before(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each query to the key ``steps`` before it, from the third random token on."""
-    cells, start = _no_cells(model, segment), len(model.before)
+    """Returns the cells from each random token but the first two to the key before it, ``(tokens, tokens)``.
+
+    Args:
+        model: the model, whose special tokens are around the text.
+        segment: the number of tokens of a segment.
+        steps: the distance of the key, 1 or 2.
+    """
+    cells, start = _no_cells(model, segment), len(model.prefix_ids)
     for query in range(start + 2, start + 2 * segment):
         cells[query, query - steps] = True
     return cells
 
 
 def _cells_at_earlier_copy(model: ProbedModel, segment: int, steps: int) -> BoolArray:
-    """Returns the cells from each query of the second segment to the key ``steps`` after its place in the first."""
-    cells, start = _no_cells(model, segment), len(model.before)
+    """Returns the cells from each token of the second segment to its copy in the first, or a key after it.
+
+    Args:
+        model: the model, whose special tokens are around the text.
+        segment: the number of tokens of a segment.
+        steps: the distance of the key from the copy: 0 for the copy itself, 1 for the token after it.
+    """
+    cells, start = _no_cells(model, segment), len(model.prefix_ids)
     for query in range(start + segment, start + 2 * segment):
         cells[query, query - segment + steps] = True
     return cells
@@ -86,7 +102,8 @@ def detection_cells(name: str, ids: IntArray) -> BoolArray:
     """Returns the cells that ``detect_head`` of TransformerLens counts, ``(tokens, tokens)``.
 
     Args:
-        name: ``previous``, ``duplicate`` or ``induction``.
+        name: ``previous`` for the token before, ``duplicate`` for earlier copies of the token, ``induction`` for the
+            tokens after those.
         ids: the ids of the tokens, ``(tokens,)``.
     """
     count = len(ids)

@@ -36,7 +36,10 @@ def template_probes(model: ProbedModel, seed: int) -> dict[str, Pairs]:
 
 
 def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
-    """Returns paragraphs with the cells of their delimiters, and samples with those of their first token."""
+    """Returns paragraphs of a story with the cells of their delimiters, and samples with those of their first token.
+
+    A paragraph without a delimiter is left out. Uniform attention is the control of both.
+    """
     _, *paragraphs = read_sample(STORY_SAMPLE).split("\n\n")  # the first is the title
     looks_ahead = _looks_ahead(model)
     delimiters = [_delimiter_probe(_read(model, text), looks_ahead) for text in paragraphs]
@@ -45,16 +48,22 @@ def delimiter_probes(model: ProbedModel) -> dict[str, list[Probe]]:
 
 
 def _delimiter_probe(tokens: Tokens, looks_ahead: bool) -> Probe:
-    """Returns the cells from each token to the delimiters that it may see."""
+    """Returns the cells from each token to the delimiters that it may see: all of the text, or those before it.
+
+    Args:
+        tokens: the tokens of the text; special tokens and the first have no cells.
+        looks_ahead: True for a model whose queries see later keys.
+    """
     count = len(tokens)
     marks = [tokens.text[start:stop].strip() for start, stop in tokens.offsets.tolist()]
     keys = np.array([bool(mark) and all(character in DELIMITERS for character in mark) for mark in marks])
-    visible: BoolArray = np.ones((count, count), dtype=bool)
-    return Probe(tokens.ids, keys & (visible if looks_ahead else np.tril(visible, -1)) & _counted_queries(tokens))
+    all_cells: BoolArray = np.ones((count, count), dtype=bool)
+    visible = all_cells if looks_ahead else np.tril(all_cells, -1)
+    return Probe(tokens.ids, keys & visible & _counted_queries(tokens))
 
 
 def _first_token_probe(tokens: Tokens) -> Probe:
-    """Returns the cells from each token to the first one."""
+    """Returns the cells from each token to the first one; special tokens and the first have no cells."""
     return Probe(tokens.ids, (np.arange(len(tokens)) == 0) & _counted_queries(tokens))
 
 
@@ -73,9 +82,8 @@ def _read(model: ProbedModel, text: str) -> Tokens:
 
 def _looks_ahead(model: ProbedModel) -> bool:
     """True if a query sees any later key, so that the model is not causal."""
-    probe = Probe(
-        model.framed(model.words[:4]), np.triu(np.ones((4 + len(model.before) + len(model.after),) * 2, bool), 1)
-    )
+    ids = model.framed(model.ordinary_ids[:4])
+    probe = Probe(ids, np.triu(np.ones((len(ids), len(ids)), dtype=bool), 1))
     _, uniform = model.scores([probe])
     return any(bool(score[0] > 0) for score in uniform.values())
 
@@ -87,7 +95,7 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
         items = order.split()
         ordered = _list_probe(model, items, items)
         for _ in range(SHUFFLES):
-            control = _list_probe(model, items, [items[place] for place in random.permutation(len(items))])
+            control = _list_probe(model, items, [items[index] for index in random.permutation(len(items))])
             if ordered is not None and control is not None:
                 texts.append(ordered)
                 controls.append(control)
@@ -97,7 +105,13 @@ def _successor_probes(model: ProbedModel, random: np.random.Generator) -> Pairs:
 def _list_probe(model: ProbedModel, order: Sequence[str], items: Sequence[str]) -> Probe | None:
     """Returns a list of items and the cells from each item's last token to its predecessor in the order.
 
-    A predecessor counts only if it occurs earlier in the list. ``None`` if the model cannot tell the items apart.
+    A predecessor counts only if it occurs earlier in the list. Returns ``None`` if the model cannot tell the items
+    apart, or no predecessor counts.
+
+    Args:
+        model: the model.
+        order: the items in the known order.
+        items: the items as the text lists them.
     """
     tokens = _read(model, ", ".join(items))
     spans = _spans(tokens, items)
@@ -116,8 +130,8 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
 
     The controls are the cells to the first subject, and a story with a third name in place of the second subject.
     """
-    movers: Pairs = ([], [])
-    inhibitors: Pairs = ([], [])
+    mover_probes: Pairs = ([], [])
+    inhibitor_probes: Pairs = ([], [])
     for number, (first_name, second_name, third_name) in enumerate(permutations(NAMES, 3)):
         place, thing = PLACES[number % len(PLACES)]
         words = {"first": first_name, "second": second_name, "place": place, "thing": thing}
@@ -126,22 +140,28 @@ def _story_probes(model: ProbedModel) -> dict[str, Pairs]:
         if story is None or control_story is None or number % 4:  # a quarter of all orders of names is enough
             continue
         tokens, (indirect_object, subject, second_subject) = story
-        movers[0].append(_last_token_probe(tokens, indirect_object))
-        movers[1].append(_last_token_probe(tokens, subject))
-        inhibitors[0].append(_last_token_probe(tokens, second_subject))
-        inhibitors[1].append(_last_token_probe(control_story[0], control_story[1][2]))
-    return {"name mover": movers, "S-inhibition": inhibitors}
+        mover_probes[0].append(_last_token_probe(tokens, indirect_object))
+        mover_probes[1].append(_last_token_probe(tokens, subject))
+        inhibitor_probes[0].append(_last_token_probe(tokens, second_subject))
+        inhibitor_probes[1].append(_last_token_probe(control_story[0], control_story[1][2]))
+    return {"name mover": mover_probes, "S-inhibition": inhibitor_probes}
 
 
 def _story(model: ProbedModel, names: Sequence[str], text: str) -> tuple[Tokens, list[np.ndarray]] | None:
-    """Returns the tokens of a story and the places of its names; ``None`` if the model cannot tell the names apart."""
+    """Returns the tokens of a story and the places of its names; ``None`` if the model cannot tell two names apart.
+
+    Args:
+        model: the model.
+        names: the names in their order in the story; the first two must differ.
+        text: the story.
+    """
     tokens = _read(model, text)
     spans = _spans(tokens, names)
     return (tokens, spans) if _are_distinct(tokens, spans[:2]) else None
 
 
 def _spans(tokens: Tokens, words: Sequence[str]) -> list[np.ndarray]:
-    """Returns the tokens of each word; the words are in their order in the text."""
+    """Returns the indices of each word's tokens; the words are in their order in the text."""
     spans, position = list[np.ndarray](), 0
     for word in words:
         start = tokens.text.index(word, position)
@@ -158,7 +178,12 @@ def _are_distinct(tokens: Tokens, spans: Sequence[np.ndarray]) -> bool:
 
 
 def _last_token_probe(tokens: Tokens, keys: np.ndarray) -> Probe:
-    """Returns the cells from the last token that is not special to the given keys."""
+    """Returns the cells from the last token that is not special to some keys.
+
+    Args:
+        tokens: the tokens of the text.
+        keys: the indices of the keys.
+    """
     cells: BoolArray = np.zeros((len(tokens),) * 2, dtype=bool)
     cells[np.flatnonzero(~tokens.special)[-1], keys] = True
     return Probe(tokens.ids, cells)

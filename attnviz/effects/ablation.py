@@ -114,7 +114,18 @@ class TextResult:
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """The arguments of ``ablate`` that hold for every text."""
+    """The arguments of ``ablate`` that hold for every text.
+
+    Attributes:
+        model: the model.
+        metric: the name of the metric, or a function of the output; ``None`` for the default.
+        heads: the heads to ablate one by one; ``None`` for all.
+        sets: the names of sets of heads to ablate; ``None`` for none.
+        pairs: True to ablate every pair of the heads too.
+        by: ``zero``, ``mean``, or other inputs, whose outputs replace those of the heads.
+        attention: the part of an encoder-decoder whose heads are ablated; ``None`` for other models.
+        positions: the tokens at which metrics of tokens are measured.
+    """
 
     model: nn.Module
     metric: Metric | None
@@ -126,7 +137,7 @@ class Ablation:
     positions: slice
 
     def run(self, inputs: Any) -> tuple[TextRun, str]:
-        """Runs the model on a text with all heads, and returns that run with the name of the metric."""
+        """Runs the model on a text with all heads; returns a `TextRun` that can remove heads, and the metric's name."""
         args, kwargs = arguments_of(inputs)
         intact_run = clean_run(self.model, args, kwargs, self.attention)
         metric = default_metric(intact_run.output, ids_of(args, kwargs)) if self.metric is None else self.metric
@@ -136,29 +147,43 @@ class Ablation:
         return run, metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
 
     def head_sets(self, run: TextRun) -> list[HeadSet]:
-        """Returns the sets of heads to ablate."""
+        """Returns the sets of heads to ablate, as `chosen_sets` lists them; raises AttnvizError for unknown heads."""
         return chosen_sets(run.clean.heads, self.heads, self.sets, self.pairs)
 
     def result(self, inputs: Any) -> TextResult:
-        """Returns the results of ablation on a text."""
+        """Returns the metric on a text with all heads, and without each set of heads."""
         run, metric = self.run(inputs)
         return _result(run, metric, self.head_sets(run))
 
 
 def _result(run: TextRun, metric: str, sets: list[HeadSet]) -> TextResult:
-    """Returns the results of ablating these sets on one text, given its run with all heads."""
+    """Returns the metric on one text with all heads, and without each of these sets.
+
+    Args:
+        run: the run with all heads.
+        metric: the name of the metric.
+        sets: the sets of heads to ablate.
+    """
     return TextResult(sets, run.values(sets), run.baseline, metric)
 
 
 def _measure(metric: Metric) -> Callable[[MeasuredRun], float]:
-    """Returns the function that measures a run: that of the named metric, or the user's function of the output."""
+    """Returns the function that measures a run: the one of a named metric, or the user's function of its output."""
     return find_measure(metric) if isinstance(metric, str) else lambda run: float(metric(run.output))
 
 
 def _greedy_results(ablation: Ablation, texts: list[Any], top: int) -> list[TextResult]:
-    """Returns results for a growing set: each step adds the head whose ablation changes the mean over texts most.
+    """Returns results for a growing set: each step adds the heads whose ablation changes the mean over texts most.
 
     With several texts, each step runs every text anew, since the outputs of modules are cached for one text only.
+
+    Args:
+        ablation: the arguments of ``ablate``.
+        texts: the inputs of each text.
+        top: the number of steps.
+
+    Raises:
+        AttnvizError: if ``top`` is less than 1, or more than the steps that remove every head.
     """
     first_run = ablation.run(texts[0])
     candidates = ablation.head_sets(first_run[0])

@@ -91,7 +91,7 @@ class Effects:
 
     @property
     def output(self) -> Measure:
-        """The measure of the output whose change is the effect."""
+        """The measure of the output whose change is the effect; for a user's function, a measure without a unit."""
         return OUTPUTS.get(self.metric) or Measure(self.metric, self.metric, "", "a number of the output")
 
     def __getitem__(self, name: str) -> Effect:
@@ -111,10 +111,14 @@ class Effects:
         )
 
     def interaction(self, row: Effect) -> float:
-        """Returns the interaction of a set: its effect less the sum of its heads' effects; NaN if one is unknown."""
-        single_mean = {effect.heads: effect.mean for effect in self.rows if len(effect.heads) == 1}
-        single_effects = [single_mean.get((head,), math.nan) for head in row.heads]
-        return row.mean - sum(single_effects) if len(row.heads) > 1 else math.nan
+        """Returns the interaction of a set: its effect less the sum of the effects of its single heads.
+
+        It is NaN for a set of one head, or if the table lacks the effect of a single head.
+        """
+        if len(row.heads) < 2:
+            return math.nan
+        single_effects = {effect.heads: effect.mean for effect in self.rows if len(effect.heads) == 1}
+        return row.mean - sum(single_effects.get((head,), math.nan) for head in row.heads)
 
     def sorted(self) -> tuple[Effect, ...]:
         """Returns the rows, the largest change in either direction first; greedy rows keep their order."""
@@ -150,14 +154,14 @@ class Effects:
             ) from error
 
     def as_rows(self) -> list[list[Any]]:
-        """Returns a header and a row per set, with exact numbers."""
+        """Returns a header and a row per set, with unrounded numbers, the largest change first."""
         rows = [
             [row.name, self.baseline + row.mean, row.mean, row.margin, self.interaction(row)] for row in self.sorted()
         ]
         return [["heads", self.metric, "effect", "margin", "beyond"], *rows]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all fields as JSON values."""
+        """Returns the effects as JSON values: the fields that `load` reads, and the margins and interactions."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -183,17 +187,23 @@ class Effects:
 def _rows(values: Any, texts: int) -> tuple[Effect, ...]:
     """Returns the rows of a file.
 
+    Args:
+        values: the list of rows as JSON values.
+        texts: the number of texts.
+
     Raises:
-        ValueError: if there are none, a set of heads occurs twice, or a row has not one number per text.
+        ValueError: if there are none, a set of heads is empty or occurs twice, or a row has not one number per text.
     """
-    rows = tuple(
-        Effect(tuple(map(_head, _list(row["heads"]))), np.array(list(map(_number, _list(row["texts"])))))
-        for row in _list(values)
-    )
-    sets = {frozenset(row.heads) for row in rows}
-    if not rows or len(sets) < len(rows) or any(not row.heads or len(row.values) != texts for row in rows):
+    rows = []
+    for row in _list(values):
+        heads = tuple(map(_head, _list(row["heads"])))
+        changes = np.array(list(map(_number, _list(row["texts"]))))
+        if not heads or len(changes) != texts:
+            raise ValueError
+        rows.append(Effect(heads, changes))
+    if not rows or len({frozenset(row.heads) for row in rows}) < len(rows):
         raise ValueError
-    return rows
+    return tuple(rows)
 
 
 def _list(value: Any) -> list[Any]:

@@ -27,8 +27,9 @@ def chosen_sets(
         AttnvizError: for an unknown head, or more than `MAX_PAIRS` pairs.
     """
     single_heads = _selected_heads(model_heads, heads)
-    named_sets = [_set(name, model_heads) for name in sets or ()]
-    single_sets: list[HeadSet] = [(head,) for head in single_heads] if heads is not None or not named_sets else []
+    named_sets = [_heads_of_set(name, model_heads) for name in sets or ()]
+    ablates_single_heads = heads is not None or not named_sets
+    single_sets: list[HeadSet] = [(head,) for head in single_heads] if ablates_single_heads else []
     pair_sets: list[HeadSet] = [tuple(sorted(pair)) for pair in combinations(single_heads, 2)] if pairs else []
     if len(pair_sets) > MAX_PAIRS:
         raise AttnvizError(
@@ -39,7 +40,7 @@ def chosen_sets(
 
 
 def _selected_heads(model_heads: list[HeadName], heads: Iterable[str] | Selection | None) -> list[HeadName]:
-    """Returns the heads that the user selected; all if nothing was selected."""
+    """Returns the heads that the user selected, all if nothing was; raises AttnvizError if one does not exist."""
     if heads is None:
         return model_heads
     if not isinstance(heads, Selection):
@@ -73,8 +74,12 @@ def _head(name: str, model_heads: Sequence[HeadName]) -> HeadName:
     return head_name
 
 
-def _set(name: str, model_heads: Sequence[HeadName]) -> HeadSet:
-    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, such as ``2``, stands for all its heads."""
+def _heads_of_set(name: str, model_heads: Sequence[HeadName]) -> HeadSet:
+    """Returns the heads of a set such as ``0.1+2.3``; a layer's number, such as ``2``, stands for all its heads.
+
+    Raises:
+        AttnvizError: if the model has no such head or layer.
+    """
     heads: list[HeadName] = []
     for part in name.split("+"):
         layer_heads = [head for head in model_heads if part.strip() == str(head[0])]

@@ -34,7 +34,7 @@ class HeadSite:
         matrix: the operand with the heads' outputs, ``(rows, columns)``.
         batch: the number of texts in the rows.
         queries_first: True if the rows are ``(queries, texts)``, False if they are ``(texts, queries)``.
-        returned: the results of the module calls that had returned before the product, by the keys of the calls.
+        cached_results: the results of the module calls that had returned before the product, by the keys of the calls.
     """
 
     key: Key
@@ -43,7 +43,7 @@ class HeadSite:
     matrix: Tensor
     batch: int
     queries_first: bool
-    returned: dict[Key, Any] = field(default_factory=dict)
+    cached_results: dict[Key, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,11 @@ class SiteObserver(Observer):
         self.key: Key = ()
 
     def see(self, call: TorchCall) -> None:
-        """Inspects a call of a torch function."""
+        """Inspects a call of a torch function.
+
+        For a matrix product, the key and the left operand are stored first, which the finder needs for the product's
+        site.
+        """
         if call.name in PRODUCTS:
             self.key = self.calls.next_product()
             product = contraction(call.name, call.args, call.kwargs)
@@ -89,7 +93,7 @@ class SiteFinder(Capture):
     def __init__(self, model: nn.Module, attention: AttentionPart | None) -> None:
         modules = ModuleIndex(model)
         super().__init__(model, modules, CaptureOptions(selection=Selection(), attention=attention, values=True))
-        self.module_calls = ModuleCalls(keeps=True, on_call=self.enter, on_return=self.runs.leave)
+        self.module_calls = ModuleCalls(keeps_results=True, on_call=self.enter, on_return=self.runs.leave)
         self.counting = self.observer_kind(modules, self, self.module_calls)
         self.observer = self.counting
         assert self.moved is not None
@@ -98,7 +102,13 @@ class SiteFinder(Capture):
         self.sites_without_projection: list[CallSite] = []
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: Any) -> None:
-        """Counts the heads of an attention call, and asks for the product that projects its output."""
+        """Counts the heads of an attention call, and asks for the product that projects its output.
+
+        Args:
+            site: the place of the call in the model.
+            call: the call; ``None``, or a call without an output, has no projection.
+            shape: unused; the capture passes the shape of the maps.
+        """
         if call is None or call.output is None:
             self.sites_without_projection.append(site)
             return
@@ -107,18 +117,26 @@ class SiteFinder(Capture):
         self.sites_without_projection.append(site)
 
         assert self.moved is not None
-        self.moved.search.expect(call.output, partial(self._found, site, first, call))
+        self.moved.search.expect(call.output, partial(self._add_site, site, first, call))
 
-    def _found(
+    def _add_site(
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
-        """Stores the site where the heads of an attention call enter their projection."""
+        """Stores the site where the heads of an attention call enter their projection, or adds them to an existing one.
+
+        Args:
+            site: the place of the call in the model.
+            first: the number of its first head in the layer.
+            call: the call.
+            projection: the product that projects the output of the call.
+            place: the operand of the product that holds that output.
+        """
         if site in self.sites_without_projection:
             self.sites_without_projection.remove(site)
         columns = {(site.layer, first + head): indices for head, indices in enumerate(projection.columns)}
-        known_site = self.sites.get(self.counting.key)
-        if known_site is not None:
-            known_site.columns.update(columns)
+        existing_site = self.sites.get(self.counting.key)
+        if existing_site is not None:
+            existing_site.columns.update(columns)
             return
         self.sites[self.counting.key] = HeadSite(
             key=self.counting.key,
@@ -127,7 +145,7 @@ class SiteFinder(Capture):
             matrix=projection.matrix.detach().clone(),
             batch=call.shape[0],
             queries_first=projection.queries_first,
-            returned=self.module_calls.finished(),
+            cached_results=self.module_calls.finished(),
         )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def answer_log_probability(
-    model: "nn.Module", inputs: Mapping[str, Any], ids: "IntArray", written: "IntArray"
+    model: "nn.Module", inputs: Mapping[str, Any], ids: "IntArray", answer_tokens: "IntArray"
 ) -> float:
     """Returns the sum of the log-probabilities of an answer's tokens, in nats.
 
@@ -22,7 +22,7 @@ def answer_log_probability(
         model: the model, which returns logits.
         inputs: its keyword arguments over one text.
         ids: ``(tokens,)``, the ids of the text.
-        written: the indices of the answer's tokens, from 1.
+        answer_tokens: the indices of the answer's tokens, from 1.
 
     Raises:
         AttnvizError: if the output has no logits, or is not finite, as where a token sees nothing.
@@ -31,9 +31,11 @@ def answer_log_probability(
 
     with torch.inference_mode():
         logits = logits_of(model(**inputs))[0]
-        rows = logits[torch.from_numpy(written - 1).to(logits.device)].double().log_softmax(-1)
-        chosen = rows.gather(-1, torch.from_numpy(ids[written])[:, None].to(rows.device))
-    total = float(chosen.sum())
+        rows = logits[torch.from_numpy(answer_tokens - 1).to(logits.device)].double().log_softmax(-1)
+        answer_logprobs = rows.gather(-1, torch.from_numpy(ids[answer_tokens])[:, None].to(rows.device))
+    total = float(answer_logprobs.sum())
     if math.isnan(total):
-        raise AttnvizError("without this unit the model's output is not a number; its first tokens see nothing then")
+        raise AttnvizError(
+            "without this unit the model's output is not a number, as its first tokens see no token then"
+        )
     return total

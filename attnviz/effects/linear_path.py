@@ -31,6 +31,7 @@ ADDITION_SIGNS = {"add": 1, "add_": 1, "__add__": 1, "__radd__": 1, "__iadd__": 
 MULTIPLICATIONS = frozenset("mul mul_ multiply __mul__ __rmul__ __imul__".split())
 DIVISIONS = frozenset("div div_ divide true_divide __truediv__ __itruediv__".split())
 MEANS = frozenset(["mean"])
+NO_ROW: tuple[Tensor, int] = torch.zeros(0), 0  # the row and the number of rows of a tensor without one
 INDEXING = frozenset(["__getitem__", "select", "narrow", "index_select"])
 
 
@@ -42,29 +43,34 @@ class PathValue:
         serial: its number in the order in which values were computed.
         row: ``(features,)``, in float32 or float64; empty if the tensor has no row for the token.
         rows: the number of tokens of the tensor; 1 if all tokens have the same row, 0 if it has no row for the token.
-        reads: True if it depends on the model's inputs.
+        depends_on_input: True if it depends on the model's inputs.
         place: the path of the module that computed it.
         origin: the name of the parameter or buffer; "" for computed tensors.
         sources: the values of which it is a linear function, each with the function that maps a gradient at this
             value to the gradient at the source; ``None`` if it is not linear in its inputs.
-        frozen: True if a factor that depends on the text was frozen to make it linear.
-        capped: the input of the hyperbolic tangent that computed it; ``None`` for other functions.
+        is_frozen: True if a factor that depends on the text was frozen to make it linear.
+        tanh_input: the input of the hyperbolic tangent that computed it; ``None`` for other functions.
     """
 
     serial: int
     row: Tensor
     rows: int
-    reads: bool
+    depends_on_input: bool
     place: str
     origin: str = ""
     sources: list[tuple["PathValue", Pullback]] | None = None
-    frozen: bool = False
-    capped: "PathValue | None" = None
+    is_frozen: bool = False
+    tanh_input: "PathValue | None" = None
 
 
 @dataclass(frozen=True, eq=False)
 class PathLeaf:
-    """A value where the path begins, because it is not linear in its inputs, with the gradient of the end there."""
+    """A value where the path begins, because it is not linear in its inputs.
+
+    Attributes:
+        value: the value.
+        gradient: ``(features,)``, the gradient of the number at the end of the path with respect to the value.
+    """
 
     value: PathValue
     gradient: Tensor
@@ -95,13 +101,16 @@ class LinearPath:
     values_by_id: dict[int, tuple[Any, PathValue]] = field(default_factory=dict)
     serials: Iterator[int] = field(default_factory=count)
 
-    def reads(self, tensor: Tensor) -> None:
+    def add_input(self, tensor: Tensor) -> None:
         """Records an input tensor of the model."""
-        row = self._row(tensor)
-        self._store(tensor, PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), reads=True, place=""))
+        row, rows = self._row(tensor) or NO_ROW
+        self._store(tensor, PathValue(next(self.serials), row, rows, depends_on_input=True, place=""))
 
     def follow(self, call: TorchCall) -> None:
-        """Records the result of a torch function that has returned, with its sources if it is linear in its inputs."""
+        """Records the result of a torch function that has returned, with its sources if it is linear in its inputs.
+
+        A function whose result is no tensor is ignored, and so is one whose result a function inside it has recorded.
+        """
         result = call.result[0] if isinstance(call.result, tuple) and call.result else call.result
         if not isinstance(result, Tensor):
             return
@@ -112,27 +121,28 @@ class LinearPath:
             return  # the functions inside this one have recorded the result
         values = [self.value(tensor) for tensor in inputs]
         row = self._picked_row(call, result) if call.name in INDEXING else self._row(result)
-        reads = any(value.reads for value in (values[:1] if call.name in RESHAPING else values))
+        number_inputs = values[:1] if call.name in RESHAPING else values  # reshaping only reads the others' shapes
+        depends_on_input = any(value.depends_on_input for value in number_inputs)
         if call.name.startswith(ALLOCATION_PREFIXES) or call.name.endswith("_like"):
-            reads = False
+            depends_on_input = False
         if row is None or not result.is_floating_point():
-            self._store(result, PathValue(next(self.serials), torch.zeros(0), 0, reads, self.place()))
+            self._store(result, PathValue(next(self.serials), torch.zeros(0), 0, depends_on_input, self.place()))
             return
-        value = PathValue(next(self.serials), *row, reads=reads, place=self.place())
+        value = PathValue(next(self.serials), *row, depends_on_input=depends_on_input, place=self.place())
         self._link(value, call, result)
         self._store(result, value)
 
     def value(self, tensor: Tensor) -> PathValue:
-        """Returns the value of a tensor; an unknown one, such as a parameter, is recorded without inputs."""
+        """Returns the value of a tensor; one without a record, such as a parameter, is recorded as a constant."""
         if self._is_known(tensor):
             return self.values_by_id[id(tensor)][1]
-        row, name = self._row(tensor), self.names.get(id(tensor), "")
-        value = PathValue(next(self.serials), *(row or (torch.zeros(0), 0)), False, self.place(), name)
+        row, rows = self._row(tensor) or NO_ROW
+        value = PathValue(next(self.serials), row, rows, False, self.place(), self.names.get(id(tensor), ""))
         self._store(tensor, value)
         return value
 
     def leaves(self, end: PathValue, gradient: Tensor) -> tuple[list[PathLeaf], list[str]]:
-        """Returns the values where the path of a number begins, and the paths of the modules whose factors are frozen.
+        """Returns the values where the path of a number begins, and the names of the modules with frozen factors.
 
         Args:
             end: the value at the end of the path.
@@ -144,7 +154,7 @@ class LinearPath:
         # The latest value comes first, so that the gradients of all its uses are summed before it is pulled back.
         while queue:
             value, gradient = gradients.pop(-heapq.heappop(queue))
-            if value.frozen:
+            if value.is_frozen:
                 frozen_modules[value.place] = None
             if value.sources is None:
                 leaves.append(PathLeaf(value, gradient))
@@ -181,9 +191,10 @@ class LinearPath:
         return _at_least_float32(tensor.detach().reshape(rows, width)[index]).clone(), rows
 
     def _picked_row(self, call: TorchCall, result: Tensor) -> tuple[Tensor, int] | None:
-        """Returns the row at the token, and 1, if an indexing function picked this token; ``None`` if it did not.
+        """Returns the row at the token of an indexing function's result, and the number of rows; ``None`` for none.
 
-        Indexing of other axes than tokens returns the row as for any function.
+        A function that picks tokens has this row only if it picked this token, and then the number is 1. One that
+        indexes other axes is treated as any function.
         """
         source = call.args[0] if call.args else None
         if not isinstance(source, Tensor) or not result.is_floating_point() or not result.dim():
@@ -202,7 +213,13 @@ class LinearPath:
         return _at_least_float32(rows[matches[0]]).clone(), 1
 
     def _link(self, value: PathValue, call: TorchCall, result: Tensor) -> None:
-        """Sets the sources of a value if the function that computed it is linear in its inputs."""
+        """Sets the sources of a value if the function that computed it is linear in its inputs.
+
+        Args:
+            value: the value of the result.
+            call: the call of the function.
+            result: the result.
+        """
         name, args, kwargs = call.name, call.args, call.kwargs
         tensors = [argument for argument in args if isinstance(argument, Tensor)]
         first_input = self.value(tensors[0]) if tensors else None
@@ -211,9 +228,8 @@ class LinearPath:
         elif first_input is None or not first_input.rows:
             return
         elif name in COPYING or name in INDEXING:
-            if len(first_input.row) == len(value.row) and torch.equal(
-                _at_least_float32(first_input.row), value.row.to(first_input.row)
-            ):
+            input_row = _at_least_float32(first_input.row)
+            if len(input_row) == len(value.row) and torch.equal(input_row, value.row.to(first_input.row)):
                 value.sources = [(first_input, _unchanged_gradient)]
         elif name in ADDITION_SIGNS:
             value.sources = self._sum_sources(args, kwargs, ADDITION_SIGNS[name])
@@ -225,28 +241,32 @@ class LinearPath:
         elif name in ("layer_norm", "rms_norm", "native_layer_norm"):
             self._link_norm(value, name, args, kwargs, first_input)
         elif name == "tanh":
-            value.capped = first_input
+            value.tanh_input = first_input
 
     def _product_sources(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], value: PathValue
     ) -> list[tuple[PathValue, Pullback]] | None:
         """Returns the sources of a matrix product with constant weights: its operand, and its bias if it has one.
 
-        ``None`` if no operand is constant, or the product is not one over the features of tokens.
+        Args:
+            name: the name of the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            value: the value of the product.
+
+        Returns:
+            ``None`` if no operand is constant, or the product is not one over the features of tokens.
         """
         for place in operand_places(name, args, kwargs):
-            if self.value(place.product.right).reads or not self.value(place.operand).reads:
+            if self.value(place.product.right).depends_on_input or not self.value(place.operand).depends_on_input:
                 continue
             weight, matrix = place.weight(), place.matrix()
             if weight.shape[1] != len(value.row) or len(matrix) not in (1, self.tokens):
                 return None
             operand = self.value(place.operand)
             if len(operand.row) != len(weight):  # the operand has an axis of heads; as a matrix it has the full row
-                operand.row, operand.rows = (
-                    _at_least_float32(matrix[0 if len(matrix) == 1 else self.position]).clone(),
-                    len(matrix),
-                )
-                operand.sources = None
+                row = matrix[0 if len(matrix) == 1 else self.position]
+                operand.row, operand.rows, operand.sources = _at_least_float32(row).clone(), len(matrix), None
             sources: list[tuple[PathValue, Pullback]] = [(operand, partial(_weighted_gradient, weight))]
             bias = bias_of(name, args, kwargs)
             return sources if bias is None else [*sources, (self.value(bias), _unchanged_gradient)]
@@ -255,7 +275,13 @@ class LinearPath:
     def _sum_sources(
         self, args: Sequence[Any], kwargs: dict[str, Any], sign: int
     ) -> list[tuple[PathValue, Pullback]] | None:
-        """Returns the sources of a sum or difference; ``None`` if one of its terms has no row at the token."""
+        """Returns the sources of a sum or difference; ``None`` if one of its terms has no row at the token.
+
+        Args:
+            args: the terms.
+            kwargs: the keyword arguments, with the factor ``alpha`` of the second term, 1 by default.
+            sign: 1 for a sum, -1 for a difference.
+        """
         factors = (1.0, sign * float(kwargs.get("alpha", 1)))
         sources: list[tuple[PathValue, Pullback]] = []
         for argument, factor in zip(args[:2], factors, strict=True):
@@ -269,6 +295,11 @@ class LinearPath:
         """Sets the source of an element-wise product or quotient, if it has one that is linear.
 
         The factor either does not depend on the text, or is one number per token, which is then frozen.
+
+        Args:
+            value: the value of the product or quotient.
+            args: the two operands.
+            divides: True for a quotient, which is linear only in its first operand.
         """
         sides = [
             self.value(argument) if isinstance(argument, Tensor) else self._number(argument) for argument in args[:2]
@@ -280,37 +311,52 @@ class LinearPath:
         assert right is not None
         pairs = [(left, right)] if divides else [(left, right), (right, left)]
         for variable, factor in pairs:
-            is_frozen = factor.reads and len(factor.row) == 1 < len(variable.row)
-            if factor.reads and not is_frozen:
+            is_frozen = factor.depends_on_input and len(factor.row) == 1 < len(variable.row)
+            if factor.depends_on_input and not is_frozen:
                 continue
             multiplier = 1 / factor.row if divides else factor.row
-            value.sources, value.frozen = [(variable, partial(_scaled_gradient, multiplier))], is_frozen
+            value.sources = [(variable, partial(_scaled_gradient, multiplier))]
+            value.is_frozen = is_frozen
             return
 
     def _link_norm(
         self, value: PathValue, name: str, args: Sequence[Any], kwargs: dict[str, Any], first_input: PathValue
     ) -> None:
-        """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear."""
-        arguments = dict(zip(("input", "normalized_shape", "weight", "bias", "eps"), args, strict=False)) | kwargs
-        if name == "rms_norm":
-            arguments = dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
+        """Sets the source of a norm over the features, with its scale frozen; the mean that it subtracts is linear.
+
+        A norm over other axes has no source.
+
+        Args:
+            value: the value of the norm's output.
+            name: the name of the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            first_input: the value of the norm's input.
+        """
+        is_rms_norm = name == "rms_norm"
+        parameter_names = ["input", "normalized_shape", "weight", *([] if is_rms_norm else ["bias"]), "eps"]
+        arguments = dict(zip(parameter_names, args, strict=False)) | kwargs
         if prod(arguments["normalized_shape"]) != len(first_input.row):
             return
         row = first_input.row.double()
-        centred_row = row - row.mean() if name != "rms_norm" else row
+        centred_row = row if is_rms_norm else row - row.mean()
+        default_eps = torch.finfo(arguments["input"].dtype).eps if is_rms_norm else 1e-5
         eps = arguments.get("eps")
-        eps = eps if eps is not None else torch.finfo(arguments["input"].dtype).eps if name == "rms_norm" else 1e-5
+        eps = default_eps if eps is None else eps
         scale = float((centred_row.square().mean() + eps).rsqrt())
         weight = arguments.get("weight")
         factor = None if weight is None else _at_least_float32(weight.detach())
 
         def pullback(gradient: Tensor) -> Tensor:
+            """Returns the gradient at the norm's input, given the one at its output."""
             scaled = (gradient if factor is None else gradient * factor.to(gradient)) * scale
-            return scaled if name == "rms_norm" else scaled - scaled.mean()
+            return scaled if is_rms_norm else scaled - scaled.mean()
 
-        value.frozen = True
+        value.is_frozen = True
+        value.sources = [(first_input, pullback)]
         bias = arguments.get("bias")
-        value.sources = [(first_input, pullback), *([] if bias is None else [(self.value(bias), _unchanged_gradient)])]
+        if bias is not None:
+            value.sources.append((self.value(bias), _unchanged_gradient))
 
     def _number(self, number: Any) -> PathValue | None:
         """Returns the value of a Python number; ``None`` for anything else."""
@@ -330,12 +376,17 @@ def _scaled_gradient(factor: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
-    """Returns a tensor as float32; unchanged if it is float32 or float64."""
+    """Returns a tensor as float32; float64 stays float64."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
-    """Returns weights ``(columns, features)`` times a gradient ``(features,)``; faster if most of it is zero."""
+    """Returns the product of a weight and a gradient, ``(columns,)``, at least in float32.
+
+    Args:
+        weight: ``(columns, features)``.
+        gradient: ``(features,)``; if most of it is 0, only the other features are multiplied.
+    """
     nonzero_indices = gradient.nonzero().flatten()
     if len(nonzero_indices) * 2 < len(gradient):
         weight, gradient = weight[:, nonzero_indices], gradient[nonzero_indices]
@@ -343,7 +394,7 @@ def _weighted_gradient(weight: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _in_shape_of(gradient: Tensor, row: Tensor) -> Tensor:
-    """Returns the gradient in the shape and on the device of ``row``, summed if one number was broadcast."""
+    """Returns the gradient on the device of ``row``; summed if ``row`` is one number, which was broadcast."""
     summed_gradient = gradient.sum().reshape(1) if len(row) == 1 < len(gradient) else gradient
     return summed_gradient.to(row.device)
 

@@ -51,7 +51,11 @@ class HeadsOnPath:
     values: Tensor
 
     def parts(self, leaf: PathLeaf) -> Iterable[LogitPart]:
-        """Yields for each head what it adds to the logit, in total and for each key."""
+        """Yields, for each head, what it adds to the logit, in total and for each key.
+
+        Args:
+            leaf: the leaf of the path whose value the heads' outputs make up.
+        """
         gradient, row = leaf.gradient.double(), leaf.value.row.double()
         for index, columns in enumerate(self.columns):
             keys = self.weights[index].double() * (self.values[index].double() @ gradient[columns])
@@ -89,9 +93,13 @@ class _PathFinder(SiteFinder):
         self.path = self.counting.path = path
         self.heads: dict[PathValue, list[HeadsOnPath]] = {}
 
-    def _found(
+    def _add_site(
         self, site: CallSite, first: int, call: AttentionCall, projection: OutputProjection, place: OperandPlace
     ) -> None:
+        """Stores the heads of an attention call with the value of the path that holds their outputs.
+
+        A call over other tokens than the path, or without known values, is ignored. See `SiteFinder` for the arguments.
+        """
         if call.values is None or call.shape[2] != self.path.tokens:
             return
         head_count = call.shape[1]
@@ -105,10 +113,10 @@ class _PathFinder(SiteFinder):
         )
         path_value = self.path.value(place.operand)
         path_value.sources = None
-        known_heads = self.heads.setdefault(path_value, [])
-        is_known = any(other.site == site and other.first == first for other in known_heads)
-        if not is_known:  # one value may enter several products
-            known_heads.append(heads)
+        path_heads = self.heads.setdefault(path_value, [])
+        is_stored = any(other.site == site and other.first == first for other in path_heads)
+        if not is_stored:  # one value may enter several products
+            path_heads.append(heads)
 
 
 def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int = -1) -> LogitParts:
@@ -152,7 +160,7 @@ def logit_attribution(model: nn.Module, inputs: Any, token: int, position: int =
         )
         finder.start_path(path)
         for tensor in tensors_in((args, tuple(kwargs.values()))):
-            path.reads(tensor)
+            path.add_input(tensor)
         output = run_observed(finder, args, kwargs)
         logits = logits_in(output)
         if logits is None:
@@ -177,7 +185,8 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
         AttnvizError: if the logit is not a sum of what heads and other parts add.
     """
     leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
-    uncapped_value = leaves[0].value.capped if len(leaves) == 1 and len(leaves[0].value.row) == len(end.row) else None
+    is_single_leaf = len(leaves) == 1 and len(leaves[0].value.row) == len(end.row)
+    uncapped_value = leaves[0].value.tanh_input if is_single_leaf else None
     if uncapped_value is not None:
         end = _before_division(uncapped_value)
         leaves, frozen_modules = _leaves_of_logit(finder.path, end, token)
@@ -210,21 +219,34 @@ def _logit_parts(finder: _PathFinder, end: PathValue, token: int, name: str) -> 
 
 
 def _leaves_of_logit(path: LinearPath, end: PathValue, token: int) -> tuple[list[PathLeaf], list[str]]:
-    """Returns the values whose terms sum to the logit of a token, and the modules whose factors are frozen."""
+    """Returns the values whose terms sum to the logit of a token, and the names of the modules with a frozen factor.
+
+    Args:
+        path: the path of the run.
+        end: the logits at the position.
+        token: the id of the token.
+    """
     gradient = torch.zeros_like(end.row)
     gradient[token : token + 1] = 1
     return path.leaves(end, gradient)
 
 
 def _before_division(value: PathValue) -> PathValue:
-    """Returns the logits before a soft cap: the input of the division that precedes its hyperbolic tangent."""
+    """Returns the logits before a soft cap: the first value of the chain that leads to its hyperbolic tangent."""
     while value.sources and len(value.sources) == 1 and len(value.sources[0][0].row) == len(value.row):
         value = value.sources[0][0]
     return value
 
 
 def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]:
-    """Returns the parts of the logit in the order of the model, summing those with the same name and kind."""
+    """Returns the parts of the logit in the order of the model; leaves with the same name and kind are one part.
+
+    In a model with several kinds of attention, the name of a head begins with its kind, as in ``cross 1.0``.
+
+    Args:
+        finder: the finder after the run.
+        leaves: the values whose terms sum to the logit.
+    """
     has_several_kinds = len({heads.site.part for all_heads in finder.heads.values() for heads in all_heads}) > 1
     parts: dict[tuple[str, PartKind], LogitPart] = {}
     unmerged_parts: list[LogitPart] = []
@@ -253,7 +275,9 @@ def _parts(finder: _PathFinder, leaves: list[PathLeaf]) -> tuple[LogitPart, ...]
 def _order(part: LogitPart) -> tuple[int, int, int]:
     """Returns the sort key of a part: embeddings, then heads, feed-forward and biases by layer, then all others."""
     kinds = ("embedding", "head", "mlp", "other", "bias")
-    layer = part.layer if part.layer is not None else -1 if part.kind == "embedding" else 10**6
+    layer = part.layer
+    if layer is None:
+        layer = -1 if part.kind == "embedding" else 10**6
     return layer, kinds.index(part.kind), part.head or 0
 
 
@@ -264,13 +288,13 @@ def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
     match = LAYER.search(path)
     layer = None if match is None else _layer_number(path, finder)
     last_name = path.rpartition(".")[2] or "model"
-    is_bias = not value.reads and value.rows == 1
+    is_bias = not value.depends_on_input and value.rows == 1
     if is_bias:
         bias_name = ".".join(path.split(".")[-2:]) if value.origin else last_name
         return LogitPart(bias_name if layer is None else f"{layer}.bias", "bias", leaf.amount, layer)
     if layer is None or match is None:
         module = finder.modules.modules.get(path)
-        if isinstance(module, nn.Embedding) or not value.reads:
+        if isinstance(module, nn.Embedding) or not value.depends_on_input:
             return LogitPart(last_name if isinstance(module, nn.Embedding) else "positions", "embedding", leaf.amount)
         return LogitPart(path or last_name, "other", leaf.amount)
     component = match[2] or ""
@@ -280,7 +304,10 @@ def _named_part(leaf: PathLeaf, finder: _PathFinder) -> LogitPart:
 
 
 def _layer_number(path: str, finder: _PathFinder) -> int:
-    """Returns the number of the layer whose block contains the module or parameter at ``path``."""
+    """Returns the number of the layer whose block contains the module or parameter at ``path``.
+
+    Outside of blocks with heads it is the number in the path, which must have one.
+    """
     for heads in finder.heads.values():
         site = heads[0].site
         caller = finder.modules.modules.get(site.module)
@@ -293,7 +320,7 @@ def _layer_number(path: str, finder: _PathFinder) -> int:
 
 
 def _running_module(finder: _PathFinder) -> str:
-    """Returns the path of the running module; empty for the model itself."""
+    """Returns the path of the running module; "" for the model itself."""
     key = finder.module_calls.frames[-1].key
     return finder.modules.names.get(key[1], "") if key else ""
 
@@ -305,7 +332,11 @@ def _parameter_names(model: nn.Module) -> dict[int, str]:
 
 
 def _token_count(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input."""
+    """Returns the number of tokens in the input; of an encoder-decoder, in the decoder's input.
+
+    Raises:
+        AttnvizError: if the inputs hold no tokens, or several texts.
+    """
     ids = kwargs.get("decoder_input_ids", ids_of(args, kwargs))
     tensors = [ids] if isinstance(ids, Tensor) else tensors_in((args, tuple(kwargs.values())))
     if not tensors or tensors[0].dim() < 2:

@@ -79,7 +79,7 @@ class LogitParts:
         return tuple(sorted(self.parts, key=lambda part: -abs(part.adds)))
 
     def labels_of(self, part: LogitPart) -> tuple[str, ...]:
-        """Returns the labels of a head's keys; their indices if the labels are unknown."""
+        """Returns the labels of a head's keys, or their indices if the labels are unknown; none for other parts."""
         count = 0 if part.keys is None else len(part.keys)
         labels = self.context_labels if part.name.startswith("cross ") else self.key_labels
         return labels if len(labels) == count else tuple(map(str, range(count)))
@@ -114,7 +114,7 @@ class LogitParts:
         }
 
     def as_rows(self) -> list[list[str]]:
-        """Returns a header and a row of text per part, with what each key of a head adds in further columns."""
+        """Returns a header and a row of text per part; further columns hold what each key of a head adds."""
         key_count = max((len(part.keys) for part in self.heads if part.keys is not None), default=0)
         return [
             ["part", "kind", "adds", *(f"key {key}" for key in range(key_count))],
@@ -123,6 +123,6 @@ class LogitParts:
 
 
 def _row(part: LogitPart, key_count: int) -> list[str]:
-    """Returns the row of a part as text, padded to ``key_count`` keys."""
+    """Returns the row of a part as text; columns of keys that the part lacks are empty, up to ``key_count``."""
     keys = [] if part.keys is None else [repr(float(term)) for term in part.keys]
     return [part.name, part.kind, repr(part.adds), *keys, *[""] * (key_count - len(keys))]

@@ -80,6 +80,7 @@ def logit_of(token: int) -> Callable[[MeasuredRun], float]:
     """Returns the function that measures a token's logit at the last of the positions, as a mean over texts."""
 
     def logit(run: MeasuredRun) -> float:
+        """Returns the mean of the token's logit."""
         return float(logits_of(run.output)[:, run.positions][:, -1, token].float().mean())
 
     return logit
@@ -109,7 +110,12 @@ def find_measure(name: str) -> Callable[[MeasuredRun], float]:
 
 
 def default_metric(output: Any, ids: Tensor | None) -> str:
-    """Returns the default metric: ``loss`` if the output has logits of tokens, else ``cosine``."""
+    """Returns ``loss`` if the output has logits of the tokens of the input, else ``cosine``.
+
+    Args:
+        output: the output of the model.
+        ids: ``(batch, tokens)``, the token ids in its input; ``None`` if it reads no ids.
+    """
     logits = getattr(output, "logits", output if isinstance(output, Tensor) else None)
     is_prediction = isinstance(logits, Tensor) and ids is not None and logits.shape[:2] == ids.shape
     return "loss" if is_prediction and logits.shape[-1] > int(ids.max()) else "cosine"  # type: ignore[union-attr]
@@ -127,8 +133,12 @@ def _is_ids(tensor: Tensor) -> bool:
 
 
 def logits_in(output: Any) -> Tensor | None:
-    """Returns the logits of an output: its ``logits``, itself, or the first of a tuple; ``None`` if it has none."""
-    first_output = output[0] if isinstance(output, tuple) and output and not hasattr(output, "logits") else output
+    """Returns the logits of an output: its ``logits``, the output itself, or the first of a tuple.
+
+    Returns ``None`` if that is no tensor of two axes or more.
+    """
+    is_plain_tuple = isinstance(output, tuple) and bool(output) and not hasattr(output, "logits")
+    first_output = output[0] if is_plain_tuple else output
     logits = getattr(first_output, "logits", first_output)
     return logits if isinstance(logits, Tensor) and logits.dim() > 1 else None
 
@@ -155,16 +165,16 @@ def features_of(output: Any) -> Tensor:
         AttnvizError: if the output has none.
     """
     hidden_state = getattr(output, "last_hidden_state", None)
-    tensors = [tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()]
     if isinstance(hidden_state, Tensor):
         return hidden_state
+    tensors = [tensor for tensor in tree_leaves(output) if isinstance(tensor, Tensor) and tensor.is_floating_point()]
     if not tensors or tensors[0].dim() < 2:
         raise AttnvizError("the output has no features of tokens; in Python, give a function of the output as metric")
     return tensors[0]
 
 
 def _row_blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields both tensors in blocks of `ROWS_AT_ONCE` rows."""
+    """Yields the rows of both tensors in blocks of at most `ROWS_AT_ONCE`, the same rows of both together."""
     for start in range(0, len(first), ROWS_AT_ONCE):
         yield first[start : start + ROWS_AT_ONCE], second[start : start + ROWS_AT_ONCE]
 

@@ -45,27 +45,27 @@ class ModuleCalls:
     """The stack of running modules in a run, which caches and replays results of calls.
 
     Args:
-        keeps: True to cache the results of modules while the module that called them runs.
-        returned: the cached results of calls to skip, by their keys.
+        keeps_results: True to cache the results of modules while the module that called them runs.
+        cached_results: the results of calls to skip, by their keys; ``None`` for none.
         on_call: called before each module runs, with the module and its positional arguments.
         on_return: called after each module has run.
     """
 
     def __init__(
         self,
-        keeps: bool = False,
+        keeps_results: bool = False,
         cached_results: Mapping[Key, Any] | None = None,
         on_call: Callable[[nn.Module, tuple[Any, ...]], None] | None = None,
         on_return: Callable[[nn.Module], None] | None = None,
     ) -> None:
-        self.keeps, self.returned = keeps, cached_results or {}
+        self.keeps_results, self.cached_results = keeps_results, cached_results or {}
         self.on_call, self.on_return = on_call, on_return
         self.frames = [RunningModule(())]
 
     def call(
         self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Calls a module, or returns the cached result of its call.
+        """Calls a module and returns its result; returns the cached result of a call to skip, without running it.
 
         Args:
             original: the unpatched ``nn.Module.__call__``.
@@ -76,8 +76,8 @@ class ModuleCalls:
         outer_module = self.frames[-1]
         key = (outer_module.key, id(module), outer_module.calls[id(module)])
         outer_module.calls[id(module)] += 1
-        if key in self.returned:
-            return self.returned[key]
+        if key in self.cached_results:
+            return self.cached_results[key]
         if self.on_call is not None:
             self.on_call(module, args)
         self.frames.append(RunningModule(key))
@@ -87,7 +87,7 @@ class ModuleCalls:
             self.frames.pop()
             if self.on_return is not None:
                 self.on_return(module)
-        if self.keeps:
+        if self.keeps_results:
             outer_module.finished[key] = tree_map(_copy, result)
         return result
 
@@ -98,7 +98,10 @@ class ModuleCalls:
         return frame.key, frame.products
 
     def finished(self) -> dict[Key, Any]:
-        """Returns the results of finished calls by key, leaving out calls inside of other finished calls."""
+        """Returns the results of finished calls by key, while the modules that called them still run.
+
+        Calls inside of other finished calls are left out.
+        """
         return {key: result for frame in self.frames for key, result in frame.finished.items()}
 
 
@@ -132,12 +135,12 @@ class EditingMode(TorchFunctionMode):
         """
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
         if name == "multi_head_attention_forward":  # a composite: the mode must stay active for the products inside it
-            _thread.inside += 1
+            _thread.composite_depth += 1
             try:
                 with self:
                     return func(*args, **keywords)
             finally:
-                _thread.inside -= 1
+                _thread.composite_depth -= 1
         if name in PRODUCTS:
             edit = self.edits.get(self.calls.next_product())
             if edit is not None:
@@ -149,7 +152,7 @@ class _EffectsThread(local):
     """The state of one thread: the calls that it follows, and its depth in ``multi_head_attention_forward``."""
 
     calls: ModuleCalls | None = None
-    inside: int = 0
+    composite_depth: int = 0
 
 
 _thread = _EffectsThread()
@@ -159,6 +162,7 @@ def _following_call(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a ``nn.Module.__call__`` that goes through the `ModuleCalls` of the thread, if it has one."""
 
     def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Calls the module, through the `ModuleCalls` of this thread if there is one."""
         calls = _thread.calls
         return original(module, *args, **kwargs) if calls is None else calls.call(original, module, args, kwargs)
 
@@ -172,7 +176,8 @@ def _false_inside(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """
 
     def has_torch_function(tensors: Any) -> bool:
-        return not _thread.inside and original(tensors)
+        """True if a tensor overrides torch functions, and no composite of this thread runs."""
+        return not _thread.composite_depth and original(tensors)
 
     return has_torch_function
 

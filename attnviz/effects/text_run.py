@@ -54,12 +54,12 @@ class TextRun:
 
     @property
     def texts(self) -> int:
-        """The batch size of the inputs."""
+        """The number of texts, which is the length of the arguments' first tensor with axes; 1 if there is none."""
         return next((len(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _has_axes(leaf)), 1)
 
     @property
     def batch_size(self) -> int:
-        """The number of sets of heads that run together as a batch."""
+        """The number of sets of heads that run together, by `MAX_RUN_TOKENS`; 1 if runs do not resume."""
         tokens = max(len(self.clean.sites[0].matrix), 1)
         return 1 if self.resumes is False else max(MAX_RUN_TOKENS // tokens, 1)
 
@@ -68,9 +68,10 @@ class TextRun:
         if self.resumes is None:
             self.resumes = self.agrees(sets)
         metric_without = self.metric_without
+        new_sets = [heads for heads in sets if heads not in metric_without]
         runs = [
             (site, group[start : start + self.batch_size])
-            for site, group in self._by_first_site([heads for heads in sets if heads not in metric_without])
+            for site, group in self._by_first_site(new_sets)
             for start in range(0, len(group), self.batch_size)
         ]
         for site, batch in track(runs, "removing heads"):
@@ -83,13 +84,13 @@ class TextRun:
         return self._measure_output(self.clean.output)
 
     def outputs(self, first: HeadSite, sets: Sequence[HeadSet]) -> Iterator[Any]:
-        """Runs the model without each of these sets, and yields an output per set.
+        """Runs the model without each of these sets, all in one batch, and returns an iterator over the outputs.
 
         Args:
             first: the first site in the run that any of the sets has a head in; the run resumes there.
             sets: the sets of heads, which run together.
         """
-        cached_results = {} if self.resumes is False else first.returned
+        cached_results = {} if self.resumes is False else first.cached_results
         count = len(sets)
         calls = ModuleCalls(
             cached_results={key: self._repeated(result, count) for key, result in cached_results.items()}
@@ -99,9 +100,9 @@ class TextRun:
         return (self._output_of_run(output, number, count) for number in range(count))
 
     def agrees(self, sets: Sequence[HeadSet]) -> bool:
-        """True if a resumed batch of runs gives the same output as a whole run, which is checked for one of these sets.
+        """True if a resumed batch of runs gives the same output as a whole run, checked for one of these sets.
 
-        The metrics of the sets that were run are kept.
+        The metrics of the sets that ran are stored in ``metric_without``.
         """
         site, group = next(self._by_first_site(sets))
         checked_set, other_sets = group[0], group[1 : self.batch_size]
@@ -119,7 +120,7 @@ class TextRun:
         return True
 
     def _without_resuming(self) -> "TextRun":
-        """Returns the same run, which always runs the whole model."""
+        """Returns this run with ``resumes`` False, so that it always runs the whole model."""
         return replace(self, resumes=False)
 
     def _run(self, calls: ModuleCalls, edits: Mapping[Key, Edit], args: Any, kwargs: Any) -> Any:
@@ -133,7 +134,10 @@ class TextRun:
         return self.measure(MeasuredRun(output, self.clean.output, ids, self.positions))
 
     def _by_first_site(self, sets: Sequence[HeadSet]) -> Iterator[tuple[HeadSite, list[HeadSet]]]:
-        """Yields each site with the sets whose first head in the order of the run is projected there."""
+        """Yields each site with the sets whose first head in the order of the run is projected there.
+
+        Sets that occur twice are yielded once, and sites without a set are left out.
+        """
         remaining = list(dict.fromkeys(sets))
         for site in self.clean.sites:
             group = [heads for heads in remaining if any(head in site.columns for head in heads)]
@@ -143,40 +147,54 @@ class TextRun:
 
     def _edits(self, sets: Sequence[HeadSet]) -> dict[Key, Edit]:
         """Returns the edits of products for a batch of these sets, by the keys of the products."""
-        return {
-            site.key: self._edit(
-                site, [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
-            )
-            for site in self.clean.sites
-            if any(head in site.columns for heads in sets for head in heads)
-        }
+        edits: dict[Key, Edit] = {}
+        for site in self.clean.sites:
+            columns_of_sets = [[site.columns[head] for head in heads if head in site.columns] for heads in sets]
+            if any(columns_of_sets):
+                edits[site.key] = self._edit(site, columns_of_sets)
+        return edits
 
-    def _edit(self, site: HeadSite, columns: list[list[Tensor]]) -> Edit:
-        """Returns the edit of one product: for each set, it replaces ``columns`` in the rows of that set's texts."""
+    def _edit(self, site: HeadSite, columns_of_sets: list[list[Tensor]]) -> Edit:
+        """Returns the edit of one product, which replaces columns of its operand in the rows of each set's texts.
+
+        Args:
+            site: the product.
+            columns_of_sets: for each set of the batch, the columns of each of its heads at this site.
+        """
 
         def edit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            """Returns the arguments of the product with the outputs of heads replaced."""
             product = contraction(name, args, kwargs)
             assert product is not None
             operand = product.left if site.is_left else product.right
             place = next(place for place in operand_places(name, args, kwargs) if place.operand is operand)
             matrix = place.matrix().clone()
-            texts = site.batch * len(columns)
+            texts = site.batch * len(columns_of_sets)
             rows = (
                 matrix.view(-1, texts, matrix.shape[1]).transpose(0, 1)
                 if site.queries_first
                 else matrix.view(texts, -1, matrix.shape[1])
             )
-            for number, head_columns in enumerate(columns):
+            for number, columns_of_heads in enumerate(columns_of_sets):
                 set_rows = rows[number * site.batch : (number + 1) * site.batch]
-                for column in head_columns:
-                    set_rows[..., column] = self._replacement(set_rows[..., column], site, column)
+                for columns in columns_of_heads:
+                    set_rows[..., columns] = self._replacement(set_rows[..., columns], site, columns)
             changed_matrix = place.restored(matrix)
             return _replaced(args, operand, changed_matrix), _replaced(kwargs, operand, changed_matrix)
 
         return edit
 
     def _replacement(self, output: Tensor, site: HeadSite, columns: Tensor) -> Tensor:
-        """Returns the replacement of a head's output, ``(texts, queries, features)``."""
+        """Returns the replacement of a head's output, ``(texts, queries, features)``.
+
+        Args:
+            output: the head's output, of that shape.
+            site: the product where it enters.
+            columns: the columns of the product's operand that hold it.
+
+        Raises:
+            AttnvizError: if outputs of another text replace it, and that text has another number of tokens.
+        """
         if self.by == "zero":
             return torch.zeros_like(output)
         if self.by == "mean":
@@ -201,6 +219,7 @@ class TextRun:
         texts, repeated_tensors = self.texts, dict[int, Tensor]()
 
         def copy_of(leaf: Any) -> Any:
+            """Returns the copy of a tensor, repeated if its first axis is the texts; any other value unchanged."""
             if not isinstance(leaf, Tensor):
                 return leaf
             if id(leaf) not in repeated_tensors:
@@ -213,12 +232,13 @@ class TextRun:
     def _output_of_run(self, output: Any, number: int, count: int) -> Any:
         """Returns the output of run ``number`` from the output of a batch of ``count`` runs."""
         texts = self.texts
-        return tree_map(
-            lambda leaf: (
-                leaf[number * texts : (number + 1) * texts] if _has_axes(leaf) and len(leaf) == count * texts else leaf
-            ),
-            output,
-        )
+
+        def part_of_run(leaf: Any) -> Any:
+            """Returns the rows of the run in a tensor whose first axis is the batch; any other value unchanged."""
+            is_batch = _has_axes(leaf) and len(leaf) == count * texts
+            return leaf[number * texts : (number + 1) * texts] if is_batch else leaf
+
+        return tree_map(part_of_run, output)
 
 
 def _has_axes(value: object) -> bool:
@@ -232,26 +252,26 @@ def _repeat(tensor: Tensor, count: int) -> Tensor:
 
 
 def _replaced(value: Any, old: Tensor, new: Tensor) -> Any:
-    """Returns nested arguments with one tensor replaced by another."""
+    """Returns arguments, nested in tuples, lists and dictionaries, with one tensor replaced by another."""
     if value is old:
         return new
     if isinstance(value, dict):
         return {name: _replaced(item, old, new) for name, item in value.items()}
-    return type(value)(_replaced(item, old, new) for item in value) if type(value) in (list, tuple) else value
+    if type(value) in (list, tuple):
+        return type(value)(_replaced(item, old, new) for item in value)
+    return value
 
 
 def _is_close(first: Any, second: Any) -> bool:
-    """True if all tensors of two outputs agree within `AGREEMENT`."""
-    pairs = [
+    """True if two outputs have floating-point tensors of the same shapes, which agree within `AGREEMENT`."""
+    first_tensors, second_tensors = (
         [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
         for output in (first, second)
-    ]
-    if len(pairs[0]) != len(pairs[1]) or any(
-        tensor.shape != other_tensor.shape for tensor, other_tensor in zip(*pairs, strict=True)
-    ):
+    )
+    if [tensor.shape for tensor in first_tensors] != [tensor.shape for tensor in second_tensors]:
         return False
     return all(
         float((tensor - other_tensor).abs().max()) <= AGREEMENT * max(float(tensor.abs().max()), 1e-6)
-        for tensor, other_tensor in zip(*pairs, strict=True)
+        for tensor, other_tensor in zip(first_tensors, second_tensors, strict=True)
         if tensor.numel()
     )

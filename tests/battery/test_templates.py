@@ -92,7 +92,9 @@ def test_a_text_with_several_shuffled_controls_counts_once(model: ProbedModel) -
 
 def test_a_needle_lies_at_its_depth_and_its_answer_is_the_same_tokens(model: ProbedModel) -> None:
     for read_words in (read, None):
-        made = haystacks(ProbedModel(**vars(model) | {"read": read_words, "limit": None, "words": np.arange(60)}), 0)
+        made = haystacks(
+            ProbedModel(**vars(model) | {"read": read_words, "limit": None, "ordinary_ids": np.arange(60)}), 0
+        )
         assert len(made) == 20
         for each in made:
             answer = each.ids[each.answer]

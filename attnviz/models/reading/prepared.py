@@ -44,11 +44,11 @@ class Vocabulary:
     """The token ids of a model.
 
     Attributes:
-        words: ids of the ordinary tokens.
-        before: ids of the special tokens before a text.
-        after: ids of the special tokens after a text.
+        ordinary_ids: ids of the ordinary tokens.
+        prefix_ids: ids of the special tokens before a text.
+        suffix_ids: ids of the special tokens after a text.
     """
 
-    words: "IntArray"
-    before: "IntArray"
-    after: "IntArray"
+    ordinary_ids: "IntArray"
+    prefix_ids: "IntArray"
+    suffix_ids: "IntArray"
