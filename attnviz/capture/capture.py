@@ -141,9 +141,9 @@ class Capture:
 
     def _begin(self, observed: ObservedCall) -> None:
         """Numbers a call; keeps it, or waits if it may be the first chunk of its queries."""
-        site = self.numbering.number(observed.caller, observed.single, observed.queries.depth)
+        site = self.numbering.next_site(observed.caller, observed.is_single_head, observed.queries.depth)
         if site.call:
-            refuse_merged(self.modules.modules, site.module, site.module in self.numbering.started)
+            refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
         chosen_heads, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
         call = (
             observed.build()
@@ -234,7 +234,7 @@ class Capture:
             self.may_get_chunk = self.chunks is not None
             if not self.may_get_chunk:
                 self._deliver()
-        self.numbering, self.observer.places = LayerNumbering(self.modules), TokenPlaces()
+        self.numbering, self.observer.token_places = LayerNumbering(self.modules), TokenPlaces()
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:
@@ -257,7 +257,7 @@ class Capture:
             self.options.receive(site, heads, call, first_head)
         elif heads:
             captured_call = capture_call(
-                site, heads, call, self.options.dense, first_head, self.options.labels_now, self.options.factors
+                site, heads, call, self.options.dense, first_head, self.options.tokens_so_far, self.options.factors
             )
             windows = self.observer.windows
             joined_call = windows and joined_windows(captured_call, windows)

@@ -127,7 +127,7 @@ class CaptureBlock:
             )
         return captures[0].recording()
 
-    def before(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
+    def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
         """Notes that another thread calls a module.
 
         Args:
@@ -145,7 +145,7 @@ class CaptureBlock:
         else:
             self.missed_call = True
 
-    def after(self, module: nn.Module, thread: int) -> None:
+    def note_return(self, module: nn.Module, thread: int) -> None:
         """Notes that a module has returned or raised in another thread."""
         foreign_thread = self.foreign_threads.get(thread)
         if foreign_thread is None:
@@ -217,7 +217,7 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
     blocks_of_model = [block for block in possible_blocks if block.modules.contains(module)]
     is_only_block = len({block.thread for block in blocks_of_model}) == 1
     for block in blocks_of_model:
-        block.before(module, inputs, thread, is_only_block)
+        block.note_call(module, inputs, thread, is_only_block)
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
@@ -229,7 +229,7 @@ def _after_module(module: nn.Module, inputs: object, output: object) -> None:
         if block.thread == thread:
             block.capture.runs.leave(module)
         else:
-            block.after(module, thread)
+            block.note_return(module, thread)
 
 
 PATCHES = Patches(

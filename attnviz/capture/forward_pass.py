@@ -149,7 +149,7 @@ class ForwardPass:
 
     def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the labelled tokens of the queries and keys of one text of a call."""
-        return self.options.labels_of(call, call.site.run * call.shape[0] + item)
+        return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if only attention of other kinds was found, or a chosen layer has only such."""
@@ -297,10 +297,10 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     """Returns a sentence for each module that ran more than once in the pass."""
-    repeated_calls = [call for call in calls if call.site.again]
-    modules = dict.fromkeys(call.site.again for call in repeated_calls)
+    repeated_calls = [call for call in calls if call.site.repeated_module]
+    modules = dict.fromkeys(call.site.repeated_module for call in repeated_calls)
     return tuple(
-        _repeated_module_remark(module, [call for call in repeated_calls if call.site.again == module])
+        _repeated_module_remark(module, [call for call in repeated_calls if call.site.repeated_module == module])
         for module in modules
     )
 

@@ -59,16 +59,16 @@ class CaptureOptions:
         chosen = self.selection.heads_of(layer)
         return tuple(head for head in heads if chosen is None or head in chosen)
 
-    def labels_now(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens as `labels_of` does, during the pass: numbered if the labels come from a function."""
+    def tokens_so_far(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+        """Returns the tokens as `tokens_of` does, during the pass: numbered if the labels come from a function."""
         with_known_labels = replace(
             self,
             tokens=None if callable(self.tokens) else self.tokens,
             context=None if callable(self.context) else self.context,
         )
-        return with_known_labels.labels_of(call, call.site.run * call.shape[0] + item)
+        return with_known_labels.tokens_of(call, call.site.run * call.shape[0] + item)
 
-    def labels_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
+    def tokens_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of queries and keys in one text of a call: labelled if the number fits, else numbered.
 
         A text written step by step may have one label more than tokens: no step reads the last token.

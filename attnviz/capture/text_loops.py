@@ -17,13 +17,13 @@ class _Turn:
         pieces: the ranges of texts in longer tensors that its queries may be.
         site: the site of its first call.
         calls: the number of its calls.
-        before: the number of calls of a text in earlier loops of the module.
+        earlier_calls: the number of calls of a text in earlier loops of the module.
     """
 
     pieces: tuple[Piece, ...]
     site: CallSite
     calls: int = 1
-    before: int = 0
+    earlier_calls: int = 0
 
     @property
     def is_last(self) -> bool:
@@ -63,14 +63,14 @@ class TextLoops:
             last_piece.is_followed_by(piece) for last_piece in turn.pieces for piece in text_pieces
         ):
             number = _number_of_turn(text_pieces[0], site)
-            turn = _Turn(text_pieces, replace(turn.site, run=number), before=turn.before)
+            turn = _Turn(text_pieces, replace(turn.site, run=number), earlier_calls=turn.earlier_calls)
         elif any(piece.is_first for piece in text_pieces) and (not site.call or (turn is not None and turn.is_last)):
-            calls_before = turn.before + turn.calls if turn is not None and site.call else 0
-            turn = _Turn(text_pieces, site, before=calls_before)
+            calls_before = turn.earlier_calls + turn.calls if turn is not None and site.call else 0
+            turn = _Turn(text_pieces, site, earlier_calls=calls_before)
         else:
             return site
         self.turns[site.module] = turn
-        return replace(turn.site, call=turn.before + turn.calls - 1)
+        return replace(turn.site, call=turn.earlier_calls + turn.calls - 1)
 
     def has_further_texts(self, module: str) -> bool:
         """True if a loop of the module has further texts to come."""

@@ -22,7 +22,7 @@ QUERIES, KEYS = ("a", "b", "c"), ("s", "t", "u", "v")
 def labels(kind: Any, part: Any, queries: int, keys: int, **options: Any) -> list[tuple[str, ...]]:
     site = CallSite(0, None, "layers.0", kind, "layers", part)
     call = CapturedCall(site, (0,), (2, 1, queries, keys), None, [None, None], DenseMaps, [{}, {}])
-    tokens = CaptureOptions(selection=Selection(), **options).labels_of(call, item=1)
+    tokens = CaptureOptions(selection=Selection(), **options).tokens_of(call, item=1)
     return [each.labels for each in tokens]
 
 

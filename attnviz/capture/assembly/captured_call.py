@@ -259,7 +259,7 @@ def _factored_fields(
         queries=pick_heads(call.queries, heads, head_count).to(dtype, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, key_head_indices].to(dtype, memory_format=torch.contiguous_format),
         sinks=None if call.sinks is None else call.sinks[heads],
-        position_biases=tuple(bias.of(heads) for bias in call.position_biases),
+        position_biases=tuple(bias.of_heads(heads) for bias in call.position_biases),
         mask=call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, heads],
     )
     key_heads = tuple(key_head_indices.index(head // group) for head in heads)
@@ -342,7 +342,7 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
     """Returns a call with only this head, without its sink."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
-    biases = tuple(bias.of([head]) for bias in call.position_biases)
+    biases = tuple(bias.of_heads([head]) for bias in call.position_biases)
     return replace(call, queries=queries, keys=keys, mask=mask, position_biases=biases, sinks=None)
 
 

@@ -48,7 +48,7 @@ class MovedValues:
                     fields[SEVERAL_MAPS] = True
                 return
             moved = moved_norms(call, projection, heads_in_call)
-            differences = fidelities(call, projection, heads_in_call)
+            differences = contribution_errors(call, projection, heads_in_call)
             texts = (
                 zip(moved, differences, strict=True) if windows is None else joined_norms(moved, differences, windows)
             )
@@ -113,7 +113,7 @@ def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]
     return squares.clamp_(min=0).sqrt_(), are_exact
 
 
-def fidelities(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
+def contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
     """Returns, for each text, the largest difference between the summed contributions plus bias and the model's result.
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
@@ -125,7 +125,7 @@ def fidelities(call: AttentionCall, projection: OutputProjection, heads: Sequenc
         heads: the chosen heads, by their numbers in the call.
     """
     batch, _, queries, _ = call.shape
-    mixed_values, sees_any = call.checked(heads)
+    mixed_values, sees_any = call.recomputed_rows(heads)
     step = slice(None, None, -(-mixed_values.shape[2] // MAX_PROJECTED_QUERIES))
     rows = checked_rows(queries)
     rows = slice(None, None, (rows.step or 1) * step.step)

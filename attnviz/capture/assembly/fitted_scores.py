@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnviz.capture.calls.attention_call import PositionBias, places_of
+from attnviz.capture.calls.attention_call import PositionBias, bias_indices
 
 # Conjugate gradients stop at this relative squared residual; the limit of steps is rarely reached.
 RELATIVE_RESIDUAL, MAX_STEPS = 1e-18, 200
@@ -61,7 +61,7 @@ def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
         sample: the scores to fit.
         by_distance: for each bias, True if it depends on the distance, False if on the key; empty for no bias.
     """
-    terms = _Terms.of(sample, by_distance)
+    terms = _Terms.from_sample(sample, by_distance)
     score_biases, product_biases = terms.solve(sample.scores), terms.solve(sample.products)
     scores = sample.scores - terms.cells(score_biases)
     products = sample.products - terms.cells(product_biases)
@@ -88,10 +88,10 @@ class _Terms(NamedTuple):
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, sample: Sample, by_distance: Sequence[bool]) -> "_Terms":
+    def from_sample(cls, sample: Sample, by_distance: Sequence[bool]) -> "_Terms":
         """Returns the unknowns of a sample; arguments as in `fit`."""
         keys = sample.scores.shape[-1]
-        places = tuple(places_of(sample.rows, sample.queries, keys, is_distance) for is_distance in by_distance)
+        places = tuple(bias_indices(sample.rows, sample.queries, keys, is_distance) for is_distance in by_distance)
         sizes = tuple(sample.queries + keys - 1 if is_distance else keys for is_distance in by_distance)
         return cls(sample.visible.double(), places, sizes)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnviz.base.arrays import FloatArray
-from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
 
 # Relative to the largest mark; a key that is computed twice may be rounded differently.
 TOLERANCE, HALF_TOLERANCE = 1e-3, 5e-2
@@ -78,6 +78,6 @@ def _keys_or_values(call: AttentionCall) -> Tensor | None:
     """Returns the keys, ``(batch, key heads, keys, features)``, else the values; ``None`` if both are unknown."""
     if isinstance(call, FactoredCall):
         return call.keys
-    if isinstance(call, SoftmaxCall) and call.product is not None:
+    if isinstance(call, DenseCall) and call.product is not None:
         return call.product.keys
     return call.values

@@ -62,7 +62,7 @@ def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
     """Returns the position biases of these heads in one text; for a call whose mask holds no bias."""
     numbers: dict[bool, FloatArray] = {
-        bias.by_distance: bias.of(heads).numbers[item].float().cpu().numpy() for bias in call.position_biases
+        bias.by_distance: bias.of_heads(heads).numbers[item].float().cpu().numpy() for bias in call.position_biases
     }
     relative = numbers.get(True)
     return Bias(by_key=numbers.get(False), relative=relative, origin=0 if relative is None else call.shape[2] - 1)

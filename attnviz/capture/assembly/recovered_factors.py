@@ -15,10 +15,10 @@ from attnviz.capture.assembly.fitted_scores import Fit, Sample, fit
 from attnviz.capture.calls.attention_call import (
     MAX_CHECKED_QUERIES,
     AttentionCall,
+    DenseCall,
     FactoredCall,
     PositionBias,
     Product,
-    SoftmaxCall,
     hidden_cells,
     pick_heads,
 )
@@ -36,14 +36,14 @@ def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None
     """Returns factors that give the maps of these heads: known or recovered ones; ``None`` if there are none."""
     if isinstance(call, FactoredCall):
         return call
-    assert isinstance(call, SoftmaxCall)
+    assert isinstance(call, DenseCall)
     if call.factors is not None and call.factors.shape == call.shape and _give_weights(call.factors, call, heads):
         return call.factors
     factors = None if call.product is None else _recovered_factors(call, call.product, heads)
     return factors if factors is not None and _give_weights(factors, call, heads) else None
 
 
-def _give_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> bool:
+def _give_weights(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> bool:
     """True if the factors give the model's weights within the tolerance, on at most 32 queries."""
     rows = slice(None, None, -(-call.shape[2] // MAX_CHECKED_QUERIES))
     recovered_weights, model_weights = (source.weights(heads, rows).float() for source in (factors, call))
@@ -52,7 +52,7 @@ def _give_weights(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]
     )
 
 
-def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
+def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
     """Returns the largest error of a weight by rounding; it grows with the scores, which ALiBi drives to thousands."""
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
@@ -60,16 +60,16 @@ def _weight_tolerance(call: SoftmaxCall, scores: Tensor) -> float:
     return max(WEIGHT_TOLERANCE, SCALE_TOLERANCE * largest_score)
 
 
-def _recovered_factors(call: SoftmaxCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
+def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
     """Returns factors that give every visible score of these heads, with a bias by key, by distance, both or none.
 
     ``None`` if no such factors give the scores, or if heads see different cells.
     """
-    visible = _common_visible_cells(call.before, heads)
+    visible = _common_visible_cells(call.logits, heads)
     if visible is None:
         return None
-    if call.before.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
-        product = Product(*(tensor.to(call.before.dtype) for tensor in product))
+    if call.logits.dtype not in EXACT_DTYPES:  # autocast rounds queries and keys before the product
+        product = Product(*(tensor.to(call.logits.dtype) for tensor in product))
     sample = _sample(call, product, visible, heads)
     small_sample = sample.last_rows_of_first_head(LAST_QUERIES)
     for by_distance in ((), (False,), (True,), (False, True)):
@@ -81,14 +81,14 @@ def _recovered_factors(call: SoftmaxCall, product: Product, heads: Sequence[int]
     return None
 
 
-def _bias_explains_scores(sample: Sample, by_distance: Sequence[bool], call: SoftmaxCall) -> bool:
+def _bias_explains_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -> bool:
     """True if a fit with these biases leaves only residuals that rounding explains."""
     tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     return bool((fit(sample, by_distance).residuals.abs() <= tolerance * (1 + sample.scores.abs())).all())
 
 
 def _candidate_factors(
-    call: SoftmaxCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
+    call: DenseCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
     """Yields factors with the biases of a fit: with the mean scale, then, if scales differ, with scaled queries."""
     head_count, features = call.shape[1], product.queries.shape[-1]
@@ -102,7 +102,7 @@ def _candidate_factors(
         scale=_rounded_scale(mean_scale, features, rounding),
         mask=visible,
         position_biases=tuple(
-            _bias_of_all_heads(bias, heads, head_count, call.before.device) for bias in fit_of_scores.biases
+            _bias_of_all_heads(bias, heads, head_count, call.logits.device) for bias in fit_of_scores.biases
         ),
     )
     yield with_shared_scale
@@ -131,28 +131,28 @@ def _rounded_scale(scale: float, features: int, rounding: float) -> float:
     return next((number for number in candidates if abs(scale - number) < rounding * abs(scale)), scale)
 
 
-def _with_logsumexp_if_equal(factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int]) -> FactoredCall | None:
+def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> FactoredCall | None:
     """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs."""
     batch, count, queries, _ = call.shape
-    logsumexp = torch.zeros(batch, count, queries, device=call.after.device)
+    logsumexp = torch.zeros(batch, count, queries, device=call.probabilities.device)
     for head in heads:
         for rows in _bands(call):
             largest_scores = _largest_scores_if_equal(factors, call, [head], rows)
             if largest_scores is None:
                 return None
-            weights = call.after[:, [head], rows].amax(-1).float()
+            weights = call.probabilities[:, [head], rows].amax(-1).float()
             logsumexp[:, [head], rows] = largest_scores - weights.log()
     return replace(factors, logsumexp=logsumexp if _is_exact(call) else None)
 
 
-def _common_visible_cells(before: Tensor, heads: Sequence[int]) -> Tensor | None:
+def _common_visible_cells(logits: Tensor, heads: Sequence[int]) -> Tensor | None:
     """Returns the visible cells of these heads, ``(batch, 1, queries, keys)``; ``None`` if heads differ."""
-    first_visible = ~hidden_cells(before[:, heads[0], None])
-    all_equal = all(torch.equal(~hidden_cells(before[:, head, None]), first_visible) for head in heads[1:])
+    first_visible = ~hidden_cells(logits[:, heads[0], None])
+    all_equal = all(torch.equal(~hidden_cells(logits[:, head, None]), first_visible) for head in heads[1:])
     return first_visible if all_equal else None
 
 
-def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
+def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
     """Returns a sample of spaced queries and of the last ones, which tell a bias by key from one by distance."""
     count = call.shape[2]
     spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
@@ -160,17 +160,17 @@ def _sample(call: SoftmaxCall, product: Product, visible: Tensor, heads: Sequenc
     rows_and_keys = product.queries[:, :, rows], product.keys
     queries, keys = (pick_heads(features, heads, call.shape[1]).double().cpu() for features in rows_and_keys)
     visible_rows = visible[:, :, rows].cpu()
-    scores = call.before[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
+    scores = call.logits[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
     products = (queries @ keys.transpose(-1, -2)).masked_fill_(~visible_rows, 0)
     return Sample(rows.cpu(), scores, products, visible_rows, count)
 
 
 def _largest_scores_if_equal(
-    factors: FactoredCall, call: SoftmaxCall, heads: Sequence[int], rows: slice | Tensor
+    factors: FactoredCall, call: DenseCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
     """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a score differs from the model's."""
     scores = factors.masked_scores(heads, rows)
-    model_scores = call.before[:, :, rows][:, list(heads)].to(scores.dtype)
+    model_scores = call.logits[:, :, rows][:, list(heads)].to(scores.dtype)
     largest_scores = scores.amax(-1)
     tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     difference = scores.sub_(model_scores).masked_fill_(~factors.visible_cells()[:, :, rows], 0).abs_()
@@ -178,11 +178,11 @@ def _largest_scores_if_equal(
     return largest_scores if all_equal else None
 
 
-def _is_exact(call: SoftmaxCall) -> bool:
+def _is_exact(call: DenseCall) -> bool:
     """True if scores and weights are both in float32 or finer; under autocast only one of them may be."""
-    return call.before.dtype in EXACT_DTYPES and call.after.dtype in EXACT_DTYPES
+    return call.logits.dtype in EXACT_DTYPES and call.probabilities.dtype in EXACT_DTYPES
 
 
-def _bands(call: SoftmaxCall) -> list[slice]:
+def _bands(call: DenseCall) -> list[slice]:
     """Returns the queries in bands of at most ``MAX_BAND_QUERIES``."""
     return [slice(start, start + MAX_BAND_QUERIES) for start in range(0, call.shape[2], MAX_BAND_QUERIES)]

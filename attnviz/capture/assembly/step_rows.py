@@ -50,7 +50,7 @@ class StepRows:
     marks: KeyMarks | None
 
     @classmethod
-    def of(cls, call: CapturedCall) -> "StepRows":
+    def begin(cls, call: CapturedCall) -> "StepRows":
         """Returns the rows of the first pass."""
         keys = used_keys(call)
         return cls([(call, MapPlace(0, 0, keys, is_whole_map=True))], call.marks and call.marks.first(keys))

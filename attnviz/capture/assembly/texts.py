@@ -64,7 +64,7 @@ class TextCollector:
         if self.batches and self.batches[-1].add_if_continued(calls_by_key):
             return
         self.refusal = self._unknown_cache_error(calls_by_key)
-        self.batches.append(_Batch({key: StepRows.of(call) for key, call in calls_by_key.items()}))
+        self.batches.append(_Batch({key: StepRows.begin(call) for key, call in calls_by_key.items()}))
 
     def calls(self) -> list[CapturedCall]:
         """Returns one call for each module and batch, with the number of the batch's first text.

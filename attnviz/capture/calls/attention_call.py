@@ -32,15 +32,15 @@ class AttentionMaps(NamedTuple):
     visible: Tensor
 
 
-class CheckedRows(NamedTuple):
+class RecomputedRows(NamedTuple):
     """Some rows of an attention output, computed again to be compared with the model's.
 
     Attributes:
-        mixed: ``(batch, heads, rows, features)``, the values summed by their weights.
+        mixed_values: ``(batch, heads, rows, features)``, the values summed by their weights.
         sees_any: ``(batch, heads, rows, 1)``, bool; False if a query sees no key.
     """
 
-    mixed: Tensor
+    mixed_values: Tensor
     sees_any: Tensor
 
 
@@ -79,7 +79,7 @@ class PositionBias(NamedTuple):
     numbers: Tensor
     by_distance: bool
 
-    def of(self, heads: Sequence[int]) -> "PositionBias":
+    def of_heads(self, heads: Sequence[int]) -> "PositionBias":
         """Returns the bias of these heads."""
         return self._replace(numbers=self.numbers[:, list(heads)])
 
@@ -98,7 +98,7 @@ class PositionBias(NamedTuple):
         Returns:
             ``(batch, heads, rows or 1, keys)``.
         """
-        return self.numbers[:, :, places_of(rows, queries, keys, self.by_distance)]
+        return self.numbers[:, :, bias_indices(rows, queries, keys, self.by_distance)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -155,26 +155,28 @@ class AttentionCall(ABC):
             sees_none = (weights.sum(-1) == 0).all(1)[..., None]
             difference = (mixed_values - self.output[:, rows]).abs().masked_fill(sees_none, 0)
             return list(difference.flatten(1).amax(1).tolist())
-        mixed_values, sees_any = self.checked(heads)
+        mixed_values, sees_any = self.recomputed_rows(heads)
         model_output = pick_heads(self.output, heads, count)[:, :, rows].to(mixed_values.dtype)
         difference = torch.where(sees_any, (mixed_values - model_output).abs_(), 0)
         return list(difference.flatten(1).amax(1).tolist())
 
-    def checked(self, heads: Sequence[int]) -> CheckedRows:
+    def recomputed_rows(self, heads: Sequence[int]) -> RecomputedRows:
         """Returns the values mixed by these heads for the queries on which fidelity is measured; cached."""
-        rows = self._checked_cache.get(tuple(heads))
+        rows = self._recomputed_rows_cache.get(tuple(heads))
         if rows is None:
             assert self.values is not None
             weights = self._weights_cache.get(tuple(heads))
             if weights is None:
                 weights = self.value_weights(heads, checked_rows(self.shape[2]))
             values = pick_heads(self.values, heads, self.shape[1]).to(weights.dtype)
-            rows = self._checked_cache[tuple(heads)] = CheckedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
+            rows = self._recomputed_rows_cache[tuple(heads)] = RecomputedRows(
+                weights @ values, weights.sum(-1, keepdim=True) != 0
+            )
         return rows
 
     @cached_property
-    def _checked_cache(self) -> dict[tuple[int, ...], CheckedRows]:
-        """Results of `checked`, by heads."""
+    def _recomputed_rows_cache(self) -> dict[tuple[int, ...], RecomputedRows]:
+        """Results of `recomputed_rows`, by heads."""
         return {}
 
     @cached_property
@@ -279,7 +281,7 @@ class FactoredCall(AttentionCall):
             scores = self.softcap * torch.tanh(scores / self.softcap)
         positions = torch.arange(self.shape[2], device=scores.device)[rows]
         for bias in self.position_biases:
-            scores = scores + bias.of(heads).cells(positions, *self.shape[2:]).to(dtype)
+            scores = scores + bias.of_heads(heads).cells(positions, *self.shape[2:]).to(dtype)
         visible = self._visible_by_position(rows)
         if self.mask is None:
             return scores, visible
@@ -327,19 +329,19 @@ class FactoredCall(AttentionCall):
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SoftmaxCall(AttentionCall):
+class DenseCall(AttentionCall):
     """A call known by its softmax.
 
     Attributes:
-        before: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added.
-        after: ``(batch, heads, queries, keys)``, its output.
+        logits: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added.
+        probabilities: ``(batch, heads, queries, keys)``, its output.
         factors: the factors that the caller of the softmax passed along, which may have given it; ``None`` if unknown.
         product: the queries and keys whose product gave the scores; ``None`` if unknown.
         dropout: the dropout between the softmax and the values; ``None`` if there was none.
     """
 
-    before: Tensor
-    after: Tensor
+    logits: Tensor
+    probabilities: Tensor
     factors: FactoredCall | None = None
     product: Product | None = None
     dropout: Dropout | None = None
@@ -347,14 +349,14 @@ class SoftmaxCall(AttentionCall):
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The numbers of texts, heads, queries and keys."""
-        batch, heads, queries, keys = self.after.shape
+        batch, heads, queries, keys = self.probabilities.shape
         return batch, heads, queries, keys
 
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """Returns the maps of these heads as the model computed them; the scores of masked cells are lost."""
-        scores = self.before[:, list(heads), queries]
+        scores = self.logits[:, list(heads), queries]
         hidden_keys = hidden_cells(scores)
-        weights = self.after[:, list(heads), queries]  # a copy: the model keeps its tensor
+        weights = self.probabilities[:, list(heads), queries]  # a copy: the model keeps its tensor
         if not hidden_keys.any():
             return AttentionMaps(scores.float(), weights.float(), ~hidden_keys[:, :1])
         scores = scores.float().masked_fill_(hidden_keys, float("nan"))
@@ -362,14 +364,14 @@ class SoftmaxCall(AttentionCall):
             scores, weights.float().masked_fill_(hidden_keys, 0), shared_or_per_head_cells(~hidden_keys)
         )
 
-    def of_texts(self, texts: slice) -> "SoftmaxCall":
+    def of_texts(self, texts: slice) -> "DenseCall":
         """Returns this call restricted to some texts of the batch."""
-        return SoftmaxCall(before=self.before[texts], after=self.after[texts], note=self.note)
+        return DenseCall(logits=self.logits[texts], probabilities=self.probabilities[texts], note=self.note)
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
-        hidden_keys = hidden_cells(self.before[:, list(heads), queries])
-        return self.after[:, list(heads), queries].masked_fill(hidden_keys, 0)
+        hidden_keys = hidden_cells(self.logits[:, list(heads), queries])
+        return self.probabilities[:, list(heads), queries].masked_fill(hidden_keys, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights that multiply the values, after dropout, ``(batch, heads, queries, keys)``."""
@@ -384,7 +386,7 @@ def checked_rows(queries: int) -> slice:
     return slice(None, None, -(-queries // MAX_CHECKED_QUERIES))
 
 
-def places_of(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
+def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Tensor:
     """Returns the index of each cell in the numbers of a `PositionBias`.
 
     Args:

@@ -131,14 +131,14 @@ class UseLayout:
         operand: the layout of the weights in the product; ``None`` if unknown, as after heads were mixed.
         values: the layout of the values, or ``None``.
         output: the layout of the result, or ``None``.
-        scores: the roles of the parts of the product that gave the scores, by mark.
+        score_roles: the roles of the parts of the product that gave the scores, by mark.
     """
 
     weights: Layout
     operand: Layout | None
     values: Layout | None
     output: Layout | None
-    scores: dict[int, Roles]
+    score_roles: dict[int, Roles]
 
     @property
     def heads(self) -> int:
@@ -146,7 +146,7 @@ class UseLayout:
         return prod(size for axis in self.weights for size, role in axis if role == "heads")
 
     @property
-    def is_single(self) -> bool:
+    def is_single_head(self) -> bool:
         """True if the weights have no axis of heads."""
         return not any(role == "heads" for axis in self.weights for _, role in axis) and len(self.weights) < FOLDED_AXES
 
@@ -187,9 +187,9 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
     )
     scores: dict[int, Roles] = {}
     for axis_index, axis in enumerate(candidate.axes):
-        for scores_before, part in zip(candidate.before_axes[axis_index], axis, strict=True):
+        for logit_part, part in zip(candidate.logit_axes[axis_index], axis, strict=True):
             key_or_part_roles: Roles = ((part.size, "keys"),) if axis_index == candidate.axis else roles[part.label]
-            scores[scores_before.label] = (*scores.get(scores_before.label, ()), *key_or_part_roles)
+            scores[logit_part.label] = (*scores.get(logit_part.label, ()), *key_or_part_roles)
     return UseLayout(weights, operand, values, output, scores)
 
 
@@ -205,13 +205,13 @@ def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = 
         if axis_index == keys:
             layout.append(((size_of(axis) if count is None else count, "keys"),))
         elif all(part.label in roles for part in axis):
-            layout.append(tuple(role for part in axis for role in sized(roles[part.label], part.size)))
+            layout.append(tuple(role for part in axis for role in roles_of_size(roles[part.label], part.size)))
         else:
             return None
     return tuple(layout)
 
 
-def sized(roles: Roles, size: int) -> Roles:
+def roles_of_size(roles: Roles, size: int) -> Roles:
     """Returns the roles of a part if their sizes multiply to its size; else only the first role, with that size."""
     return roles if prod(part_size for part_size, _ in roles) == size else ((size, roles[0][1]),)
 

@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 
 from attnviz.capture.calls.after_softmax import CHANGED, MIXED, dropout_factor
-from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
-from attnviz.capture.calls.layout import Layout, Role, Roles, UseLayout, fold, fold_values, layout_of_queries, sized
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
+from attnviz.capture.calls.layout import (
+    Layout,
+    Role,
+    Roles,
+    UseLayout,
+    fold,
+    fold_values,
+    layout_of_queries,
+    roles_of_size,
+)
 from attnviz.capture.calls.overwriting import restored_softmax
 from attnviz.capture.calls.scattered_rows import places_of_gather, scatter_rows
 from attnviz.capture.flow.axes import FEATURES, Axes, Part, label_of
@@ -140,38 +149,42 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
         gather: the rows of queries and keys, if they were gathered from longer tensors.
     """
     candidate, product = use.candidate, use.product
-    if candidate.before is None or candidate.after is None:
+    if candidate.logits is None or candidate.probabilities is None:
         return None
-    before, after = (
-        fold(tensor, layout.weights, ("queries", "keys")) for tensor in (candidate.before, candidate.after)
+    logits, probabilities = (
+        fold(tensor, layout.weights, ("queries", "keys")) for tensor in (candidate.logits, candidate.probabilities)
     )
     note = SIGMOIDS if candidate.normaliser == "sigmoid" else ""
-    if candidate.literal and not note:
-        before, after, note = restored_softmax(before, after)
-    elif not candidate.literal:
-        before = before.masked_fill(after == 0, -math.inf)
-        if not _is_softmax(before, after):
+    if candidate.by_one_function and not note:
+        logits, probabilities, note = restored_softmax(logits, probabilities)
+    elif not candidate.by_one_function:
+        logits = logits.masked_fill(probabilities == 0, -math.inf)
+        if not _is_softmax(logits, probabilities):
             return None
-        note = PARTIAL if _has_partial_rows(after) else ""
+        note = PARTIAL if _has_partial_rows(probabilities) else ""
     operand = None if layout.operand is None else fold(product.left, layout.operand, ("queries", "keys"))
-    before, after = _part_with_values(
-        before, after, product.left.shape[product.left_letters.index(product.summed_letters)], operand
+    logits, probabilities = _part_with_values(
+        logits, probabilities, product.left.shape[product.left_letters.index(product.summed_letters)], operand
     )
-    is_same = _is_same(operand, after) if operand is not None else _has_same_numbers(product.left, candidate.after)
-    dropout = None if is_same or operand is None else dropout_factor(after, operand)
+    is_unchanged = (
+        _equals_softmax(operand, probabilities)
+        if operand is not None
+        else _may_be_permutation(product.left, candidate.probabilities)
+    )
+    dropout = None if is_unchanged or operand is None else dropout_factor(probabilities, operand)
     values = output = None
     if operand is not None and layout.values is not None and layout.output is not None:
-        values = fold_values(product.right, layout.values, *after.shape[:2])
+        values = fold_values(product.right, layout.values, *probabilities.shape[:2])
         output = fold(use.result, layout.output, ("queries", "features"))
-    operands = None if candidate.scores is None else _operands_of(candidate.scores, layout.scores)
-    call = SoftmaxCall(
-        before=before,
-        after=after,
+    operands = None if candidate.scores is None else _operands_of(candidate.scores, layout.score_roles)
+    call = DenseCall(
+        logits=logits,
+        probabilities=probabilities,
         values=values,
-        output=output if output is not None and output.shape[:3] == after.shape[:3] else None,
-        product=None if operands is None else operands.product(before.shape),
+        output=output if output is not None and output.shape[:3] == probabilities.shape[:3] else None,
+        product=None if operands is None else operands.product(logits.shape),
         dropout=None if dropout is None or operand is None else Dropout(operand, dropout),
-        note=note or ("" if is_same or dropout is not None else MIXED if candidate.mixed else CHANGED),
+        note=note or ("" if is_unchanged or dropout is not None else MIXED if candidate.mixed else CHANGED),
     )
     return (
         call
@@ -185,37 +198,41 @@ def _feature_roles(tensor: Tensor) -> Roles:
     return ((tensor.shape[-1], "features"),)
 
 
-def _part_with_values(before: Tensor, after: Tensor, keys: int, operand: Tensor | None) -> tuple[Tensor, Tensor]:
+def _part_with_values(
+    logits: Tensor, probabilities: Tensor, keys: int, operand: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Returns both tensors cut to the keys that have values: the first ones, or the last ones if those match."""
-    if keys == after.shape[-1]:
-        return before, after
+    if keys == probabilities.shape[-1]:
+        return logits, probabilities
     uses_last_keys = (
-        operand is not None and not _is_same(operand, after[..., :keys]) and _is_same(operand, after[..., -keys:])
+        operand is not None
+        and not _equals_softmax(operand, probabilities[..., :keys])
+        and _equals_softmax(operand, probabilities[..., -keys:])
     )
     part = slice(-keys, None) if uses_last_keys else slice(keys)
-    return before[..., part], after[..., part]
+    return logits[..., part], probabilities[..., part]
 
 
-def _is_same(operand: Tensor, after: Tensor) -> bool:
+def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
     """True if the weights in the product equal the softmax's output, apart from the dtype."""
-    return operand.shape == after.shape and torch.equal(operand, after.to(operand.dtype))
+    return operand.shape == probabilities.shape and torch.equal(operand, probabilities.to(operand.dtype))
 
 
-def _has_same_numbers(operand: Tensor, after: Tensor) -> bool:
+def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
     """True if four statistics agree, so that the weights may be a permutation of the softmax's output."""
-    if operand.numel() != after.numel():
+    if operand.numel() != probabilities.numel():
         return False
-    left, right = (tensor.float() for tensor in (operand, after))
+    left, right = (tensor.float() for tensor in (operand, probabilities))
     return all(
         torch.allclose(statistic(left), statistic(right), rtol=1e-3)
         for statistic in (torch.sum, torch.amax, torch.amin, torch.norm)
     )
 
 
-def _is_softmax(before: Tensor, after: Tensor) -> bool:
+def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
     """True if the weights are a softmax of the scores within rounding; a share of each row may go to no key."""
-    is_exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
-    scores, weights = before.float(), after.float()
+    is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
+    scores, weights = logits.float(), probabilities.float()
     sums = weights.sum(-1, keepdim=True)
     expected = scores.softmax(-1).nan_to_num() * sums
     tolerance: float | Tensor = WEIGHT_TOLERANCE
@@ -226,10 +243,10 @@ def _is_softmax(before: Tensor, after: Tensor) -> bool:
     return bool(((expected - weights).abs() <= tolerance).all() and (sums <= largest_sum).all())
 
 
-def _has_partial_rows(after: Tensor) -> bool:
+def _has_partial_rows(probabilities: Tensor) -> bool:
     """True if a share of a row goes to no key."""
-    sums = after.float().sum(-1)
-    smallest_sum = 1 - (PARTIAL_SHARE if after.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
+    sums = probabilities.float().sum(-1)
+    smallest_sum = 1 - (PARTIAL_SHARE if probabilities.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
     return bool(((sums < smallest_sum) & (sums > 0)).any())
 
 
@@ -274,7 +291,7 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
     """Returns the roles of a part of the scores; an unmarked part, as after a sink was joined, is queries."""
-    return sized(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
+    return roles_of_size(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
 def _folded_operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:

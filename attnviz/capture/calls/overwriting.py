@@ -19,8 +19,8 @@ WEIGHTS_LOST = "the weights were overwritten in place after the softmax, and are
 class SoftmaxTensors(Protocol):
     """An object that holds the input and the output of a softmax."""
 
-    before: Any
-    after: Any
+    logits: Any
+    probabilities: Any
 
 
 def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -54,10 +54,10 @@ def share_memory(first: object, second: object) -> bool:
 def keep_copies(holders: Iterable[SoftmaxTensors], target: Tensor) -> None:
     """Replaces each tensor that shares memory with ``target``, which will be overwritten, with a copy."""
     for holder in holders:
-        if share_memory(holder.before, target):
-            holder.before = holder.before.clone()
-        if share_memory(holder.after, target):
-            holder.after = holder.after.clone()
+        if share_memory(holder.logits, target):
+            holder.logits = holder.logits.clone()
+        if share_memory(holder.probabilities, target):
+            holder.probabilities = holder.probabilities.clone()
 
 
 def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
@@ -75,39 +75,42 @@ def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | 
         return copy
 
 
-def restored_softmax(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor, str]:
+def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, str]:
     """Returns scores and weights of a softmax over the last axis before any overwriting, and a remark on what is lost.
 
     Some rows are compared: weights that no longer sum to 1 are computed again; scores that do not give the weights are
     lost.
 
     Args:
-        before: the input of the softmax, ``(..., queries, keys)``.
-        after: its output, of the same shape.
+        logits: the input of the softmax, ``(..., queries, keys)``.
+        probabilities: its output, of the same shape.
 
     Returns:
         The scores, the weights, and the remark, empty if nothing is lost.
     """
-    if _rows_are_softmax(before, after):
-        return before, after, ""
-    rows, tolerance = _some_rows(after).nan_to_num(nan=1 / after.shape[-1]), _tolerance(before, after)
+    if _rows_are_softmax(logits, probabilities):
+        return logits, probabilities, ""
+    rows, tolerance = (
+        _some_rows(probabilities).nan_to_num(nan=1 / probabilities.shape[-1]),
+        _tolerance(logits, probabilities),
+    )
     if (rows >= 0).all() and ((rows.sum(-1) - 1).abs() <= tolerance * 10).all():
-        unknown_rows = torch.where(after > 0, float("nan"), float("-inf")).to(before.dtype)
-        return unknown_rows, after, SCORES_LOST
-    return before, before.softmax(-1, dtype=after.dtype), WEIGHTS_LOST
+        unknown_logits = torch.where(probabilities > 0, float("nan"), float("-inf")).to(logits.dtype)
+        return unknown_logits, probabilities, SCORES_LOST
+    return logits, logits.softmax(-1, dtype=probabilities.dtype), WEIGHTS_LOST
 
 
-def _rows_are_softmax(before: Tensor, after: Tensor) -> bool:
+def _rows_are_softmax(logits: Tensor, probabilities: Tensor) -> bool:
     """True if the weights are a softmax of the scores, on at most 32 queries of each map; fully masked rows aside."""
-    scores, weights = _some_rows(before), _some_rows(after)
+    scores, weights = _some_rows(logits), _some_rows(probabilities)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
     has_visible = scores.isfinite().any(-1) & difference.isfinite()
-    return bool((difference[has_visible] <= _tolerance(before, after)).all())
+    return bool((difference[has_visible] <= _tolerance(logits, probabilities)).all())
 
 
-def _tolerance(before: Tensor, after: Tensor) -> float:
+def _tolerance(logits: Tensor, probabilities: Tensor) -> float:
     """Returns the largest error of a weight, by the dtypes of the softmax's input and output."""
-    is_exact = before.dtype in EXACT_DTYPES and after.dtype in EXACT_DTYPES
+    is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     return SOFTMAX_TOLERANCE if is_exact else HALF_SOFTMAX_TOLERANCE
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
 from attnviz.capture.flow.gathered_rows import RowGather
 from attnviz.maps.layer_maps import LONG_MAP_TOKENS
 
@@ -68,7 +68,7 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
         for rows_of_axis, count, *names in parts
         if rows_of_axis and count < rows_of_axis.total
     ]
-    return _with_notes(_RowScatter((batch, heads), queries, keys).of(call), *notes)
+    return _with_notes(_RowScatter((batch, heads), queries, keys).scattered(call), *notes)
 
 
 def _with_notes(call: AttentionCall, *notes: str) -> AttentionCall:
@@ -88,7 +88,7 @@ class _RowScatter:
     def __init__(self, leading: tuple[int, int], queries: PlacedRows | None, keys: PlacedRows | None) -> None:
         self.leading, self.queries, self.keys = leading, queries, keys
 
-    def of(self, call: AttentionCall) -> AttentionCall:
+    def scattered(self, call: AttentionCall) -> AttentionCall:
         """Returns the call with all queries and keys."""
         values = None if call.values is None else _scattered(call.values, self.keys, 2, 0.0)
         output = None if call.output is None else _scattered(call.output, self.queries, 2, 0.0)
@@ -105,14 +105,14 @@ class _RowScatter:
                 window=None,
                 logsumexp=None if logsumexp is None else _scattered(logsumexp[..., None], self.queries, 2, 0.0)[..., 0],
             )
-        assert isinstance(call, SoftmaxCall)
+        assert isinstance(call, DenseCall)
         product, dropout = call.product, call.dropout
         return replace(
             call,
             values=values,
             output=output,
-            before=self._cells(call.before, -inf),
-            after=self._cells(call.after, 0.0),
+            logits=self._cells(call.logits, -inf),
+            probabilities=self._cells(call.probabilities, 0.0),
             factors=None,
             product=product and self._product(product),
             dropout=dropout and Dropout(self._cells(dropout.weights, 0.0), dropout.factor),

@@ -36,9 +36,9 @@ def axis_of(size: int, label: int) -> Axis:
     return (Part(size, label),) if size > 1 else ()
 
 
-def label_of(label: int) -> int:
-    """Returns the label that a mark stands for; a label stands for itself."""
-    return label % FIRST_MARK
+def label_of(mark: int) -> int:
+    """Returns the label that a mark stands for; of a label, that label."""
+    return mark % FIRST_MARK
 
 
 def size_of(axis: Axis) -> int:
@@ -50,12 +50,12 @@ def size_of(axis: Axis) -> int:
 
 
 def is_all(axis: Axis, label: int) -> bool:
-    """True if the axis has a part, and all parts stand for this label."""
+    """True if the axis has a part, and each part has this label or a mark that stands for it."""
     return bool(axis) and all(label_of(part.label) == label for part in axis)
 
 
 def labels_in(axes: Iterable[Axis]) -> set[int]:
-    """Returns the labels of all parts of the axes."""
+    """Returns the labels and marks of all parts of the axes."""
     return {part.label for axis in axes for part in axis}
 
 
@@ -75,7 +75,10 @@ def axes_of_view(axes: Axes, strides: tuple[int, ...], shape: tuple[int, ...], n
 
 
 def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
-    """Yields the stride of each part of an axis, the stride times its size (both in elements), and its label."""
+    """Yields for each part of an axis its stride, its stride times its size (both in elements), and its label.
+
+    The parts go from the fastest to the slowest; an axis of stride 0, which is broadcast, has none.
+    """
     for part in reversed(axis):
         if stride:
             yield stride, stride * part.size, part.label
@@ -83,7 +86,16 @@ def _atoms(axis: Axis, stride: int) -> Iterable[tuple[int, int, int]]:
 
 
 def _parts_stepped_through(atoms: list[tuple[int, int, int]], size: int, stride: int) -> Axis:
-    """Returns the parts that an axis of this size and stride steps through; one unknown part if they do not fit."""
+    """Returns the parts that an axis of this size and stride steps through.
+
+    If their sizes do not multiply to the size, the axis is one part, with their label if they have the same, else
+    unknown.
+
+    Args:
+        atoms: stride, stride times size, and label of each part of the source, the slowest first; see `_atoms`.
+        size: the size of the axis.
+        stride: its stride, in elements.
+    """
     if size == 1:
         return ()
     parts = []
@@ -108,7 +120,12 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(MAX_CACHED)
 def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
-    """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands."""
+    """Returns the axes of an element-wise result: each is the most informative axis of full size among the operands.
+
+    Args:
+        operands: the axes of each operand, aligned at the last one.
+        shape: the shape of the result.
+    """
     result = []
     for axis_index, size in enumerate(reversed(shape), 1):
         candidates = [
@@ -119,17 +136,23 @@ def broadcast(operands: tuple[Axes, ...], shape: tuple[int, ...]) -> Axes:
 
 
 def most_informative_axis(candidates: Sequence[Axis], size: int) -> Axis:
-    """Returns the first axis with a mark, else the first with a label, else the first, resized_axis to ``size``."""
-    chosen_axis = next((axis for axis in candidates if any(part.label >= FIRST_MARK for part in axis)), None)
+    """Returns the first axis with a mark, else the first with a label, else the first, all resized to ``size``.
+
+    Without candidates it is an unknown axis of that size.
+    """
+    marked_axes = (axis for axis in candidates if any(part.label >= FIRST_MARK for part in axis))
+    labelled_axes = (axis for axis in candidates if any(part.label for part in axis))
+    chosen_axis: Axis | None = next(marked_axes, None)
     if chosen_axis is None:
-        chosen_axis = next(
-            (axis for axis in candidates if any(part.label for part in axis)), candidates[0] if candidates else ()
-        )
+        chosen_axis = next(labelled_axes, candidates[0] if candidates else ())
     return resized_axis(chosen_axis, size)
 
 
 def resized_axis(axis: Axis, size: int) -> Axis:
-    """Returns the axis with another size, as after a slice; its label is unknown if its parts had several."""
+    """Returns the axis with this size, as after a slice: unchanged if it has it, else one part.
+
+    The part has the label of the axis, or an unknown one if the parts of the axis had several labels, or none.
+    """
     if size_of(axis) == size:
         return axis
     labels = {part.label for part in axis}
@@ -137,7 +160,12 @@ def resized_axis(axis: Axis, size: int) -> Axis:
 
 
 def with_labels_from(axes: Axes, labelled_axes: Axes) -> Axes:
-    """Returns the axes, an unlabelled one replaced by that of ``labelled_axes``; unchanged if ranks differ."""
+    """Returns the axes, with unlabelled ones replaced by those of another tensor; unchanged if the ranks differ.
+
+    Args:
+        axes: the axes of a tensor.
+        labelled_axes: the axes of a tensor that was written into it.
+    """
     if len(axes) != len(labelled_axes):
         return axes
     return tuple(

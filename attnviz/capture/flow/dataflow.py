@@ -29,7 +29,15 @@ from attnviz.capture.flow.axes import (
 from attnviz.capture.flow.functions import REDUCING, RESHAPING, SEQUENCES, axis_of_call, is_view, node_after, tensors_in
 from attnviz.capture.flow.lineage import NOTHING, Lineage, merged_lineage
 from attnviz.capture.flow.node_cache import BY_ARGUMENTS, PROJECTIONS, cache_key, cache_node, cached_node
-from attnviz.capture.flow.nodes import Candidate, Node, Normaliser, Use, is_axis_of_operand, key_axis, note_mixing
+from attnviz.capture.flow.nodes import (
+    Node,
+    Normaliser,
+    Use,
+    WeightsCandidate,
+    is_axis_of_operand,
+    key_axis,
+    note_mixing,
+)
 from attnviz.capture.flow.product_nodes import has_own_axes, product_node, uses_of
 from attnviz.capture.flow.products import PRODUCTS, Contraction, contraction, elementwise_sum
 from attnviz.capture.flow.sites import CallingModule
@@ -86,27 +94,27 @@ class DataFlow:
         modules: Iterable[nn.Module],
         running: Callable[[], CallingModule | None],
         on_use: Callable[[Use], None],
-        on_unused: Callable[[Candidate], None],
+        on_unused: Callable[[WeightsCandidate], None],
     ) -> None:
         self.running, self.on_use, self.on_unused = running, on_use, on_unused
         self.constants = {id(tensor) for module in modules for tensor in _constants_of(module)}
         self.references: dict[int, _NodeReference] = {}
         self.sweep_size = MIN_SWEEP_SIZE
-        self.open: list[Candidate] = []
+        self.open: list[WeightsCandidate] = []
         self.marks = count(1)
         self.roots = count()
 
-    def see(
+    def follow_call(
         self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any, overwritten: Tensor | None = None
     ) -> None:
-        """Follows a call of a torch function that has returned.
+        """Follows a call of a torch function that has returned: keeps a node for each tensor of its result.
 
         Args:
             name: the name of the function.
             args: its positional arguments.
             kwargs: its keyword arguments.
             result: its result.
-            overwritten: the tensor whose memory the result was written over, if any.
+            overwritten: a copy of a softmax's input if the result was written over that; ``None`` otherwise.
         """
         inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         if not inputs or name in UNCACHED or not isinstance(result, Tensor):
@@ -132,7 +140,16 @@ class DataFlow:
         result: Any,
         overwritten: Tensor | None,
     ) -> None:
-        """Computes and keeps the nodes of the results of a function."""
+        """Computes and keeps the nodes of the results of a function.
+
+        Args:
+            name: the name of the function.
+            inputs: the tensors among its arguments.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
+            overwritten: a copy of a softmax's input if the result was written over that; ``None`` otherwise.
+        """
         if name in SOFTMAXES or name == "sigmoid":
             return self._follow_normalisation(inputs[0], result, axis_of_call(args, kwargs), name, overwritten)
         if name == "scaled_dot_product_attention":
@@ -155,7 +172,11 @@ class DataFlow:
         return None
 
     def _keeps_node(self, name: str, source: Tensor, result: Tensor) -> bool:
-        """True if an element-wise function keeps the node of its only input, which holds only axes and lineage."""
+        """Gives the result of a function of one input the node of that input, if this is possible; True if it is.
+
+        It is possible if shapes and strides are equal, the node holds only axes and lineage, and the result has no node
+        of its own yet.
+        """
         if source.shape != result.shape or source.stride() != result.stride():
             return False
         node = self.node(source)
@@ -166,44 +187,43 @@ class DataFlow:
         return True
 
     def _is_new(self, output: Tensor, inputs: list[Tensor]) -> bool:
-        """True if the output has no node yet: a function called within this one may have given it one."""
+        """True if the output has no node yet, or is also an input; a function inside this one may have given it one."""
         reference = self.references.get(id(output))
         return reference is None or reference() is not output or any(output is tensor for tensor in inputs)
 
     def node(self, tensor: Tensor) -> Node:
-        """Returns the node of a tensor; creates it if the tensor is new."""
+        """Returns the node of a tensor; creates it if no observed function computed the tensor.
+
+        A tensor that shares memory with an unused normalised tensor is a view of these weights. Any other is a constant
+        if it belongs to the model, else an input.
+        """
         reference = self.references.get(id(tensor))
         if reference is not None and reference() is tensor:
             return reference.node
         constant = id(tensor) in self.constants or isinstance(tensor, nn.Parameter)
         candidate = None if constant else self._viewed_candidate(tensor)
-        if (
-            candidate is not None and candidate.after is not None
-        ):  # a view of weights that was made in code we cannot observe
-            axes = axes_of_view(candidate.axes, candidate.after.stride(), tensor.shape, tensor.stride())
-            node = Node(axes, self.node(candidate.after).lineage, weights=(candidate,))
+        # Code that cannot be observed may have made a view of weights.
+        if candidate is not None and candidate.probabilities is not None:
+            axes = axes_of_view(candidate.axes, candidate.probabilities.stride(), tensor.shape, tensor.stride())
+            node = Node(axes, self.node(candidate.probabilities).lineage, weights=(candidate,))
         else:
             node = Node(
                 unknown_axes(tensor.shape),
                 NOTHING if constant else Lineage(1 << next(self.roots)),
                 constant,
-                fresh=True,
+                is_unobserved=True,
             )
         self._keep(tensor, node)
         return node
 
-    def _viewed_candidate(self, tensor: Tensor) -> Candidate | None:
-        """Returns the normalised tensor that this one is a view of, if any."""
-        return next(
-            (
-                candidate
-                for candidate in self.unused()
-                if candidate.after is not None and is_view(candidate.after, tensor)
-            ),
-            None,
-        )
+    def _viewed_candidate(self, tensor: Tensor) -> WeightsCandidate | None:
+        """Returns the unused normalised tensor that this one is a view of; ``None`` if it is a view of none."""
+        for candidate in self.unused():
+            if candidate.probabilities is not None and is_view(candidate.probabilities, tensor):
+                return candidate
+        return None
 
-    def unused(self) -> Iterator[Candidate]:
+    def unused(self) -> Iterator[WeightsCandidate]:
         """Yields the normalised tensors that no product has used."""
         return (candidate for candidate in self.open if not candidate.used)
 
@@ -222,7 +242,7 @@ class DataFlow:
         return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.attended))
 
     def note_same(self, source: Tensor, result: Tensor) -> None:
-        """Follows an element-wise function whose call was not observed."""
+        """Follows an element-wise function whose call was not observed: its result gets the node of its source."""
         self._keep(result, self.node(source))
 
     def _keep(self, tensor: Tensor, node: Node) -> None:
@@ -237,9 +257,7 @@ class DataFlow:
         reference.key, reference.node = id(tensor), node
         self.references[reference.key] = reference
         if len(self.references) > self.sweep_size:
-            self.references = {
-                key: reference_key for key, reference_key in self.references.items() if reference_key() is not None
-            }
+            self.references = {key: live for key, live in self.references.items() if live() is not None}
             self.sweep_size = max(MIN_SWEEP_SIZE, 2 * len(self.references))
 
     def _forget(self, reference: ref[Tensor]) -> None:
@@ -248,40 +266,72 @@ class DataFlow:
             del self.references[reference.key]
 
     def _merge_written(self, target: Tensor, value: object) -> None:
-        """Merges the node of a value into the tensor it was written to, such as a cache of keys, and into its base."""
+        """Merges the node of a tensor into that of the tensor it was written to, such as a cache of keys.
+
+        If the target is a view, the tensor that it is a view of changes too. A value that is no tensor changes nothing.
+        """
         if not isinstance(value, Tensor):
             return
-        other = self.node(value)
+        value_node = self.node(value)
         for tensor in (target, target._base):
             if tensor is not None:
                 node = self.node(tensor)
-                lineage, constant = merged_lineage((node.lineage, other.lineage)), node.constant and other.constant
-                axes = with_labels_from(node.axes, other.axes)
-                self._keep(tensor, replace(node, axes=axes, lineage=lineage, constant=constant))
+                merged_node = replace(
+                    node,
+                    axes=with_labels_from(node.axes, value_node.axes),
+                    lineage=merged_lineage((node.lineage, value_node.lineage)),
+                    constant=node.constant and value_node.constant,
+                )
+                self._keep(tensor, merged_node)
 
     def _follow_normalisation(
-        self, before: Tensor, after: Tensor, axis: int | None, name: str, overwritten: Tensor | None
+        self, logits: Tensor, probabilities: Tensor, axis: int | None, name: str, overwritten: Tensor | None
     ) -> None:
-        """Follows a softmax or sigmoid, which may be attention."""
-        node = self.node(before)
-        sigmoid = name == "sigmoid"
-        if sigmoid:
+        """Follows a softmax or sigmoid, whose result is a candidate for attention weights.
+
+        A softmax over several axes, and a sigmoid of anything but scores, are followed as other functions are.
+
+        Args:
+            logits: the input.
+            probabilities: the result.
+            axis: the axis of a softmax; ``None`` if it has several.
+            name: the name of the function.
+            overwritten: a copy of the input if the result was written over it; ``None`` otherwise.
+        """
+        node = self.node(logits)
+        normaliser: Normaliser = "sigmoid" if name == "sigmoid" else "softmax"
+        if normaliser == "sigmoid":
             axis = key_axis(node)
-        if axis is None or before.dim() < 2 or not before.is_floating_point():
-            return self._follow(name, [before], after, (), {})
-        scores = before if overwritten is None else overwritten
-        return self._add_candidate(
-            scores, after, axis % before.dim(), node, "sigmoid" if sigmoid else "softmax", literal=True
-        )
+        if axis is None or logits.dim() < 2 or not logits.is_floating_point():
+            return self._follow(name, [logits], probabilities, (), {})
+        kept_logits = logits if overwritten is None else overwritten
+        return self._add_candidate(kept_logits, probabilities, axis, node, normaliser, by_one_function=True)
 
     def _add_candidate(
-        self, before: Tensor, after: Tensor, axis: int, node: Node, normaliser: Normaliser, literal: bool
+        self,
+        logits: Tensor,
+        probabilities: Tensor,
+        axis: int,
+        node: Node,
+        normaliser: Normaliser,
+        by_one_function: bool,
     ) -> None:
-        """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it."""
-        caller, axis = self.running(), axis % before.dim()
-        axes = tuple(self._with_new_marks(each) for each in node.axes)
-        result = Node(axes, node.lineage, paired=node.paired)
-        self._keep(after, result)
+        """Marks the axes of a normalised tensor, and keeps it as a candidate for attention until a product uses it.
+
+        Outside the model's modules it is no candidate. If more than `MAX_OPEN` are open, the oldest is given up.
+
+        Args:
+            logits: the tensor that was normalised.
+            probabilities: the result.
+            axis: the axis that was normalised.
+            node: the node of the logits.
+            normaliser: the function that normalised it.
+            by_one_function: True if one torch function normalised it; False if several did.
+        """
+        caller, axis = self.running(), axis % logits.dim()
+        axes = tuple(map(self._with_new_marks, node.axes))
+        result = Node(axes, node.lineage, from_token_pairs=node.from_token_pairs)
+        self._keep(probabilities, result)
         if caller is None:
             return
         scores = node.scores
@@ -289,23 +339,23 @@ class DataFlow:
             key_marks = labels_in(node.axes[axis : axis + 1])
             scores = scores.by_keys(key_marks) if is_axis_of_operand(scores, key_marks) else None
         is_over_features = scores is None and is_all(node.axes[axis], FEATURES)
-        candidate = Candidate(
+        candidate = WeightsCandidate(
             caller=caller,
-            before=None if is_over_features else before,
-            after=None if is_over_features else after,
+            logits=None if is_over_features else logits,
+            probabilities=None if is_over_features else probabilities,
             axis=axis,
             axes=axes,
-            before_axes=node.axes,
+            logit_axes=node.axes,
             scores=scores,
-            paired=node.paired,
-            unobserved_input=node.fresh or node.constant,
-            shape=after.shape,
+            from_token_pairs=node.from_token_pairs,
+            unobserved_input=node.is_unobserved or node.constant,
+            shape=probabilities.shape,
             lineage=node.lineage,
             normaliser=normaliser,
-            literal=literal,
+            by_one_function=by_one_function,
         )
         result.weights = (candidate,)
-        self.open = [*(each for each in self.open if not each.used), candidate]
+        self.open = [*self.unused(), candidate]
         if len(self.open) > MAX_OPEN:
             self._give_up(self.open.pop(0))
 
@@ -315,23 +365,29 @@ class DataFlow:
             self._give_up(candidate)
         self.open.clear()
 
-    def _give_up(self, candidate: Candidate) -> None:
-        """Reports a candidate that no product used, unless it was added to another one, and drops its tensors."""
+    def _give_up(self, candidate: WeightsCandidate) -> None:
+        """Drops the tensors of a candidate that no product used, and reports it unless it was added to another one."""
         if not candidate.absorbed:
             self.on_unused(candidate)
         self._drop_tensors(candidate)
 
-    def _drop_tensors(self, candidate: Candidate) -> None:
-        """Frees the tensors of a candidate and marks it as used."""
-        candidate.before = candidate.after = candidate.scores = None
+    def _drop_tensors(self, candidate: WeightsCandidate) -> None:
+        """Frees the tensors of a candidate and marks it as used, so that no later product counts as its use."""
+        candidate.logits = candidate.probabilities = candidate.scores = None
         candidate.used = True
 
     def _with_new_marks(self, axis: Axis) -> Axis:
-        """Returns the axis with a new mark for each part."""
+        """Returns the axis with a new mark for each part, which stands for the part's label."""
         return tuple(Part(part.size, next(self.marks) * FIRST_MARK + label_of(part.label)) for part in axis)
 
     def _follow_product(self, name: str, product: Contraction, result: Tensor) -> None:
-        """Follows a product: a projection, scores, or weights times values."""
+        """Follows a product: a projection, scores, or weights times values, each use of which is reported.
+
+        Args:
+            name: the name of the function that computed it.
+            product: the product.
+            result: its result.
+        """
         left, right = self.node(product.left), self.node(product.right)
         uses = list(uses_of(product, left, right, result)) if left.weights or right.weights else []
         self._keep(result, product_node(name, product, left, right, result, uses, self._with_new_marks))
@@ -341,8 +397,18 @@ class DataFlow:
             self._drop_tensors(use.candidate)
 
     def _broadcast_product(self, summed: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-        """Returns the product that a sum completes; ``None`` if its input is no product by broadcasting."""
-        factors = self.node(summed).multiplied
+        """Returns the contraction that a product by broadcasting and a sum of it compute together.
+
+        Args:
+            summed: the input of the sum.
+            args: the positional arguments of the sum.
+            kwargs: its keyword arguments.
+
+        Returns:
+            The contraction; ``None`` if the input is no product by broadcasting, if the sum names no axes, or if one
+            factor only scales or masks the other.
+        """
+        factors = self.node(summed).broadcast_operands
         dims = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if factors is None or dims is None:
             return None
@@ -354,22 +420,33 @@ class DataFlow:
     def _follow(
         self, name: str, inputs: list[Tensor], result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        """Follows any other function: its result gets the node that `node_after` derives from the inputs."""
+        """Follows any other function: its result gets the node that `node_after` derives from the inputs.
+
+        A new tensor that a module of the model fills is a constant; filled elsewhere, it is an input of the model. The
+        last function of a softmax that is written as several makes its result a candidate for attention.
+
+        Args:
+            name: the name of the function.
+            inputs: the tensors among its arguments.
+            result: its result.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
         if not inputs or name in FILLING:
-            made_by_model = self.running() is not None  # a tensor made outside the model is an input of it
-            return self._keep(result, Node(unknown_axes(result.shape), constant=True)) if made_by_model else None
-        nodes = [self.node(each) for each in inputs]
+            if self.running() is not None:
+                self._keep(result, Node(unknown_axes(result.shape), constant=True))
+            return
+        nodes = list(map(self.node, inputs))
         node = node_after(name, inputs, nodes, result, args, kwargs)
         self._keep(result, node)
         note_mixing(name, nodes, node)
         node.steps = steps = steps_after(name, inputs, nodes, result, args, kwargs)
         if steps is not None and steps.stage == "softmax":
             self._add_candidate(
-                steps.before, result, steps.axis or 0, self.node(steps.before), "softmax", literal=False
+                steps.logits, result, steps.axis or 0, self.node(steps.logits), "softmax", by_one_function=False
             )
-        return None
 
 
 def _constants_of(module: nn.Module) -> tuple[Tensor | None, ...]:
-    """Returns the parameters and buffers of the module itself."""
+    """Returns the parameters and buffers of the module itself, not of its children; ``None`` for an unset one."""
     return (*module._parameters.values(), *module._buffers.values())

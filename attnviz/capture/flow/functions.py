@@ -12,6 +12,7 @@ from attnviz.capture.flow.axes import (
     TOKENS,
     UNKNOWN,
     Axes,
+    Axis,
     Part,
     axes_of_view,
     axis_of,
@@ -51,7 +52,7 @@ def tensors_in(values: Iterable[Any]) -> list[Tensor]:
 
 
 def axis_of_call(args: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
-    """Returns the ``dim`` argument of a call; ``None`` if it has none or several."""
+    """Returns the axis that a call names, its ``dim`` or second argument; ``None`` if it names none or several."""
     axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
     if isinstance(axis, list | tuple) and len(axis) == 1:
         axis = axis[0]
@@ -83,39 +84,55 @@ def node_after(
     if len(inputs) == 1:
         return _node_after_one_input(name, inputs[0], nodes[0], result, args, kwargs)
     axes = _result_axes(name, inputs, nodes, result, args, kwargs)
-    is_paired = (name not in NORMS and any(each.paired for each in nodes)) or _combines_tokens(
-        name, inputs, nodes, result
-    )
+    has_paired_input = name not in NORMS and any(node.from_token_pairs for node in nodes)
+    kept_scores = (node.scores for node in nodes if node.scores is not None and still_has_axes(node.scores, axes))
     return Node(
         axes,
         merged_lineage([node.lineage for node in nodes]),
-        constant=all(index.constant for index in nodes),
-        paired=is_paired,
-        scores=next(
-            (index.scores for index in nodes if index.scores is not None and still_has_axes(index.scores, axes)), None
-        ),
+        constant=all(node.constant for node in nodes),
+        from_token_pairs=has_paired_input or _combines_tokens(name, inputs, nodes, result),
+        scores=next(kept_scores, None),
         weights=candidates_in(name, nodes, axes, result),
-        multiplied=_broadcast_operands(name, inputs, nodes),
+        broadcast_operands=_broadcast_operands(name, inputs, nodes),
     )
 
 
 def _node_after_one_input(
     name: str, source: Tensor, node: Node, result: Tensor, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Node:
-    """Like `node_after`, for the common case of one tensor."""
+    """Returns the node of the result of a function with one tensor among its arguments; see `node_after`.
+
+    Args:
+        name: the name of the function.
+        source: the tensor.
+        node: its node.
+        result: the result of the function.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
+    """
     axes = _result_axes(name, (source,), (node,), result, args, kwargs)
     return Node(
         axes,
         _lineage_after_one_input(source, node, result),
         node.constant,
-        paired=node.paired and name not in NORMS,
+        from_token_pairs=node.from_token_pairs and name not in NORMS,
         scores=node.scores if node.scores is not None and still_has_axes(node.scores, axes) else None,
         weights=candidates_in(name, (node,), axes, result) if node.weights else (),
     )
 
 
 def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node]) -> tuple[Tensor, Tensor] | None:
-    """Returns the operands of a broadcast product, which a sum may complete to a contraction; ``None`` for others."""
+    """Returns the operands of a product by broadcasting, which a sum may complete to a contraction.
+
+    Args:
+        name: the name of the function.
+        inputs: the tensors among its arguments.
+        nodes: the node of each input.
+
+    Returns:
+        The operands; ``None`` if the function is no product of two tensors of different shapes that both depend on the
+        input. Tensors of one shape count if they may be a single query and a single key.
+    """
     if name not in MULTIPLYING or len(inputs) != 2 or any(node.constant for node in nodes):
         return None
     left, right = inputs
@@ -124,20 +141,19 @@ def _broadcast_operands(name: str, inputs: Sequence[Tensor], nodes: Sequence[Nod
 
 
 def _embedding_node(nodes: Sequence[Node], inputs: Sequence[Tensor], result: Tensor) -> Node:
-    """Returns the node of an embedding: its last axis is features, the others are tokens."""
+    """Returns the node of an embedding: its last axis is features, the others are tokens; the ids give its lineage."""
     ids = next((node for node, tensor in zip(nodes, inputs, strict=True) if not tensor.is_floating_point()), nodes[0])
     axes = tuple(axis_of(size, TOKENS) for size in result.shape[:-1])
     return Node((*axes, axis_of(result.shape[-1], FEATURES)), ids.lineage, ids.constant)
 
 
 def _distance_node(nodes: Sequence[Node], result: Tensor) -> Node:
-    """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, other rows)``."""
+    """Returns the node of pairwise distances between the rows of two tensors, ``(..., rows, rows of the second)``."""
     left_axes, right_axes = (node.axes for node in nodes)
     batch_axes = broadcast((left_axes[:-2], right_axes[:-2]), tuple(result.shape[:-2]))
-    is_paired = not any(node.constant for node in nodes)
-    return Node(
-        (*batch_axes, left_axes[-2], right_axes[-2]), merged_lineage([node.lineage for node in nodes]), paired=is_paired
-    )
+    lineage = merged_lineage([node.lineage for node in nodes])
+    is_of_pairs = not any(node.constant for node in nodes)
+    return Node((*batch_axes, left_axes[-2], right_axes[-2]), lineage, from_token_pairs=is_of_pairs)
 
 
 def is_one_pair(tensor: Tensor) -> bool:
@@ -149,6 +165,12 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
     """True if a function combines tensors of different tokens, each of which depends on the input.
 
     It adds one tensor to each row of the other by broadcasting, or joins features of tokens of different lineages.
+
+    Args:
+        name: the name of the function.
+        inputs: the tensors among its arguments.
+        nodes: the node of each input.
+        result: its result.
     """
     dependent_inputs = [
         (tensor, node)
@@ -157,19 +179,26 @@ def _combines_tokens(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node],
     ]
     if len(dependent_inputs) < 2:
         return False
-    first, rows = dependent_inputs[0], dependent_inputs[0][0].shape[:-1]
+    (first_tensor, first_node), *others = dependent_inputs
     if name in JOINING:
-        along_features = result.shape[:-1] == rows and result.shape != first[0].shape
-        return along_features and any(node.lineage != first[1].lineage for _, node in dependent_inputs[1:])
-    return ("add" in name or "sub" in name) and any(
-        rows_of_tensor.shape != first[0].shape for rows_of_tensor, _ in dependent_inputs[1:]
-    )
+        along_features = result.shape[:-1] == first_tensor.shape[:-1] and result.shape != first_tensor.shape
+        return along_features and any(node.lineage != first_node.lineage for _, node in others)
+    is_sum = "add" in name or "sub" in name
+    return is_sum and any(tensor.shape != first_tensor.shape for tensor, _ in others)
 
 
 def _lineage_after_one_input(source: Tensor, node: Node, result: Tensor) -> Lineage:
-    """Returns the lineage of the result of one input; a smaller view gets the piece of the input that it covers."""
+    """Returns the lineage of a result that one tensor gave: that tensor's, with the piece of it that a view covers.
+
+    A view that only leaves out features, or is not smaller than the tensor, covers all of its tokens.
+
+    Args:
+        source: the tensor.
+        node: its node.
+        result: the result.
+    """
     if node.constant or not node.axes or result.numel() >= source.numel():
-        return node.lineage  # of a parameter it is nothing, whichever part of it a projection uses
+        return node.lineage
     axis = cut_axis(source, result)
     if is_all(node.axes[axis or 0], FEATURES) or not is_view(source, result):
         return node.lineage
@@ -184,7 +213,11 @@ def _result_axes(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Axes:
-    """Returns the axes of the result of a function that is not a product."""
+    """Returns the axes of the result of a function that is not a product; arguments as in `node_after`.
+
+    The rules are tried in order: a rule for the function, then broadcasting, then the axes of the first input if the
+    number of axes is the same; else the axes are unknown.
+    """
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     result_axes: Axes | None = axes if result is source else None
     if name in RESHAPING:
@@ -233,40 +266,53 @@ def _axes_after_in_place_reshape(name: str, axes: Axes, shape: torch.Size, numbe
         new_axes.insert(numbers[0] % len(shape), ())
     elif name == "squeeze_":
         squeezed_axes = numbers[0] if numbers else range(len(axes))
-        size_one_axes = [
-            index % len(axes) for index in (squeezed_axes if isinstance(squeezed_axes, Iterable) else [squeezed_axes])
-        ]
-        new_axes = [axis for index, axis in enumerate(axes) if index not in size_one_axes or axis]
+        indices = list(squeezed_axes) if isinstance(squeezed_axes, Iterable) else [squeezed_axes]
+        dropped_axes = {index % len(axes) for index in indices}
+        new_axes = [axis for index, axis in enumerate(axes) if index not in dropped_axes or axis]  # () has size 1
     fits = len(new_axes) == len(shape) and all(map(operator.eq, map(size_of, new_axes), shape))
     return tuple(new_axes) if fits else unknown_axes(shape)
 
 
-def _axes_after_convolution(node: Node, shape: torch.Size, in_space: int | None) -> Axes:
-    """Returns the axes after a convolution, whose channels are features; they come first where there is no batch."""
+def _axes_after_convolution(node: Node, shape: torch.Size, spatial_axes: int | None) -> Axes:
+    """Returns the axes after a convolution, whose channels are features; unknown axes if their number changes.
+
+    Channels are the second axis, or the first if there is no batch. Unlabelled axes of an input of the model become
+    tokens.
+
+    Args:
+        node: the node of the input.
+        shape: the shape of the result.
+        spatial_axes: the number of axes in space; ``None`` if it is not known.
+    """
     if len(node.axes) != len(shape):
         return unknown_axes(shape)
     axes = [resized_axis(axis, size) for axis, size in zip(node.axes, shape, strict=True)]
-    if node.fresh:
+    if node.is_unobserved:
         axes = [tuple(Part(part.size, part.label or TOKENS) for part in axis) for axis in axes]
-    channels = 0 if len(shape) - 1 == in_space else 1
+    channels = 0 if len(shape) - 1 == spatial_axes else 1
     axes[channels] = axis_of(shape[channels], FEATURES)
     return tuple(axes)
 
 
 def _joined_axes(nodes: Sequence[Node], shape: torch.Size, new_axis: int | None) -> Axes:
-    """Returns the axes of tensors joined along an existing axis, or along a new one (``new_axis``)."""
+    """Returns the axes of tensors that are joined; each is the most informative one among the operands.
+
+    Args:
+        nodes: the nodes of the tensors.
+        shape: the shape of the result.
+        new_axis: the axis along which tensors are stacked; ``None`` if they are joined along an existing one.
+    """
     operands = [node.axes for node in nodes]
     label = FEATURES if _are_projections(nodes) else UNKNOWN
     if new_axis is not None and len(operands[0]) == len(shape) - 1:
         index = new_axis % len(shape)
         operands = [(*axes[:index], axis_of(shape[index], label), *axes[index:]) for axes in operands[:1]]
     same_rank = [axes for axes in operands if len(axes) == len(shape)]
-    return tuple(
-        most_informative_axis([axes[index] for axes in same_rank if axes[index]] or [axis_of(size, label)], size)
-        if size > 1
-        else ()
-        for index, size in enumerate(shape)
-    )
+    result_axes: list[Axis] = []
+    for index, size in enumerate(shape):
+        candidates = [axes[index] for axes in same_rank if axes[index]] or [axis_of(size, label)]
+        result_axes.append(most_informative_axis(candidates, size) if size > 1 else ())
+    return tuple(result_axes)
 
 
 def _are_projections(nodes: Sequence[Node]) -> bool:
@@ -278,16 +324,16 @@ def _are_projections(nodes: Sequence[Node]) -> bool:
 
 
 def _may_broadcast_to(shape: torch.Size, inputs: Sequence[Tensor]) -> bool:
-    """True if broadcasting the inputs gives this shape."""
-    sizes = [tuple(shape_of_input.shape) for shape_of_input in inputs]
-    if any(len(size) > len(shape) for size in sizes):
+    """True if no input has more axes than this shape, and the largest size of each axis among them is the shape's."""
+    input_shapes = [tuple(tensor.shape) for tensor in inputs]
+    if any(len(input_shape) > len(shape) for input_shape in input_shapes):
         return False
-    aligned_sizes = [(1,) * (len(shape) - len(size)) + size for size in sizes]
-    return all(max(column) == size for column, size in zip(zip(*aligned_sizes, strict=True), shape, strict=True))
+    aligned_shapes = [(1,) * (len(shape) - len(input_shape)) + input_shape for input_shape in input_shapes]
+    return all(max(sizes) == size for sizes, size in zip(zip(*aligned_shapes, strict=True), shape, strict=True))
 
 
 def is_view(source: Tensor, result: Tensor) -> bool:
-    """True if both tensors share memory; False if their memory cannot be read."""
+    """True if both tensors have the same dtype and share memory; False if their memory cannot be read."""
     try:
         return source.dtype == result.dtype and (_is_alias(source, result) or _address(source) == _address(result))
     except (RuntimeError, NotImplementedError):
@@ -303,7 +349,14 @@ def _address(tensor: Tensor) -> int:
 
 
 def _axes_after_reduction(axes: Axes, shape: torch.Size, axis: int | None) -> Axes:
-    """Returns the axes without the reduced one; unknown axes if ``axis`` is ``None``."""
+    """Returns the axes without the reduced one; unknown axes if the reduction removed another number of axes than one.
+
+    Args:
+        axes: the axes before the reduction.
+        shape: the shape after it.
+        axis: the index of the reduced axis; ``None`` if it is not known.
+    """
     if axis is None or len(shape) != len(axes) - 1:
         return unknown_axes(shape)
-    return tuple(kept_axis for index, kept_axis in enumerate(axes) if index != axis % len(axes))
+    index = axis % len(axes)
+    return (*axes[:index], *axes[index + 1 :])

@@ -36,11 +36,14 @@ class RowGather(NamedTuple):
     gatherer: nn.Module | None
 
     def for_result(self, result: Tensor) -> "RowGather | None":
-        """Returns the rows of a tensor computed row by row from this one; ``None`` if the shapes exclude that."""
+        """Returns the rows of a tensor that was computed row by row from the tensor of this gather.
+
+        ``None`` if the shapes differ in more than the number of features, or if a row has features of several rows.
+        """
         if self.numbers.shape == result.shape:
             return self
-        is_alike = self.numbers.dim() == result.dim() >= MIN_AXES and self.numbers.shape[:-1] == result.shape[:-1]
-        if not is_alike or not torch.equal(self.numbers[..., 0], self.numbers[..., -1]):
+        has_same_rows = self.numbers.dim() == result.dim() >= MIN_AXES and self.numbers.shape[:-1] == result.shape[:-1]
+        if not has_same_rows or not torch.equal(self.numbers[..., 0], self.numbers[..., -1]):
             return None
         return self._replace(numbers=self.numbers[..., :1].expand(result.shape))
 
@@ -53,7 +56,7 @@ class OperandGathers(NamedTuple):
     """The gathered rows among the operands of an attention call.
 
     Attributes:
-        attends: the module that attends.
+        attention_module: the module that attends.
         queries: the rows of the queries; ``None`` if they were not gathered.
         keys: the rows of the keys; ``None`` if they were not gathered.
     """
@@ -74,8 +77,8 @@ class GatheredRows:
         self._gathers: Any = WeakIdKeyDictionary()
         self.is_active = False
 
-    def of(self, tensor: Tensor) -> RowGather | None:
-        """Returns the rows of a tensor; ``None`` if they were not gathered."""
+    def gather_of(self, tensor: Tensor) -> RowGather | None:
+        """Returns the gathered rows that a tensor contains; ``None`` if it contains none."""
         gather: RowGather | None = self._gathers.get(tensor) if self.is_active else None
         if gather is None or gather.numbers.shape == tensor.shape:
             return gather
@@ -122,8 +125,19 @@ class GatheredRows:
         axes_of_rows: Callable[[Tensor], Sequence[int]],
         running: Callable[[], nn.Module | None],
     ) -> RowGather | None:
-        """Returns the rows that an index gathered; ``None`` if it gathered all rows in their order."""
-        source, source_gather = args[0], self.of(args[0])
+        """Returns the rows that an index gathered; ``None`` if it gathered all rows in their order.
+
+        The rows are unknown if the index gathers along several axes, or from rows that another one has reordered.
+
+        Args:
+            func: the function that gathers.
+            args: its positional arguments, the source first.
+            kwargs: its keyword arguments.
+            result: its result.
+            axes_of_rows: returns the axes of a tensor along which rows may be gathered.
+            running: returns the module whose ``forward`` runs now.
+        """
+        source, source_gather = args[0], self.gather_of(args[0])
         axes = axes_of_rows(source)
         if not axes or result.dim() < MIN_AXES:
             return None
@@ -134,21 +148,16 @@ class GatheredRows:
             if result.dim() != source.dim() or not torch.equal(rows, _positions_along(axis, rows.shape, rows.device)):
                 changed_axes.append((axis, rows))
         if not changed_axes:
-            moved_numbers = source_gather and func(source_gather.numbers, *args[1:], **options)
-            return (
-                None
-                if moved_numbers is None or source_gather is None
-                else source_gather._replace(numbers=moved_numbers)
-            )
+            if source_gather is not None:
+                source_gather = source_gather._replace(numbers=func(source_gather.numbers, *args[1:], **options))
+            return source_gather
         axis, rows = changed_axes[0]
         gather = RowGather(rows, source.shape[axis] if source_gather is None else source_gather.total, running())
         if len(changed_axes) > 1 or result.dim() != source.dim():
             return gather.with_unknown_rows(result.shape)
         if source_gather is not None:
-            positions, source_rows = (
-                source_gather.numbers // source_gather.total,
-                source_gather.numbers % source_gather.total,
-            )
+            positions = source_gather.numbers // source_gather.total
+            source_rows = source_gather.numbers % source_gather.total
             if not torch.equal(positions, _positions_along(axis, source.shape, source.device)):
                 return gather.with_unknown_rows(result.shape)
             rows = func(source_rows, *args[1:], **options)
@@ -160,8 +169,19 @@ class GatheredRows:
     def _follow_moves(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the rows of a result that moved or kept the rows of its inputs."""
-        gathers = [gather for gather in map(self.of, tensors_in(args)) if gather is not None]
+        """Notes which rows the result of a function that gathers none contains, if an input has gathered rows.
+
+        A function that moves elements is repeated on the row numbers; after one that reshapes in place, or joins other
+        tensors to them, the rows are unknown; any other keeps the rows if the shape of its result allows it.
+
+        Args:
+            name: the name of the function.
+            func: the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            result: its result.
+        """
+        gathers = [gather for gather in map(self.gather_of, tensors_in(args)) if gather is not None]
         if not gathers:
             return
         gather, results = gathers[0], tensors_in(result if isinstance(result, SEQUENCES) else (result,))
@@ -172,25 +192,22 @@ class GatheredRows:
                 self._set(output, gather.for_result(output))
         elif len(gathers) == len(tensors_in(args[:1])):
             moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
-            for output, numbers in zip(
-                results,
-                tensors_in(moved_numbers if isinstance(moved_numbers, SEQUENCES) else (moved_numbers,)),
-                strict=True,
-            ):
+            numbers_of_results = tensors_in(moved_numbers if isinstance(moved_numbers, SEQUENCES) else (moved_numbers,))
+            for output, numbers in zip(results, numbers_of_results, strict=True):
                 self._set(output, gather._replace(numbers=numbers))
         else:  # tensors without gathered rows were joined to them
             for output in results:
                 self._set(output, gather.with_unknown_rows(output.shape))
 
     def _numbers(self, argument: Any) -> Any:
-        """Returns the argument with each followed tensor replaced by its row numbers."""
+        """Returns an argument of a function, with each tensor of gathered rows in it replaced by its row numbers."""
         if isinstance(argument, Tensor):
-            gather = self.of(argument)
+            gather = self.gather_of(argument)
             return argument if gather is None else gather.numbers
         return type(argument)(map(self._numbers, argument)) if type(argument) in SEQUENCES else argument
 
     def _set(self, tensor: Tensor, gather: RowGather | None) -> None:
-        """Notes the rows of a tensor, if they are known for its shape."""
+        """Notes the rows of a tensor; does nothing if the gather is ``None`` or of another shape."""
         if gather is not None and gather.numbers.shape == tensor.shape:
             self._gathers[tensor], self.is_active = gather, True
 
@@ -204,6 +221,7 @@ def _is_gather(name: str, args: Sequence[Any]) -> bool:
 
 
 def _positions_along(axis: int, shape: Sequence[int], device: torch.device) -> Tensor:
-    """Returns the position of each element along one axis, expanded to the shape."""
-    places = torch.arange(shape[axis], device=device)
-    return places.view(-1, *(1,) * (len(shape) - axis - 1)).expand(tuple(shape))
+    """Returns the position of each element along one axis, in a tensor of this shape."""
+    positions = torch.arange(shape[axis], device=device)
+    later_axes = (1,) * (len(shape) - axis - 1)
+    return positions.view(-1, *later_axes).expand(tuple(shape))

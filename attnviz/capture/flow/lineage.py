@@ -45,25 +45,24 @@ class Piece(NamedTuple):
 
 
 def cut_axis(source: Tensor, result: Tensor) -> int | None:
-    """Returns the only axis of a tensor along which a view is shorter; ``None`` if there is none, or several."""
+    """Returns the only axis of a tensor along which a view is shorter, or that it lacks.
+
+    ``None`` if there is no such axis, or several, or if the view skips elements along it.
+    """
     if result.numel() >= source.numel() or not result.numel():
         return None
     if result.dim() == source.dim() - 1:
         return next((axis for axis in range(source.dim()) if _is_without_axis(source, result, axis)), None)
-    shorter_axes = (
-        [axis for axis, size in enumerate(result.shape) if size != source.shape[axis]]
-        if _same_rank(source, result)
-        else []
-    )
-    return (
-        shorter_axes[0]
-        if len(shorter_axes) == 1 and result.stride(shorter_axes[0]) == source.stride(shorter_axes[0])
-        else None
-    )
+    if not _same_rank(source, result):
+        return None
+    shorter_axes = [axis for axis, size in enumerate(result.shape) if size != source.shape[axis]]
+    if len(shorter_axes) != 1 or result.stride(shorter_axes[0]) != source.stride(shorter_axes[0]):
+        return None
+    return shorter_axes[0]
 
 
 def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
-    """Returns the piece of a tensor that a view of it covers along an axis; ``None`` if it does not step along it.
+    """Returns the range of an axis of a tensor that a view of it covers; ``None`` if the view does not lie in the axis.
 
     Args:
         source: the tensor.
@@ -79,9 +78,10 @@ def piece_along(source: Tensor, result: Tensor, axis: int) -> Piece | None:
 
 
 def leading_piece(source: Tensor, result: Tensor) -> Piece | None:
-    """Returns the piece of a tensor's first axis that a view covers, if it is cut along other axes too.
+    """Returns the range of a tensor's first axis that a view covers, which may be shorter along other axes too.
 
-    An example is the first words of one text. ``None`` if the view is not contained in such a piece.
+    An example is the first words of one text. ``None`` if the view covers the whole first axis, or does not lie in
+    consecutive rows of it.
     """
     if source.dim() < result.dim() or source.dim() - result.dim() > 1 or result.dim() < 1 or not result.numel():
         return None
@@ -125,26 +125,24 @@ NOTHING = Lineage()
 
 
 def merged_lineage(lineages: Iterable[Lineage]) -> Lineage:
-    """Returns the lineage of a result computed from tensors of these lineages."""
+    """Returns the lineage of a result computed from tensors of these lineages; `NOTHING` if they all have no origin."""
     lineages_with_origin = [lineage for lineage in lineages if lineage is not NOTHING]
     if not lineages_with_origin:
         return NOTHING
     first = lineages_with_origin[0]
-    if all(other_lineage is first for other_lineage in lineages_with_origin):
+    if all(lineage is first for lineage in lineages_with_origin):
         return first
     roots = 0
     for lineage in lineages_with_origin:
         roots |= lineage.roots
     pieces = [piece for lineage in lineages_with_origin for piece in lineage.pieces]
-    depth, recurrent = (
-        max(lineage.depth for lineage in lineages_with_origin),
-        any(lineage.recurrent for lineage in lineages_with_origin),
-    )
+    depth = max(lineage.depth for lineage in lineages_with_origin)
+    recurrent = any(lineage.recurrent for lineage in lineages_with_origin)
     return Lineage(roots, depth, _latest(pieces) if pieces else (), recurrent)
 
 
 def _latest(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Returns the first ``MAX_PIECES`` pieces, without duplicates; the latest come first."""
+    """Returns the first ``MAX_PIECES`` of the pieces, which go from the latest to the earliest, without duplicates."""
     return tuple(dict.fromkeys(pieces))[:MAX_PIECES]
 
 

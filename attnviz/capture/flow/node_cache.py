@@ -18,18 +18,26 @@ Key = tuple[object, ...]
 
 
 class CachedNode(NamedTuple):
-    """The cached part of a result's node: its axes, and whether it is constant or computed from pairs of tokens."""
+    """The cached part of a result's node.
+
+    Attributes:
+        axes: the axes of the result.
+        constant: True if it was computed from parameters and buffers alone.
+        from_token_pairs: True if it was computed from pairs of tokens.
+    """
 
     axes: Axes
     constant: bool
-    paired: bool
+    from_token_pairs: bool
 
 
 _cached_nodes: dict[Key, CachedNode] = {}
 
 
 def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result: Tensor) -> Key | None:
-    """Returns a key of all that the node of a result depends on; ``None`` if that is more than axes and shapes.
+    """Returns a key of all that the node of a result depends on, apart from the lineage of its inputs.
+
+    ``None`` if it depends on more than axes, shapes and memory layouts, so that it must be computed.
 
     Args:
         name: the name of the function.
@@ -46,14 +54,14 @@ def cache_key(name: str, inputs: Sequence[Tensor], nodes: Sequence[Node], result
             return None
         node, shares_memory = nodes[0], is_view(source, result)
         memory = (source.shape, source.stride(), result.stride(), shares_memory)
-        return name, shape, result is source, memory, node.axes, node.constant, node.paired
+        return name, shape, result is source, memory, node.axes, node.constant, node.from_token_pairs
     projected_index = PROJECTIONS.get(name)
     if projected_index is not None and not all(
         node.constant != (index == projected_index) for index, node in enumerate(nodes)
     ):
         return None
     input_keys = [
-        (tensor.shape, tensor.dtype, node.axes, node.constant, node.fresh, node.paired)
+        (tensor.shape, tensor.dtype, node.axes, node.constant, node.is_unobserved, node.from_token_pairs)
         for tensor, node in zip(inputs, nodes, strict=True)
     ]
     return name, shape, result is source, *input_keys
@@ -65,13 +73,13 @@ def cached_node(key: Key, nodes: Sequence[Node]) -> Node | None:
     if entry is None:
         return None
     lineage = nodes[0].lineage if len(nodes) == 1 else merged_lineage([node.lineage for node in nodes])
-    return Node(entry.axes, lineage, entry.constant, paired=entry.paired)
+    return Node(entry.axes, lineage, entry.constant, from_token_pairs=entry.from_token_pairs)
 
 
 def cache_node(key: Key, node: Node) -> None:
-    """Caches a node, unless it holds tensors, such as the operands of a product by broadcasting."""
+    """Caches a node, unless it holds tensors, as the operands of a product by broadcasting; empties a full cache."""
     if node.holds_tensors:
         return
     if len(_cached_nodes) >= MAX_CACHED:
         _cached_nodes.clear()
-    _cached_nodes[key] = CachedNode(node.axes, node.constant, node.paired)
+    _cached_nodes[key] = CachedNode(node.axes, node.constant, node.from_token_pairs)

@@ -42,13 +42,13 @@ class Scores:
     right_lineage: Lineage
 
     @property
-    def kind_is_cross(self) -> bool:
-        """True if both operands are projections and have no input in common."""
+    def is_cross(self) -> bool:
+        """True if both operands are projections of inputs, and have no input in common."""
         left, right = self.left_lineage.roots, self.right_lineage.roots
         return self.projected and bool(left and right) and not left & right
 
     def by_keys(self, key_marks: set[int]) -> "Scores":
-        """Returns the scores with the operands ordered so that these marks belong to the second, the keys."""
+        """Returns the scores with the operands swapped if these marks, those of the keys, belong to the first one."""
         if not key_marks & self.left:
             return self
         return Scores(
@@ -64,41 +64,42 @@ class Scores:
 
 
 @dataclass(eq=False)
-class Candidate:
-    """A normalised tensor that may turn out to be attention.
+class WeightsCandidate:
+    """A normalised tensor that may turn out to be attention weights.
 
     Attributes:
         caller: the module that computed it.
-        before: the tensor that was normalised.
-        after: the result.
+        logits: the tensor that was normalised; ``None`` once it is dropped.
+        probabilities: the normalised tensor; ``None`` once it is dropped.
         axis: the axis that was normalised.
-        axes: the axes of the result, with a mark for every part.
-        before_axes: the axes of the input.
-        scores: the product that gave the input; ``None`` if no product did.
-        paired: True if the input was computed from pairs of tokens in another way, such as a sum by broadcasting.
-        unobserved_input: True if the computation of the input was not observed.
-        shape: the shape of the result.
-        lineage: the lineage of the input.
-        normaliser: the function that normalised it.
-        literal: True if one torch function normalised it; several must be checked to be a softmax.
-        used: True if it has been reported.
+        axes: the axes of the probabilities, with a mark for every part.
+        logit_axes: the axes of the logits.
+        scores: the product that gave the logits; ``None`` if no product did.
+        from_token_pairs: True if the logits were computed from pairs of tokens in another way, such as a sum by
+            broadcasting.
+        unobserved_input: True if the computation of the logits was not observed.
+        shape: the shape of the probabilities.
+        lineage: the lineage of the logits.
+        normaliser: the function that normalised them.
+        by_one_function: True if one torch function normalised them; several must be checked to be a softmax.
+        used: True if a product has used it, or it was given up.
         mixed: True if other normalised tensors were added to it.
         absorbed: True if it was added to another one.
     """
 
     caller: CallingModule
-    before: Tensor | None
-    after: Tensor | None
+    logits: Tensor | None
+    probabilities: Tensor | None
     axis: int
     axes: Axes
-    before_axes: Axes
+    logit_axes: Axes
     scores: Scores | None
-    paired: bool
+    from_token_pairs: bool
     unobserved_input: bool
     shape: torch.Size
     lineage: Lineage
     normaliser: Normaliser = "softmax"
-    literal: bool = True
+    by_one_function: bool = True
     used: bool = False
     mixed: bool = False
     absorbed: bool = False
@@ -114,23 +115,33 @@ class Candidate:
         return is_all(self.axes[self.axis], FEATURES)
 
     def is_in(self, labels: set[int]) -> bool:
-        """True if the candidate is unused, and a tensor whose axes have these labels still has its axis of keys."""
+        """True if the candidate is unused, and a tensor whose axes have these marks still has its axis of keys.
+
+        A single key has no mark, so that any tensor still has it.
+        """
         return not self.used and (not self.key_marks or bool(self.key_marks & labels))
 
     def is_first_key(self, name: str, result: Tensor) -> bool:
-        """True if a function cut unused weights to those of one key, as when a second one was a sink."""
+        """True if the result of a function is these unused weights cut to one key, as if the other key was a sink."""
         is_cut = name in CUTTING and result.dim() == len(self.axes) and result.shape[self.axis] == 1
         return is_cut and not self.used
 
     def refusal(self, values: "Node | None") -> str | None:
-        """Returns why a product that sums over this tensor is not attention, as a noun phrase; ``None`` if it is."""
+        """Returns the reason why a product that sums over this tensor is not attention; ``None`` if it is attention.
+
+        Args:
+            values: the node of the other operand; ``None`` if it is unknown.
+
+        Returns:
+            A noun phrase that describes the tensor, such as ``a softmax over features``.
+        """
         if self.scores is not None:
             return "attention over channels" if self.is_over_features and not self.scores.over_features else None
         if self.is_over_features:
             return f"a {self.normaliser} over features"
-        if self.normaliser != "softmax" or not (self.paired or self.unobserved_input):
+        if self.normaliser != "softmax" or not (self.from_token_pairs or self.unobserved_input):
             return f"a {self.normaliser} of numbers that no product of queries and keys gave"
-        if values is not None and values.scores is not None and not self.paired:
+        if values is not None and values.scores is not None and not self.from_token_pairs:
             return f"a {self.normaliser} whose result multiplies a product made of keys and values"
         return None
 
@@ -140,13 +151,13 @@ class Steps:
     """The progress of a softmax that is written as several functions.
 
     Attributes:
-        before: the input of the softmax.
+        logits: the input of the softmax.
         stage: the last step: the maximum of each row, the input minus the maximum, its exponentials, their sum, the
             log-softmax, the log-sum-exp, or the whole softmax.
         axis: the axis of the sum.
     """
 
-    before: Tensor
+    logits: Tensor
     stage: Stage
     axis: int | None = None
 
@@ -159,33 +170,33 @@ class Node:
         axes: the meaning of each axis.
         lineage: the inputs and attention calls that it was computed from.
         constant: True if it was computed from parameters and buffers alone, without a product.
-        fresh: True if it first appeared as an operand, so that its axes have not been split.
-        paired: True if it was computed from pairs of tokens.
+        is_unobserved: True if no observed function computed it: an input, or a tensor of code that is not observed.
+        from_token_pairs: True if it was computed from pairs of tokens.
         scores: the product that gave it, if later functions kept its axes.
         weights: the normalised tensors that it contains.
         steps: the progress of a softmax written as several functions.
-        multiplied: the operands of a product by broadcasting, which a sum may complete to a contraction.
+        broadcast_operands: the operands if it is a product by broadcasting, which a sum may complete to a contraction.
     """
 
     axes: Axes
     lineage: Lineage = NOTHING
     constant: bool = False
-    fresh: bool = False
-    paired: bool = False
+    is_unobserved: bool = False
+    from_token_pairs: bool = False
     scores: Scores | None = None
-    weights: tuple[Candidate, ...] = ()
+    weights: tuple[WeightsCandidate, ...] = ()
     steps: Steps | None = None
-    multiplied: tuple[Tensor, Tensor] | None = None
+    broadcast_operands: tuple[Tensor, Tensor] | None = None
 
     @property
     def needs_new_node(self) -> bool:
         """True if the result of an element-wise function of the tensor needs another node than the tensor's."""
-        return self.fresh or self.holds_tensors
+        return self.is_unobserved or self.holds_tensors
 
     @property
     def holds_tensors(self) -> bool:
         """True if the node holds candidates, scores, steps or operands, and not only axes and lineage."""
-        return bool(self.weights or self.scores or self.steps or self.multiplied)
+        return bool(self.weights or self.scores or self.steps or self.broadcast_operands)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,14 +211,14 @@ class Use:
         refusal: the reason why it is not attention; ``None`` if it is.
     """
 
-    candidate: Candidate
+    candidate: WeightsCandidate
     product: Contraction
     result: Tensor
     weights: Node
     refusal: str | None
 
 
-def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[Candidate, ...]:
+def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) -> tuple[WeightsCandidate, ...]:
     """Returns the candidates among the inputs of a function that its result still contains.
 
     Args:
@@ -219,13 +230,14 @@ def candidates_in(name: str, nodes: Sequence[Node], axes: Axes, result: Tensor) 
     candidates = dict.fromkeys(candidate for node in nodes for candidate in node.weights if not candidate.used)
     if not candidates:
         return ()
-    labels = labels_in(axes)
-    remaining = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
-    cut_off = {candidate for node in remaining for candidate in node.weights if not candidate.is_in(labels)}
+    marks = labels_in(axes)
+    # A node that contains a candidate without its axis of keys passes it on as long as its axes stay the same.
+    unchanged_nodes = [node for node in nodes if _is_same_or_unsqueezed(node.axes, axes)]
+    without_keys = {candidate for node in unchanged_nodes for candidate in node.weights if not candidate.is_in(marks)}
     return tuple(
         candidate
         for candidate in candidates
-        if candidate.is_in(labels) or candidate in cut_off or candidate.is_first_key(name, result)
+        if candidate.is_in(marks) or candidate in without_keys or candidate.is_first_key(name, result)
     )
 
 
@@ -235,45 +247,52 @@ def _is_same_or_unsqueezed(axes: Axes, new_axes: Axes) -> bool:
 
 
 def softmaxes_of_scores_first(nodes: Sequence[Node]) -> Sequence[Node]:
-    """Returns the nodes; if several contain softmaxes, those of scores come first."""
+    """Returns the nodes in their order; if several contain softmaxes, those with a softmax of scores come first."""
     if sum(bool(node.weights) for node in nodes) < 2:
         return nodes
     return sorted(nodes, key=lambda node: all(candidate.scores is None for candidate in node.weights))
 
 
 def note_mixing(name: str, nodes: Sequence[Node], result: Node) -> None:
-    """Marks softmaxes that a function added up: those that its result no longer contains are absorbed.
+    """Marks softmaxes that a function added up: those that its result no longer contains as absorbed, others as mixed.
+
+    Does nothing if the function is no sum, or its result contains no softmax.
 
     Args:
         name: the name of the function.
         nodes: the nodes of its inputs.
         result: the node of its result.
     """
-    if not result.weights or not any(candidate in name for candidate in ("add", "sub", "lerp")):
+    if not result.weights or not any(sum_name in name for sum_name in ("add", "sub", "lerp")):
         return
-    lost_candidates = {candidate for node in nodes for candidate in node.weights} - set(result.weights)
-    for candidate in lost_candidates:
+    absorbed_candidates = {candidate for node in nodes for candidate in node.weights} - set(result.weights)
+    for candidate in absorbed_candidates:
         candidate.absorbed = True
-    for candidate in result.weights if lost_candidates else ():
+    for candidate in result.weights if absorbed_candidates else ():
         candidate.mixed = True
 
 
 def key_axis(node: Node) -> int | None:
-    """Returns the index of the last axis if that comes from a product of scores, else ``None``."""
+    """Returns the index of the last axis if it is an axis of queries or keys of scores; ``None`` if it is another."""
     if node.scores is None:
         return None
     left, right = node.scores.left, node.scores.right
-    is_of_scores = labels_in(node.axes[-1:]) & (left | right) if node.axes[-1] else not (left and right)
-    return len(node.axes) - 1 if is_of_scores else None
+    last = len(node.axes) - 1
+    if not node.axes[last]:  # an axis of size 1 has no mark: it may be a single query or key
+        return None if left and right else last
+    return last if labels_in(node.axes[last:]) & (left | right) else None
 
 
 def is_axis_of_operand(scores: Scores, key_marks: set[int]) -> bool:
-    """True if an axis with these marks belongs to one operand; a single key, or one joined to it, has no mark."""
-    marks_of_neither = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
-    return marks_of_neither or bool(key_marks & (scores.left | scores.right))
+    """True if an axis with these marks belongs to one operand of the scores only: to the queries or to the keys.
+
+    An axis without marks belongs to an operand that has none either: a single key, also with others joined to it.
+    """
+    is_single_key = all(mark < FIRST_MARK for mark in key_marks) and not (scores.left and scores.right)
+    return is_single_key or bool(key_marks & (scores.left | scores.right))
 
 
 def still_has_axes(scores: Scores, axes: Axes) -> bool:
-    """True if the axes still contain axes of both operands of the scores."""
-    labels = labels_in(axes)
-    return all(not marks or bool(marks & labels) for marks in (scores.left, scores.right))
+    """True if the axes still contain axes of both operands of the scores; an operand of a single token has no axis."""
+    remaining_marks = labels_in(axes)
+    return all(not marks or bool(marks & remaining_marks) for marks in (scores.left, scores.right))

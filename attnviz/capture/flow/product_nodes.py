@@ -23,7 +23,7 @@ from attnviz.capture.flow.axes import (
 )
 from attnviz.capture.flow.functions import is_one_pair
 from attnviz.capture.flow.lineage import merged_lineage
-from attnviz.capture.flow.nodes import Candidate, Node, Scores, Use, still_has_axes
+from attnviz.capture.flow.nodes import Node, Scores, Use, WeightsCandidate, still_has_axes
 from attnviz.capture.flow.products import Contraction
 
 OF_WEIGHTS = "weights that multiply other weights"  # attention over landmarks does this
@@ -44,8 +44,8 @@ def uses_of(product: Contraction, left: Node, right: Node, result: Tensor) -> It
     ):
         for candidate in weights_node.weights:
             if not candidate.used and _sums_over(candidate, ordered_product, weights_node, value_node.constant):
-                of_weights = any(not candidate.used for candidate in value_node.weights)
-                refusal = OF_WEIGHTS if of_weights else candidate.refusal(value_node)
+                values_are_weights = any(not other.used for other in value_node.weights)
+                refusal = OF_WEIGHTS if values_are_weights else candidate.refusal(value_node)
                 yield Use(candidate, ordered_product, result, weights_node, refusal)
 
 
@@ -58,7 +58,7 @@ def product_node(
     uses: Sequence[Use],
     with_new_marks: Callable[[Axis], Axis],
 ) -> Node:
-    """Returns the node of a product's result.
+    """Returns the node of a product's result: the output of attention, a projection, or possible scores.
 
     Args:
         name: the name of the function that computed it.
@@ -69,39 +69,69 @@ def product_node(
         uses: the uses of candidates in the product, from `uses_of`.
         with_new_marks: returns an axis with new marks.
     """
-    has_attention = right.weights or (right.scores is not None and still_has_axes(right.scores, right.axes))
-    is_linear = (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots)
-    is_linear = is_linear or (left.constant and not right.constant and bool(has_attention))
     if uses:
         axes = tuple(map(without_marks, _result_axes(product, left, right, result)))
         scores = uses[0].candidate.scores
         queries = scores.left_lineage if scores is not None else merged_lineage((left.lineage, right.lineage))
         return Node(axes, queries.attended)
-    if is_linear:
+    if _is_projection(name, left, right):
         return _projection_node(name, product, left, right, result)
     return _scores_node(product, left, right, result, with_new_marks)
 
 
+def _is_projection(name: str, left: Node, right: Node) -> bool:
+    """True if a product maps one operand linearly by the other, which is a constant.
+
+    A constant first operand counts only if the second contains scores or weights, as where heads are mixed.
+
+    Args:
+        name: the name of the function.
+        left: the node of the first operand.
+        right: the node of the second operand.
+    """
+    if (right.constant and not left.constant) or (name == "linear" and not right.lineage.roots):
+        return True
+    has_scores = right.scores is not None and still_has_axes(right.scores, right.axes)
+    return left.constant and not right.constant and (has_scores or bool(right.weights))
+
+
 def _projection_node(name: str, product: Contraction, left: Node, right: Node, result: Tensor) -> Node:
-    """Returns the node of a projection: the axes of the parameter become features."""
+    """Returns the node of a projection: the axes of the parameter become features.
+
+    Scores and weights in the projected operand stay in the result if it still has their axes, as if heads were mixed.
+
+    Args:
+        name: the name of the function.
+        product: the product.
+        left: the node of its first operand.
+        right: the node of its second operand.
+        result: its result.
+    """
     if left.constant and not right.constant and name != "linear":
         product, left, right = product.with_operands_swapped(), right, left
     from_left = tuple(letter in product.left_letters for letter in product.letters)
     axes = _with_features(_result_axes(product, left, right, result), from_left, result.shape)
-    scores = (
-        left.scores if left.scores is not None and left.scores.right and still_has_axes(left.scores, axes) else None
-    )
-    weights = tuple(letters_of_result for letters_of_result in left.weights if letters_of_result.is_in(labels_in(axes)))
+    keeps_scores = left.scores is not None and left.scores.right and still_has_axes(left.scores, axes)
+    scores = left.scores if keeps_scores else None
+    weights = tuple(candidate for candidate in left.weights if candidate.is_in(labels_in(axes)))
     if scores is None and not weights:
-        axes = _without_own_features(axes, from_left, left.fresh)
+        axes = _without_own_features(axes, from_left, left.is_unobserved)
     lineage = merged_lineage((left.lineage, right.lineage))
-    return Node(axes, lineage, paired=left.paired, scores=scores, weights=weights)
+    return Node(axes, lineage, from_token_pairs=left.from_token_pairs, scores=scores, weights=weights)
 
 
 def _scores_node(
     product: Contraction, left: Node, right: Node, result: Tensor, with_new_marks: Callable[[Axis], Axis]
 ) -> Node:
-    """Returns the node of a product of two tensors that both depend on the input, which may be scores."""
+    """Returns the node of a product of two tensors that both depend on the input, which may be scores.
+
+    Args:
+        product: the product.
+        left: the node of its first operand.
+        right: the node of its second operand.
+        result: its result.
+        with_new_marks: returns an axis with new marks.
+    """
     axes = list(_result_axes(product, left, right, result))
     marks_of_side: dict[bool, set[int]] = {True: set(), False: set()}
     for index, letter in enumerate(product.letters):
@@ -110,15 +140,13 @@ def _scores_node(
         if in_left != in_right:
             marks_of_side[in_left] |= labels_in(axes[index : index + 1])
     marked_axes = tuple(axes)
-    summed_axes = [_summed_axis(product, node, letters) for node, letters in _operands(product, left, right)]
-    if not product.summed_letters or (
-        _is_features(marked_axes, marks_of_side[True]) and _is_features(marked_axes, marks_of_side[False])
-    ):
-        kept_product: Contraction | None = None
-    else:
-        kept_product = product
+    summed_axes = [
+        _summed_axis(product, left, product.left_letters),
+        _summed_axis(product, right, product.right_letters),
+    ]
+    are_only_features = all(_is_features(marked_axes, marks) for marks in marks_of_side.values())
     scores = Scores(
-        kept_product,
+        product if product.summed_letters and not are_only_features else None,
         marked_axes,
         frozenset(marks_of_side[True]),
         frozenset(marks_of_side[False]),
@@ -147,15 +175,20 @@ def has_own_axes(product: Contraction, left: Node, right: Node) -> bool:
     left_is_weights, right_is_weights = (
         any(not candidate.used for candidate in node.weights) for node in (left, right)
     )
-    return bool(
-        (left_letters - right_letters and not left_is_weights)
-        or (right_letters - left_letters and not right_is_weights)
-    )
+    left_has_own_axis = bool(left_letters - right_letters) and not left_is_weights
+    right_has_own_axis = bool(right_letters - left_letters) and not right_is_weights
+    return left_has_own_axis or right_has_own_axis
 
 
 @lru_cache(MAX_CACHED)
 def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size) -> Axes:
-    """Returns the axes of a projection; those that come from the parameter are features."""
+    """Returns the axes of a projection; those that come from the parameter are features.
+
+    Args:
+        axes: the axes of the result.
+        from_operand: True for each axis that the projected operand has.
+        shape: the shape of the result.
+    """
     return tuple(
         axis if is_own else axis_of(size, FEATURES)
         for axis, is_own, size in zip(axes, from_operand, shape, strict=True)
@@ -163,23 +196,29 @@ def _with_features(axes: Axes, from_operand: tuple[bool, ...], shape: torch.Size
 
 
 @lru_cache(MAX_CACHED)
-def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], fresh: bool) -> Axes:
-    """Returns the axes of a projection; axes of the operand are no longer labelled as features."""
+def _without_own_features(axes: Axes, from_operand: tuple[bool, ...], is_unobserved: bool) -> Axes:
+    """Returns the axes of a projection; axes of the operand are no longer labelled as features.
+
+    Args:
+        axes: the axes of the result.
+        from_operand: True for each axis that the projected operand has.
+        is_unobserved: True if no observed function computed the operand, so that its unknown axes are tokens.
+    """
     return tuple(
-        tuple(_without_feature_label(part, fresh) for part in axis) if is_own else axis
+        tuple(_without_feature_label(part, is_unobserved) for part in axis) if is_own else axis
         for axis, is_own in zip(axes, from_operand, strict=True)
     )
 
 
-def _without_feature_label(part: Part, fresh: bool) -> Part:
-    """Returns a part of an operand's axis: never features; unknown parts of a fresh operand are tokens."""
+def _without_feature_label(part: Part, is_unobserved: bool) -> Part:
+    """Returns a part of an operand's axis: features become unknown, unknown parts of an unobserved operand tokens."""
     label = label_of(part.label)
-    if fresh and label == UNKNOWN:
+    if is_unobserved and label == UNKNOWN:
         return Part(part.size, TOKENS)
     return Part(part.size, UNKNOWN if label == FEATURES else label)
 
 
-def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_constant: bool) -> bool:
+def _sums_over(candidate: WeightsCandidate, product: Contraction, weights: Node, is_constant: bool) -> bool:
     """True if a product sums over the normalised axis, and over no other axis of the weights.
 
     Args:
@@ -194,23 +233,15 @@ def _sums_over(candidate: Candidate, product: Contraction, weights: Node, is_con
     size, marks = product.left.shape[summed_axes[0]], candidate.key_marks
     if not marks:  # axes of size 1 have no mark: a single key, or a single head, which a parameter may mix
         return size == candidate.shape[candidate.axis] == 1 and not is_constant
-    labels = labels_in(weights.axes[summed_axes[0] : summed_axes[0] + 1])
-    cut_to_one = size == 1 and not marks & labels_in(weights.axes)
-    return (labels == marks or (cut_to_one and not labels)) and size <= candidate.shape[candidate.axis]
-
-
-def _operands(product: Contraction, left: Node, right: Node) -> tuple[tuple[Node, str], tuple[Node, str]]:
-    return (left, product.left_letters), (right, product.right_letters)
+    summed_marks = labels_in(weights.axes[summed_axes[0] : summed_axes[0] + 1])
+    is_cut_to_one_key = size == 1 and not summed_marks and not marks & labels_in(weights.axes)
+    return (summed_marks == marks or is_cut_to_one_key) and size <= candidate.shape[candidate.axis]
 
 
 def _summed_axis(product: Contraction, node: Node, letters: str) -> Axis:
-    """Returns the summed axes of an operand as one axis."""
-    return tuple(
-        part
-        for letter, axis in zip(letters, node.axes, strict=True)
-        if letter in product.summed_letters
-        for part in axis
-    )
+    """Returns the summed axes of an operand as one axis, given the operand's node and letters."""
+    summed_axes = [axis for letter, axis in zip(letters, node.axes, strict=True) if letter in product.summed_letters]
+    return tuple(part for axis in summed_axes for part in axis)
 
 
 def _is_features(axes: Axes, marks: set[int]) -> bool:
@@ -220,20 +251,24 @@ def _is_features(axes: Axes, marks: set[int]) -> bool:
 
 
 def _result_axes(product: Contraction, left: Node, right: Node, result: Tensor) -> Axes:
-    """Returns the axes of a product's result."""
+    """Returns the axes of a product's result, each the most informative one among the operands' axes of its letter."""
     sides = ((product.left_letters, left.axes), (product.right_letters, right.axes))
     return _axes_by_letter(sides, product.letters, result.shape)
 
 
 @lru_cache(MAX_CACHED)
-def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], names: str, shape: torch.Size) -> Axes:
+def _axes_by_letter(sides: tuple[tuple[str, Axes], ...], result_letters: str, shape: torch.Size) -> Axes:
+    """Returns the axes of a product's result.
+
+    Args:
+        sides: the letters and the axes of each operand.
+        result_letters: the letters of the result.
+        shape: its shape.
+    """
     axes = []
-    for letter, size in zip(names, shape, strict=True):
-        candidates = [
-            axis
-            for letters, side_axes in sides
-            for side_letter, axis in zip(letters, side_axes, strict=True)
-            if side_letter == letter and sum(part.size > 1 for part in axis)
-        ]
+    lettered_axes = [pair for letters, side_axes in sides for pair in zip(letters, side_axes, strict=True)]
+    for letter, size in zip(result_letters, shape, strict=True):
+        axes_of_letter = [axis for axis_letter, axis in lettered_axes if axis_letter == letter]
+        candidates = [axis for axis in axes_of_letter if any(part.size > 1 for part in axis)]
         axes.append(most_informative_axis(candidates, size) if candidates else axis_of(size, UNKNOWN))
     return tuple(axes)

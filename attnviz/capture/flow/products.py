@@ -71,13 +71,19 @@ def elementwise_sum(left: Tensor, right: Tensor, axes: Sequence[int], keepdim: b
 
 
 def _operand_letters(letters: str, tensor: Tensor, other: Tensor) -> str:
-    """Returns the letters of a tensor; axes that are broadcast get Greek ones, which the other operand lacks."""
-    count = len(letters)
-    sizes = (1,) * (count - other.dim()) + tuple(other.shape)
-    axes_sizes = zip(letters[count - tensor.dim() :], tensor.shape, sizes[count - tensor.dim() :], strict=True)
+    """Returns the letters of one operand of a product by broadcasting.
+
+    Args:
+        letters: the letters of the product's axes.
+        tensor: the operand. Its axes of size 1 that are broadcast get Greek letters, which the other operand lacks.
+        other: the other operand.
+    """
+    first = len(letters) - tensor.dim()  # broadcasting aligns the last axes
+    other_sizes = (1,) * (len(letters) - other.dim()) + tuple(other.shape)
+    axes = zip(letters[first:], tensor.shape, other_sizes[first:], strict=True)
     return "".join(
         chr(ord("α") + index) if size == 1 < other_size else letter
-        for index, (letter, size, other_size) in enumerate(axes_sizes)
+        for index, (letter, size, other_size) in enumerate(axes)
     )
 
 
@@ -88,33 +94,32 @@ def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
 
 
 def _matmul_of_last_two(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the matrix product of the last two tensors; those before, as in ``addmm``, are added."""
+    """Returns the matrix product of the last two tensors of a call; ``None`` if it has fewer.
+
+    A tensor before them, as in ``addmm``, is added to the product, and left out here.
+    """
     tensors = _tensors(args, kwargs)
     return _matmul(*tensors[-2:]) if len(tensors) > 1 else None
 
 
 def _matmul(left: Tensor, right: Tensor) -> Contraction:
     """Returns the contraction of ``matmul``, whose operands may be vectors, matrices or batches of matrices."""
-    batch_letters = BATCH_LETTERS[: max(left.dim(), right.dim(), 2) - 2]
-    has_rows, has_columns = left.dim() > 1, right.dim() > 1
-    left_batch = batch_letters[len(batch_letters) - max(left.dim() - 2, 0) :]
-    right_batch = batch_letters[len(batch_letters) - max(right.dim() - 2, 0) :]
-    result = (
-        batch_letters[len(batch_letters) - max(len(left_batch), len(right_batch)) :]
-        + "i" * has_rows
-        + "k" * has_columns
-    )
-    return Contraction(left, right, left_batch + "i" * has_rows + "j", right_batch + "j" + "k" * has_columns, result)
+    batch = BATCH_LETTERS[: max(left.dim(), right.dim(), 2) - 2]
+    left_batch = batch[len(batch) - max(left.dim() - 2, 0) :]  # broadcasting aligns the last axes
+    right_batch = batch[len(batch) - max(right.dim() - 2, 0) :]
+    row = "i" if left.dim() > 1 else ""
+    column = "k" if right.dim() > 1 else ""
+    return Contraction(left, right, f"{left_batch}{row}j", f"{right_batch}j{column}", batch + row + column)
 
 
 def _reversed_matmul(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the matrix product of the second tensor with the first."""
+    """Returns the matrix product of a call's second tensor with its first; ``None`` if it has fewer than two."""
     tensors = _tensors(args, kwargs)
     return _matmul(tensors[1], tensors[0]) if len(tensors) > 1 else None
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that ``linear`` computes, without the bias."""
+    """Returns the product that ``linear`` computes, without the bias; the weight may be a vector or a matrix."""
     features = args[0] if args else kwargs["input"]
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     leading_letters = BATCH_LETTERS[: features.dim() - 1]
@@ -128,29 +133,25 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
 
 
 def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that ``einsum`` computes from two operands, given as an equation; else ``None``."""
+    """Returns the product that ``einsum`` computes.
+
+    ``None`` if the call has no equation, or not two operands, or if an operand has another number of axes than letters.
+    """
     if not args or not isinstance(args[0], str):
         return None
     operands = list(args[1]) if len(args) == 2 and isinstance(args[1], list | tuple) else list(args[1:])
     if len(operands) != 2:
         return None
-    operand_letters, arrow, result = args[0].replace(" ", "").partition("->")
-    left, _, right = operand_letters.partition(",")
-    unused_letters = [letter for letter in BATCH_LETTERS if letter not in args[0]]
+    equation = args[0].replace(" ", "")
+    operand_letters, arrow, result = equation.partition("->")
+    parts = operand_letters.split(",")
+    unused_letters = [letter for letter in BATCH_LETTERS if letter not in equation]
     left, right = (
-        _with_dots_replaced(part, operand, unused_letters)
-        for part, operand in zip((left, right), operands, strict=True)
+        _with_dots_replaced(part, operand, unused_letters) for part, operand in zip(parts, operands, strict=True)
     )
-    dots_count = max(
-        (
-            len(operand.dim() * "x") - len(part.replace("...", ""))
-            for part, operand in zip(operand_letters.split(","), operands, strict=True)
-            if "..." in part
-        ),
-        default=0,
-    )
+    dots_count = max(map(_axes_of_dots, parts, operands))
     dots_letters = "".join(unused_letters[-dots_count:]) if dots_count else ""
-    if not arrow:
+    if not arrow:  # the result then has the letters that occur once, in alphabetical order
         letters_once = sorted(
             letter for letter in set(left + right) - set(dots_letters) if (left + right).count(letter) == 1
         )
@@ -160,24 +161,34 @@ def _einsum(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
     return Contraction(operands[0], operands[1], left, right, result) if is_valid else None
 
 
+def _axes_of_dots(letters: str, operand: Tensor) -> int:
+    """Returns the number of an operand's axes that the dots among its letters stand for; 0 if it has no dots."""
+    return operand.dim() - len(letters.replace("...", "")) if "..." in letters else 0
+
+
 def _with_dots_replaced(letters: str, operand: Tensor, unused_letters: list[str]) -> str:
-    """Returns the letters with dots replaced by letters of leading axes, aligned at the last one."""
-    count = operand.dim() - len(letters.replace("...", ""))
+    """Returns the letters of an operand of ``einsum`` with its dots replaced by letters.
+
+    Args:
+        letters: the letters, such as ``...ij``.
+        operand: the operand.
+        unused_letters: letters that the equation does not use; the last of them stand for the axes of the dots, so that
+            operands are aligned at the last of these axes.
+    """
+    count = _axes_of_dots(letters, operand)
     return letters.replace("...", "".join(unused_letters[-count:]) if count > 0 else "")
 
 
 def _tensordot(args: Sequence[Any], kwargs: dict[str, Any]) -> Contraction | None:
-    """Returns the product that ``tensordot`` computes; ``None`` if its axes are given as a tensor."""
+    """Returns the product that ``tensordot`` computes; ``None`` without two tensors, or if its axes are a tensor."""
     tensors = _tensors(args, kwargs)
     dims = kwargs.get("dims", args[2] if len(args) > 2 else 2)
     if len(tensors) < 2 or isinstance(dims, Tensor):
         return None
     left, right = tensors[:2]
-    left_axes, right_axes = dims if not isinstance(dims, int) else (range(left.dim() - dims, left.dim()), range(dims))
-    left_axes, right_axes = (
-        [axes_of_side] if isinstance(axes_of_side, int) else list(axes_of_side)
-        for axes_of_side in (left_axes, right_axes)
-    )
+    if isinstance(dims, int):  # the last axes of the first tensor, and the first ones of the second
+        dims = range(left.dim() - dims, left.dim()), range(dims)
+    left_axes, right_axes = ([axes] if isinstance(axes, int) else list(axes) for axes in dims)
     letters = iter(NAMED_LETTERS)
     left_letters = [next(letters) for _ in range(left.dim())]
     right_letters = [next(letters) for _ in range(right.dim())]

@@ -61,7 +61,7 @@ class CallSite:
         part: the attention of an encoder-decoder that it is.
         call: its number among the calls of the module in one run, from 0.
         run: the number of the stack's run in this forward pass, from 0.
-        again: the path of the module whose second run made this layer or run; empty if none did.
+        repeated_module: the path of a module around it that ran more than once in this pass; empty if none did.
     """
 
     layer: int
@@ -72,7 +72,7 @@ class CallSite:
     part: AttentionPart
     call: int = 0
     run: int = 0
-    again: str = ""
+    repeated_module: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ModuleIndex:
         self.modules: Mapping[str, nn.Module] = modules_of(model)
         self.names = {id(module): name for name, module in reversed(self.modules.items())}
         cache = _layer_cache_of(model, self.modules)
-        self._blocks, self._own_numbers, self._alike_numbers = cache.blocks, cache.own_numbers, cache.alike
+        self._blocks, self._own_numbers, self._alike_numbers = cache.blocks, cache.own_numbers, cache.alike_numbers
 
     def contains(self, module: nn.Module) -> bool:
         """True if the module belongs to the model."""
@@ -138,15 +138,18 @@ class ModuleIndex:
         return None
 
     def describe(self, module: nn.Module, cross: bool | None = None) -> CallingModule:
-        """Returns a module with its name and kind; the kind is ``cross``, else by its attribute, else by its name."""
+        """Returns a module with its name and kind.
+
+        Args:
+            module: the module.
+            cross: True for cross-attention, False for self-attention; ``None`` to take the kind from the module's
+                attribute ``is_cross_attention``, or if it has none, from the last three names of its path.
+        """
         name = self.names.get(id(module), type(module).__name__)
-        declared_kind = getattr(module, "is_cross_attention", None)
         if cross is None:
-            cross = (
-                declared_kind
-                if isinstance(declared_kind, bool)
-                else bool(CROSS_NAME.search(".".join(name.split(".")[-3:])))
-            )
+            declared_kind = getattr(module, "is_cross_attention", None)
+            last_names = ".".join(name.split(".")[-3:])
+            cross = declared_kind if isinstance(declared_kind, bool) else bool(CROSS_NAME.search(last_names))
         return CallingModule(module, name, cross)
 
     def head_count(self, caller: CallingModule) -> int | None:
@@ -161,25 +164,37 @@ class ModuleIndex:
         return None
 
     def block_of(self, path: str, attention: type[nn.Module]) -> Block:
-        """Returns the layer around an attention module, given its path and class."""
+        """Returns the layer around an attention module; cached.
+
+        It is the innermost module with a number in its name that has matrices outside its attention; else the innermost
+        with a number; else the attention module itself.
+
+        Args:
+            path: the path of the attention module.
+            attention: its class.
+        """
         key = (path, attention)
         if key not in self._blocks:
             numbered_prefixes = [prefix for prefix in prefixes(path) if self._number(prefix) is not None]
-            block_path = next(
-                (prefix for prefix in reversed(numbered_prefixes) if self._has_other_matrices(prefix, path, attention)),
-                None,
-            )
-            self._blocks[key] = self._numbered_block(
-                block_path or (numbered_prefixes or [path])[-1], numbered_prefixes, attention
-            )
+            innermost_first = reversed(numbered_prefixes)
+            blocks = (prefix for prefix in innermost_first if self._has_other_matrices(prefix, path, attention))
+            block_path = next(blocks, numbered_prefixes[-1] if numbered_prefixes else path)
+            self._blocks[key] = self._numbered_block(block_path, numbered_prefixes, attention)
         return self._blocks[key]
 
     def is_numbered(self, path: str) -> bool:
-        """True if the last name of a path has a number that counts siblings."""
+        """True if the last name of a path has a number that counts siblings, such as ``layers.3`` or ``block_3``."""
         return self._number(path) is not None
 
     def _numbered_block(self, path: str, numbered_prefixes: list[str], attention: type[nn.Module]) -> Block:
-        """Returns the block at a path, with its number and the list of layers that contains it."""
+        """Returns the block at a path, with its number and the list of layers that contains it.
+
+        Args:
+            path: the path of the block.
+            numbered_prefixes: the path's prefixes that have a number, the outermost first; without any, the block has
+                no number and no list.
+            attention: the class of the attention module in it.
+        """
         if not numbered_prefixes:
             return Block(path, None, "")
         return Block(path, self._rank(path, attention), numbered_prefixes[0].rpartition(".")[0])
@@ -191,35 +206,53 @@ class ModuleIndex:
         return self._own_numbers[path]
 
     def _number_in(self, path: str) -> int | None:
-        """Returns the number in the last name of a path, which `_number` caches."""
+        """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
+
+        A name that ends in a number needs siblings of the same name with other numbers; these may begin with 1.
+        """
         parent, _, name = path.rpartition(".")
         if name.isdecimal():
             return int(name)
         match = NUMBERED_NAME.match(name)
         if match is None:
             return None
-        siblings = [NUMBERED_NAME.match(sibling) for sibling, _ in self._children(parent)]
-        numbers = [int(sibling[2]) for sibling in siblings if sibling and sibling[1] == match[1]]
-        return int(match[2]) - (min(numbers) == 1) if len(numbers) > 1 else None
+        sibling_matches = [NUMBERED_NAME.match(sibling) for sibling, _ in self._children(parent)]
+        numbers = [int(sibling[2]) for sibling in sibling_matches if sibling and sibling[1] == match[1]]
+        counts_from = 1 if min(numbers, default=0) == 1 else 0
+        return int(match[2]) - counts_from if len(numbers) > 1 else None
 
     def _children(self, path: str) -> Iterator[tuple[str, nn.Module]]:
-        """Yields the names and modules of the children of a path."""
+        """Yields the names and modules of the children of the module at a path; nothing if there is no such module."""
         return self.modules[path].named_children() if path in self.modules else iter(())
 
-    def _has_other_matrices(self, path: str, caller: str, attention: type[nn.Module]) -> bool:
-        """True if a module that contains ``caller`` has matrices outside its attention modules."""
-        if path == caller or path not in self.modules:
+    def _has_other_matrices(self, path: str, attention_path: str, attention: type[nn.Module]) -> bool:
+        """True if a module around an attention module has matrices outside of the attention in it.
+
+        Args:
+            path: the path of the module around it.
+            attention_path: the path of the attention module.
+            attention: the class of the attention module; all modules of this class count as attention.
+        """
+        if path == attention_path or path not in self.modules:
             return False
-        attention_paths = [caller]
+        attention_paths = [attention_path]
         for name, module in self.modules[path].named_modules(prefix=path):
             if type(module) is attention:
                 attention_paths.append(name)
-            if not any(name == part or name.startswith(f"{part}.") for part in attention_paths) and _has_matrix(module):
+            is_attention = any(name == inner or name.startswith(f"{inner}.") for inner in attention_paths)
+            if not is_attention and _has_matrix(module):
                 return True
         return False
 
     def _rank(self, path: str, attention: type[nn.Module]) -> int:
-        """Returns the number of a block; in nested lists, its index among the blocks of the same form."""
+        """Returns the number of a block; in lists within lists, its index among the blocks of the same form.
+
+        The number is that of the only level at which blocks of the same form differ, or of the last level.
+
+        Args:
+            path: the path of the block, which has a number.
+            attention: the class of the attention module in it.
+        """
         path_numbers = self._numbers(path)
         alike_numbers = self._numbers_alike(path, len(path_numbers), attention)
         varying_levels = [
@@ -232,7 +265,15 @@ class ModuleIndex:
         return path_numbers[varying_levels[0] if varying_levels else -1]
 
     def _numbers_alike(self, path: str, levels: int, attention: type[nn.Module]) -> list[tuple[int, ...]]:
-        """Returns the numbers of the blocks whose paths differ in numbers alone, with the same attention."""
+        """Returns the numbers of each block of the same form, ascending; cached.
+
+        The paths of these blocks differ in numbers alone, and they contain the same class of attention.
+
+        Args:
+            path: the path of one of the blocks.
+            levels: how many numbers its path has.
+            attention: the class of the attention module in it.
+        """
         key = (NUMBERS.sub("#", path), levels, attention)
         if key not in self._alike_numbers:
             alike_paths = (other for other in self.modules if NUMBERS.sub("#", other) == key[0])
@@ -245,7 +286,7 @@ class ModuleIndex:
         return any(type(module) is attention for module in self.modules[path].modules())
 
     def _numbers(self, path: str) -> tuple[int, ...]:
-        """Returns the numbers in the names of a path, the outermost first."""
+        """Returns the numbers in the names of a path that count siblings, the outermost first."""
         prefix_numbers = (self._number(prefix) for prefix in prefixes(path))
         return tuple(number for number in prefix_numbers if number is not None)
 
@@ -258,13 +299,13 @@ class _LayerCache:
         structure: the names, identities and classes of its modules; the cache is valid while they stay the same.
         blocks: the layer around the attention of a class, by path.
         own_numbers: the number in the last name of each path.
-        alike: the numbers of the blocks whose paths differ in numbers alone.
+        alike_numbers: the numbers of the blocks whose paths differ in numbers alone.
     """
 
     structure: tuple[tuple[str, int, type[nn.Module]], ...]
     blocks: dict[tuple[str, type[nn.Module]], Block] = field(default_factory=dict)
     own_numbers: dict[str, int | None] = field(default_factory=dict)
-    alike: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = field(default_factory=dict)
+    alike_numbers: dict[tuple[str, int, type[nn.Module]], list[tuple[int, ...]]] = field(default_factory=dict)
 
 
 _layer_caches: WeakKeyDictionary[nn.Module, _LayerCache] = (
@@ -273,7 +314,7 @@ _layer_caches: WeakKeyDictionary[nn.Module, _LayerCache] = (
 
 
 def _layer_cache_of(model: nn.Module, modules: Mapping[str, nn.Module]) -> _LayerCache:
-    """Returns the cache of a model; a new one if its modules have changed."""
+    """Returns the cache of a model; a new one if the model has none, or its modules have changed."""
     structure = tuple((name, id(module), type(module)) for name, module in modules.items())
     cache = _layer_caches.get(model)
     if cache is None or cache.structure != structure:
@@ -290,20 +331,23 @@ class LayerNumbering:
 
     def __init__(self, modules: ModuleIndex) -> None:
         self.modules = modules
-        self.started: dict[str, int] = {}
+        self.start_counts: dict[str, int] = {}
         self.calls: Counter[tuple[object, ...]] = Counter()
         self.layers: dict[tuple[object, ...], int] = {}
-        self.last: dict[tuple[object, ...], int] = {}
+        self.last_numbers: dict[tuple[object, ...], int] = {}
         self.depths: dict[str, int] = {}
 
     def start(self, module: nn.Module) -> None:
-        """Notes that a module begins to run."""
+        """Counts a run of a module; the model itself, whose path is "", and modules of others do not count."""
         name = self.modules.names.get(id(module))
         if name:
-            self.started[name] = self.started.get(name, 0) + 1
+            self.start_counts[name] = self.start_counts.get(name, 0) + 1
 
-    def number(self, caller: CallingModule, is_single_head: bool, depth: int = 0) -> CallSite:
-        """Returns the site of the next call of a module.
+    def next_site(self, caller: CallingModule, is_single_head: bool, depth: int = 0) -> CallSite:
+        """Returns the site of the next call of a module, and counts the call.
+
+        If a stack of layers runs again on an input that no attention has computed, it reads another text, and the site
+        has another run. If anything else runs again, or the stack reads its own output, more layers follow the first.
 
         Args:
             caller: the module.
@@ -315,13 +359,10 @@ class LayerNumbering:
         block = self.modules.block_of(path, type(caller.module))
         is_deeper = depth > self.depths.setdefault(caller.name, depth)
         enclosing_paths = prefixes(self._running_part(block.path, caller.name) if is_deeper else block.path)
-        repeated_prefixes = next((prefix for prefix in enclosing_paths if self.started.get(prefix, 0) > 1), "")
-        reads_again = (
-            not is_deeper
-            and block.path.startswith(f"{repeated_prefixes}.")
-            and not self.modules.is_numbered(repeated_prefixes)
-        )
-        run = self.started[repeated_prefixes] - 1 if repeated_prefixes and reads_again else 0
+        repeated_module = next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix, 0) > 1), "")
+        is_stack = block.path.startswith(f"{repeated_module}.") and not self.modules.is_numbered(repeated_module)
+        reads_other_text = bool(repeated_module) and not is_deeper and is_stack
+        run = self.start_counts[repeated_module] - 1 if reads_other_text else 0
         repeats = self._repeats(enclosing_paths)
         call = self.calls[caller.name, repeats]
         self.calls[caller.name, repeats] += 1
@@ -334,27 +375,39 @@ class LayerNumbering:
             part=caller.part,
             call=call,
             run=run,
-            again=repeated_prefixes,
+            repeated_module=repeated_module,
         )
 
     def _running_part(self, block: str, path: str) -> str:
-        """Returns the block, or if nothing calls it directly, the outermost module in it that runs."""
+        """Returns the path of the outermost module that was called, from the block inwards; the block if none was.
+
+        Args:
+            block: the path of the block.
+            path: the path of the attention module in it.
+        """
         enclosing_paths = [prefix for prefix in prefixes(path) if len(prefix) >= len(block)]
-        return next((prefix for prefix in enclosing_paths if self.started.get(prefix)), block)
+        return next((prefix for prefix in enclosing_paths if self.start_counts.get(prefix)), block)
 
     def _repeats(self, paths: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Returns each module on the path that began more than once, with how often it did."""
-        return tuple((prefix, self.started.get(prefix, 0)) for prefix in paths if self.started.get(prefix, 0) > 1)
+        """Returns the path of each of these modules that has run more than once, with the number of its runs."""
+        run_counts = ((path, self.start_counts.get(path, 0)) for path in paths)
+        return tuple((path, count) for path, count in run_counts if count > 1)
 
     def _layer(self, block: Block, stack: tuple[object, ...], repeats: tuple[tuple[str, int], ...]) -> int:
-        """Returns the number of the block; a block without one, or one that runs again, is the next in the stack."""
+        """Returns the number of the layer; a block without a number, or one that runs again, is the next in the stack.
+
+        Args:
+            block: the block.
+            stack: identifies the stack and its run.
+            repeats: the modules around the block that have run more than once, with the number of their runs.
+        """
         key = (*stack, block.path, repeats)
         if key not in self.layers:
-            next_number = self.last.get(stack, -1) + 1
-            ran_before = any(earlier_key[: len(stack) + 1] == key[:-1] for earlier_key in self.layers)
+            next_number = self.last_numbers.get(stack, -1) + 1
+            ran_before = any(other_key[:-1] == key[:-1] for other_key in self.layers)  # with other repeats
             number = next_number if block.number is None else block.number
             self.layers[key] = max(number, next_number) if ran_before else number
-            self.last[stack] = max(self.layers[key], self.last.get(stack, -1))
+            self.last_numbers[stack] = max(self.layers[key], self.last_numbers.get(stack, -1))
         return self.layers[key]
 
 
@@ -364,6 +417,6 @@ def _has_matrix(module: nn.Module) -> bool:
 
 
 def prefixes(path: str) -> list[str]:
-    """Returns the paths of all modules around a path, the outermost first, and the path itself."""
+    """Returns the paths of all modules around the one at a path, the outermost first, and the path itself."""
     names = path.split(".")
     return [".".join(names[:length]) for length in range(1, len(names) + 1)]

@@ -41,7 +41,7 @@ def steps_after(
     elif name in ("exp", "exp_") and steps is not None and steps.stage == "log" and steps.axis is not None:
         progress = replace(steps, stage="softmax")
     elif name == "exp" and result.is_floating_point() and is_of_scores:
-        progress = Steps(steps.before if steps is not None and steps.stage == "shifted" else inputs[0], "powers")
+        progress = Steps(steps.logits if steps is not None and steps.stage == "shifted" else inputs[0], "powers")
     elif name in ("amax", "max") and is_of_scores:
         progress = Steps(inputs[0], "maximum")
     elif name == "sum" and steps is not None and steps.stage == "powers":
@@ -52,30 +52,41 @@ def steps_after(
         progress = _steps_after_division(steps, nodes[1].steps)
     elif name in ADDITIONS and len(nodes) == 2 and _adds_to_sum(nodes[1], inputs[1], result):
         progress = nodes[1].steps
-    elif steps is not None and (name in VIEWS or _only_moves(steps, inputs[0], result)):
+    elif steps is not None and (name in VIEWS or _keeps_stage(steps, inputs[0], result)):
         progress = steps
     return progress
 
 
-def _steps_after_subtraction(source: Tensor, other: Steps) -> Steps | None:
-    """Returns the progress after the maximum or log-sum-exp of ``source`` is subtracted from it; else ``None``."""
-    if other.stage not in ("logsumexp", "maximum") or other.before is not source:
+def _steps_after_subtraction(source: Tensor, subtrahend: Steps) -> Steps | None:
+    """Returns the progress after a subtraction; ``None`` if it is no step of a softmax.
+
+    Args:
+        source: the tensor that is subtracted from.
+        subtrahend: the progress that gave the other tensor, which must be the maximum or log-sum-exp of the first.
+    """
+    if subtrahend.stage not in ("logsumexp", "maximum") or subtrahend.logits is not source:
         return None
-    return replace(other, stage="log" if other.stage == "logsumexp" else "shifted")
+    return replace(subtrahend, stage="log" if subtrahend.stage == "logsumexp" else "shifted")
 
 
 def _steps_after_division(powers: Steps | None, divisor: Steps | None) -> Steps | None:
-    """Returns the steps of a finished softmax if exponentials are divided by their sum, else ``None``."""
-    if powers is None or divisor is None or powers.before is not divisor.before or divisor.axis is None:
+    """Returns the progress of a finished softmax if exponentials are divided by their sum; ``None`` otherwise."""
+    if powers is None or divisor is None or powers.logits is not divisor.logits or divisor.axis is None:
         return None
     return replace(divisor, stage="softmax") if (powers.stage, divisor.stage) == ("powers", "sum") else None
 
 
 def _adds_to_sum(node: Node, source: Tensor, result: Tensor) -> bool:
-    """True if a number is added to a sum of exponentials: a share of the row that goes to no key."""
+    """True if a number, which is a share of the row that goes to no key, is added to a sum of exponentials.
+
+    Args:
+        node: the node of the sum.
+        source: the sum.
+        result: the result of the addition.
+    """
     return node.steps is not None and node.steps.stage == "sum" and source.shape == result.shape
 
 
-def _only_moves(steps: Steps, source: Tensor, result: Tensor) -> bool:
-    """True if a function is element-wise, such as one that makes a sum safe to divide by."""
+def _keeps_stage(steps: Steps, source: Tensor, result: Tensor) -> bool:
+    """True if a function that keeps the shape leaves the softmax at its stage, as one that keeps a sum from being 0."""
     return result.shape == source.shape and steps.stage in ("maximum", "powers", "sum")

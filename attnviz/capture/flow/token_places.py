@@ -60,8 +60,8 @@ class TokenPlaces:
         self.is_active = False
         self._origins = WeakIdKeyDictionary()
 
-    def of(self, tensor: Tensor) -> Origin | None:
-        """Returns the origin of a tensor; ``None`` if it is unknown."""
+    def origin_of(self, tensor: Tensor) -> Origin | None:
+        """Returns the tokens that the elements of a tensor belong to; ``None`` if they are unknown."""
         origin: Origin | None = self._origins.get(tensor)
         return origin
 
@@ -72,7 +72,7 @@ class TokenPlaces:
     def follow(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        """Notes the origin of a function's result.
+        """Notes the origin of a function's result; stops for good if that raises an error.
 
         Args:
             name: the name of the function.
@@ -89,8 +89,12 @@ class TokenPlaces:
     def _note(
         self, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any
     ) -> None:
-        tensors = list(_tensors(args))
-        origins = [origin for origin in map(self.of, tensors) if origin is not None]
+        """Notes the origin of a function's result; arguments as in `follow`.
+
+        A function that moves elements is repeated on the numbers of the tokens, if all tensors of its first argument
+        have an origin. A tensor that a function writes to loses its origin.
+        """
+        origins = [origin for origin in map(self.origin_of, _tensors(args)) if origin is not None]
         if name in SOURCES:
             self._set(result, SOURCES[name](args, kwargs, origins[:1], result))
         elif name in WRITING:
@@ -98,31 +102,33 @@ class TokenPlaces:
         elif not origins:
             return
         elif name in KEEPING:
-            same_shape = [tensor for tensor in origins if tensor.numbers.shape == result.shape]
-            self._set(result, min(same_shape, key=lambda tensor: tensor.texts, default=None))
+            full_origins = [origin for origin in origins if origin.numbers.shape == result.shape]
+            self._set(result, min(full_origins, key=lambda origin: origin.texts, default=None))
         elif name == "pad":
             self._set(result, origins[0]._replace(numbers=_padded_numbers(origins[0].numbers, args, kwargs)))
         elif len(origins) == len(list(_tensors(args[:1]))):
             moved_numbers = func(*(self._numbers(arg) for arg in args), **kwargs)
-            for tensor, numbers in (
-                [(result, moved_numbers)] if isinstance(result, Tensor) else zip(result, moved_numbers, strict=True)
-            ):
+            results, numbers_of_results = (
+                ([result], [moved_numbers]) if isinstance(result, Tensor) else (result, moved_numbers)
+            )
+            for tensor, numbers in zip(results, numbers_of_results, strict=True):
                 self._set(tensor, origins[0]._replace(numbers=numbers))
 
     def _numbers(self, argument: Any) -> Any:
-        """Returns the argument with each followed tensor replaced by its token numbers."""
+        """Returns an argument of a function, with each tensor of known origin in it replaced by its token numbers."""
         if isinstance(argument, Tensor):
-            origin = self.of(argument)
+            origin = self.origin_of(argument)
             return argument if origin is None else origin.numbers
         return type(argument)(map(self._numbers, argument)) if type(argument) in (list, tuple) else argument
 
     def _set(self, tensor: Tensor, origin: Origin | None) -> None:
+        """Notes the origin of a tensor; does nothing if the origin is ``None`` or of another shape."""
         if origin is not None and origin.numbers.shape == tensor.shape:
             self._origins[tensor] = origin
 
 
 def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
-    """Yields the tensors among arguments, and in lists of them."""
+    """Yields the tensors among arguments, and in lists and tuples among these, but not in nested ones."""
     for arg in args:
         if isinstance(arg, Tensor):
             yield arg
@@ -131,11 +137,21 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
 
 
 def _padded_numbers(numbers: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    """Returns token numbers padded with -1, as a call of ``pad`` with these arguments padded their tensor."""
     return functional.pad(numbers, args[1] if len(args) > 1 else kwargs["pad"], value=-1)
 
 
 def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of a linear map: that of its input; numbered anew if that is unknown or mixes tokens."""
+    """Returns the origin of the result of a linear map; ``None`` if it has no axes of texts, tokens and features.
+
+    It is the origin of the input. If that is unknown, or a row of it mixes tokens, the rows are numbered as new tokens.
+
+    Args:
+        args: the positional arguments of the call.
+        kwargs: its keyword arguments.
+        origins: the origin of the input; empty if it is unknown.
+        result: the result.
+    """
     if result.dim() < MIN_AXES:
         return None
     if not origins or not bool((origins[0].numbers[..., 0] == origins[0].numbers[..., -1]).all()):
@@ -144,14 +160,22 @@ def _linear(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], 
 
 
 def _norm(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of a norm: that of its input; numbered anew if that is unknown."""
+    """Returns the origin of the result of a norm; arguments as in `_linear`.
+
+    It is the origin of the input; if that is unknown, rows are numbered as new tokens; ``None`` if there are too few
+    axes for that.
+    """
     if origins:
         return origins[0]
     return _origin_in_order(result, result.shape[1:-1], -1) if result.dim() >= MIN_AXES else None
 
 
 def _convolution(args: Sequence[Any], kwargs: dict[str, Any], origins: list[Origin], result: Tensor) -> Origin | None:
-    """Returns the origin of a convolution: that of its input for a kernel of size 1; else tokens are numbered anew."""
+    """Returns the origin of the result of a convolution; ``None`` if it is not ``(texts, features, rows, columns)``.
+
+    A kernel of size 1 keeps the origin of its input. After any other, places are numbered as new tokens; arguments as
+    in `_linear`.
+    """
     weight = args[1] if len(args) > 1 else kwargs["weight"]
     if result.dim() != IMAGE_AXES:
         return None

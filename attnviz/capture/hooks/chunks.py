@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.capture.calls.attention_call import AttentionCall, Dropout, FactoredCall, Product, SoftmaxCall
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
 from attnviz.capture.flow.lineage import Lineage, LongerAxis, Piece
 from attnviz.capture.flow.sites import CallSite
 from attnviz.capture.hooks.torch_functions import ObservedCall
@@ -153,13 +153,13 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
         return replace(
             call, keys=keys, values=values, causal=False, mask=_padded_cells(mask, column, count, hidden_cells)
         )
-    assert isinstance(call, SoftmaxCall)
+    assert isinstance(call, DenseCall)
     product = call.product and call.product._replace(keys=_padded_features(call.product.keys, column, count))
     dropout = call.dropout and call.dropout._replace(weights=_padded_cells(call.dropout.weights, column, count, 0.0))
     return replace(
         call,
-        before=_padded_cells(call.before, column, count, float("-inf")),
-        after=_padded_cells(call.after, column, count, 0.0),
+        logits=_padded_cells(call.logits, column, count, float("-inf")),
+        probabilities=_padded_cells(call.probabilities, column, count, 0.0),
         values=values,
         product=product,
         dropout=dropout,
@@ -175,7 +175,7 @@ def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
     factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
     if factored_calls:
         return replace(_joined_factored_calls(factored_calls), output=output, values=values)
-    softmax_calls = [call for call in calls if isinstance(call, SoftmaxCall)]
+    softmax_calls = [call for call in calls if isinstance(call, DenseCall)]
     joined_call = _joined_softmax_calls(softmax_calls)
     lost_dropout = joined_call.dropout is None and any(
         call.dropout is not None for call in softmax_calls
@@ -185,8 +185,8 @@ def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
 
 def _with_copies(call: AttentionCall) -> AttentionCall:
     """Returns the call with copies of tensors that the next chunk may overwrite."""
-    if isinstance(call, SoftmaxCall):
-        return replace(call, before=call.before.clone(), after=call.after.clone())
+    if isinstance(call, DenseCall):
+        return replace(call, logits=call.logits.clone(), probabilities=call.probabilities.clone())
     return call
 
 
@@ -202,7 +202,7 @@ def _keys_of(call: AttentionCall) -> Tensor | None:
     """Returns the keys of a call; ``None`` if they are unknown."""
     if isinstance(call, FactoredCall):
         return call.keys
-    return call.product.keys if isinstance(call, SoftmaxCall) and call.product is not None else None
+    return call.product.keys if isinstance(call, DenseCall) and call.product is not None else None
 
 
 def _start_equally(first: Tensor, second: Tensor) -> bool:
@@ -228,14 +228,14 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
     return merged_tensor
 
 
-def _joined_softmax_calls(calls: Sequence[SoftmaxCall]) -> SoftmaxCall:
+def _joined_softmax_calls(calls: Sequence[DenseCall]) -> DenseCall:
     """Returns the call of all queries, without output and values."""
     queries = _concatenated_queries([None if call.product is None else call.product.queries for call in calls])
     keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
     return replace(
         calls[0],
-        before=torch.cat([call.before for call in calls], dim=2),
-        after=torch.cat([call.after for call in calls], dim=2),
+        logits=torch.cat([call.logits for call in calls], dim=2),
+        probabilities=torch.cat([call.probabilities for call in calls], dim=2),
         product=None if queries is None or keys is None else Product(queries, keys),
         factors=None,
         dropout=_joined_dropout([call.dropout for call in calls]),

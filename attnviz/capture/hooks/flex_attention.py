@@ -22,12 +22,12 @@ def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the function that computes scores before and after score_mod and mask_mod, wrapped to tell observers."""
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
-        before, after = scores = original(*args, **kwargs)
-        if not torch.compiler.is_compiling() and unreadable_kind(before, after) is None:
+        scores, changed_scores = result = original(*args, **kwargs)
+        if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:
             for observer in observers():
                 with observer.guarded():
-                    observer.flow.note_same(before, after)
-        return scores
+                    observer.flow.note_same(scores, changed_scores)
+        return result
 
     return _math_attention_inner
 

@@ -116,7 +116,7 @@ class ObservingMode(TorchFunctionMode):
         if _is_overridden(query) or _is_overridden(key):
             return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
         for observer in self.observers:
-            observer.cross = observer.have_other_inputs(query, key)
+            observer.cross = observer.have_different_inputs(query, key)
         self.inside_multi_head = True
         try:
             with self:

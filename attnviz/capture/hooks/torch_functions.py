@@ -32,7 +32,7 @@ from attnviz.capture.flow.dataflow import DataFlow
 from attnviz.capture.flow.functions import GATHERING, tensors_in
 from attnviz.capture.flow.gathered_rows import GatheredRows, OperandGathers
 from attnviz.capture.flow.lineage import NOTHING, Lineage
-from attnviz.capture.flow.nodes import Candidate, Scores, Use
+from attnviz.capture.flow.nodes import Scores, Use, WeightsCandidate
 from attnviz.capture.flow.products import PRODUCTS
 from attnviz.capture.flow.sites import CallingModule, ModuleIndex
 from attnviz.capture.flow.token_places import TokenPlaces
@@ -64,7 +64,7 @@ class ObservedCall(NamedTuple):
         caller: the module that made it.
         build: returns the call; ``None`` if it is not a softmax over queries x keys. Called only for chosen layers.
         shape: the shape of the queries or the weights, for messages.
-        single: True if it has no axis of heads.
+        is_single_head: True if it has no axis of heads.
         queries: the lineage of its queries.
         keys: the lineage of its keys.
         is_additive: True if its scores are sums of queries and keys, not products.
@@ -73,7 +73,7 @@ class ObservedCall(NamedTuple):
     caller: CallingModule
     build: BuildCall
     shape: torch.Size
-    single: bool = False
+    is_single_head: bool = False
     queries: Lineage = NOTHING
     keys: Lineage = NOTHING
     is_additive: bool = False
@@ -167,8 +167,8 @@ class Observer:
         self.listener = listener
         self.flow = DataFlow(modules.modules.values(), self._running, self._on_use, self._on_unused)
         self.cross: bool | None = None
-        self.places = TokenPlaces()
-        self.gathered = GatheredRows()
+        self.token_places = TokenPlaces()
+        self.gathered_rows = GatheredRows()
         self.windows: Windows | None = None
         self.search: ProjectionSearch | None = None
         self.stops_after_search = False
@@ -181,16 +181,18 @@ class Observer:
     def see(self, call: TorchCall) -> None:
         """Observes a call of a torch function."""
         handler = HANDLERS.get(call.name)
-        if handler is not None or (self.places.is_active and self.places.follows(call.name)):
+        if handler is not None or (self.token_places.is_active and self.token_places.follows(call.name)):
             with self.guarded():
                 if handler is not None:
                     handler(self, call)
                 else:
-                    self.places.follow(call.name, call.func, call.args, call.kwargs, call.result)
+                    self.token_places.follow(call.name, call.func, call.args, call.kwargs, call.result)
         self._follow(call)
-        if (self.gathered.is_active or call.name in GATHERING) and self.gathered.follows(call.name, call.args):
+        if (self.gathered_rows.is_active or call.name in GATHERING) and self.gathered_rows.follows(
+            call.name, call.args
+        ):
             with self.guarded():
-                self.gathered.follow(
+                self.gathered_rows.follow(
                     call.name, call.func, call.args, call.kwargs, call.result, self._rows_of, self._running_module
                 )
         if self.search is not None and self.search.is_searching and call.name in PRODUCTS:
@@ -200,7 +202,7 @@ class Observer:
         """Follows the dataflow through a call; errors on unreadable tensors are ignored."""
         try:
             with torch._C.DisableTorchFunction():
-                self.flow.see(call.name, call.args, call.kwargs, call.result, call.overwritten)
+                self.flow.follow_call(call.name, call.args, call.kwargs, call.result, call.overwritten)
         except Exception as error:
             if unreadable_kind(*tensors_in((call.args, tuple(call.kwargs.values()), call.result))) is None:
                 self.listener.on_failure(error)
@@ -210,7 +212,7 @@ class Observer:
         node = self.flow.node(tensor)
         if node.constant or tensor.dim() < MIN_AXES:
             return []
-        rows = enumerate(tensor.shape[:-1] if node.fresh else tensor.shape)
+        rows = enumerate(tensor.shape[:-1] if node.is_unobserved else tensor.shape)
         return [axis for axis, size in rows if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
     def _running_module(self) -> nn.Module | None:
@@ -220,7 +222,9 @@ class Observer:
 
     def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
         """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
-        gather = OperandGathers(caller.module, self.gathered.of(queries), self.gathered.of(keys))
+        gather = OperandGathers(
+            caller.module, self.gathered_rows.gather_of(queries), self.gathered_rows.gather_of(keys)
+        )
         return gather if gather.queries is not None or gather.keys is not None else None
 
     def _find_projection(self, search: ProjectionSearch, call: TorchCall) -> None:
@@ -231,7 +235,7 @@ class Observer:
             ):
                 self.listener.on_further_product()
 
-    def holders(self) -> list[Candidate]:
+    def holders(self) -> list[WeightsCandidate]:
         """Returns the objects that hold tensors of the run, which it may still overwrite."""
         return list(self.flow.unused())
 
@@ -239,9 +243,9 @@ class Observer:
         """Reports the normalised tensors that no product used."""
         self.flow.flush()
 
-    def _on_unused(self, candidate: Candidate) -> None:
+    def _on_unused(self, candidate: WeightsCandidate) -> None:
         """Reports a softmax that multiplied no observed values."""
-        if self._is_unreadable(candidate.caller, candidate.before, candidate.after):
+        if self._is_unreadable(candidate.caller, candidate.logits, candidate.probabilities):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
             self.listener.on_other(candidate.caller, candidate.shape, UNUSED, True)
@@ -264,7 +268,7 @@ class Observer:
             is_attention = candidate.scores is not None or not candidate.is_over_features
             self.listener.on_other(caller, candidate.shape, use.refusal, is_attention)
             return
-        if self._is_unreadable(caller, candidate.before, candidate.after, use.product.right, use.result):
+        if self._is_unreadable(caller, candidate.logits, candidate.probabilities, use.product.right, use.result):
             return
         layout = layout_of_use(use, self.modules.head_count(caller))
         if layout is None:
@@ -276,12 +280,12 @@ class Observer:
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
         build = partial(use_call, use, layout, gather)
         lineages = (candidate.lineage,) if scores is None else (scores.left_lineage, scores.right_lineage)
-        observed = ObservedCall(caller, build, candidate.shape, layout.is_single, *lineages)
-        self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.paired))
+        observed = ObservedCall(caller, build, candidate.shape, layout.is_single_head, *lineages)
+        self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.from_token_pairs))
 
-    def _kind_by_flow(self, candidate: Candidate) -> CallingModule:
+    def _kind_by_flow(self, candidate: WeightsCandidate) -> CallingModule:
         """Returns the module of a candidate, as cross-attention if queries and keys have no input in common."""
-        is_cross = self.cross is None and candidate.scores is not None and candidate.scores.kind_is_cross
+        is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
         return self.modules.describe(candidate.caller.module, True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
@@ -295,12 +299,14 @@ class Observer:
             caller = self.modules.describe(caller.module, True)
         self._find_windows(queries, arguments["key"])
         layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller))
-        single = queries.dim() <= MIN_AXES + 1 and not any(role == "heads" for axis in layouts[0] for _, role in axis)
+        is_single_head = queries.dim() <= MIN_AXES + 1 and not any(
+            role == "heads" for axis in layouts[0] for _, role in axis
+        )
         build = partial(
             kernel_call, arguments, output, logsumexp, layouts, self._gathers_of(caller, queries, arguments["key"])
         )
         lineages = nodes[0].lineage, nodes[1].lineage
-        self.listener.on_attention(ObservedCall(caller, build, queries.shape, single, *lineages))
+        self.listener.on_attention(ObservedCall(caller, build, queries.shape, is_single_head, *lineages))
 
     def on_fused_layer(self, call: TorchCall) -> None:
         """Reports the attention of an encoder layer in one kernel, computed again from its input and weights."""
@@ -312,7 +318,7 @@ class Observer:
     def on_fused_attention(self, call: TorchCall) -> None:
         """Reports a fused ``nn.MultiheadAttention``."""
         arguments = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
-        caller = self.modules.running(cross=self.have_other_inputs(arguments["query"], arguments["key"]))
+        caller = self.modules.running(cross=self.have_different_inputs(arguments["query"], arguments["key"]))
         self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, queries: str) -> None:
@@ -322,7 +328,7 @@ class Observer:
             lineage = NOTHING if arguments[queries].is_nested else self.flow.node(arguments[queries]).lineage
             self.listener.on_attention(ObservedCall(caller, build, arguments["qkv_weight"].shape, queries=lineage))
 
-    def have_other_inputs(self, queries: Tensor, keys: Tensor) -> bool:
+    def have_different_inputs(self, queries: Tensor, keys: Tensor) -> bool:
         """True if keys and queries, before their projections, are different tensors without a common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
@@ -340,13 +346,13 @@ class Observer:
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
         """Finds the windows of a call; tokens are no longer followed once a call has none."""
         self.windows = None
-        if not self.places.is_active:
+        if not self.token_places.is_active:
             return
-        origins = [None if tensor is None else self.places.of(tensor) for tensor in (queries, keys)]
+        origins = [None if tensor is None else self.token_places.origin_of(tensor) for tensor in (queries, keys)]
         if origins[0] is not None and origins[1] is not None:
             self.windows = windows_of(origins[0], origins[1].transposed() if transposed else origins[1])
         if self.windows is None:
-            self.places.stop()
+            self.token_places.stop()
 
     def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
         """Reports a tensor among the values that cannot be read to the listener; True if there is one."""

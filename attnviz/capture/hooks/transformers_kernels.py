@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnviz.capture.calls.attention_call import AttentionCall, FactoredCall, SoftmaxCall
+from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
 from attnviz.capture.calls.readable import unreadable_kind
 from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.hooks.observing_mode import observers
@@ -120,7 +120,7 @@ def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -
     call = build_visible()
     if call is None:
         return build()
-    return replace(call, factors=build()) if isinstance(call, SoftmaxCall) else call
+    return replace(call, factors=build()) if isinstance(call, DenseCall) else call
 
 
 class _VisibleCalls:

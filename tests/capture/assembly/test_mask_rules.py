@@ -14,7 +14,7 @@ from attnviz.attention.mask import Mask
 from attnviz.base.errors import AttnvizError
 from attnviz.capture.assembly.captured_call import capture_call, maps_of
 from attnviz.capture.assembly.mask_rules import mask_of, position_rules
-from attnviz.capture.calls.attention_call import FactoredCall, SoftmaxCall
+from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
 from attnviz.capture.flow.sites import CallSite
 from attnviz.maps.dense import DenseMaps
 from attnviz.maps.factored import FactoredMaps
@@ -246,7 +246,7 @@ def test_softmax_is_kept_as_factors_only_where_they_give_its_weights(right: bool
     torch.manual_seed(0)
     factors = FactoredCall(queries=torch.randn(1, 2, QUERIES, 6), keys=torch.randn(1, 2, KEYS, 6), scale=0.4)
     before = factors.maps((0, 1)).scores + (0 if right else torch.randn(KEYS))
-    call = SoftmaxCall(before=before, after=before.softmax(-1), factors=factors)
+    call = DenseCall(logits=before, probabilities=before.softmax(-1), factors=factors)
     kept = capture_call(CallSite(0, None, "layers.0", "self", "layers", "encoder"), (0, 1), call, False)
     assert kept.map_type is (FactoredMaps if right else DenseMaps)
     maps = maps_of([kept], 0, Tokens.numbered(QUERIES), Tokens.numbered(KEYS))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.capture.calls.attention_call import FactoredCall, SoftmaxCall
+from attnviz.capture.calls.attention_call import DenseCall, FactoredCall
 
 HEADS, QUERIES, KEYS = 3, 5, 7
 AWAY = torch.arange(QUERIES)[:, None] - torch.arange(KEYS)
@@ -38,7 +38,7 @@ def test_numbers_of_a_mask_are_added_where_they_hide_nothing_and_hidden_scores_s
 def test_a_query_that_sees_nothing_by_a_finite_mask_has_no_weight() -> None:
     before = torch.randn(1, HEADS, QUERIES, KEYS)
     before[:, 1, 2] = -1e9
-    maps = SoftmaxCall(before=before, after=before.softmax(-1)).maps([0, 1])
+    maps = DenseCall(logits=before, probabilities=before.softmax(-1)).maps([0, 1])
     assert not maps.weights[0, 1, 2].any()
     assert maps.scores[0, 1, 2].isnan().all()
     assert torch.equal(maps.visible, before[:, :2] > -1e9)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from attnviz.capture.calls.layout import Layout, Roles, fold, layout_of_queries, sized
+from attnviz.capture.calls.layout import Layout, Roles, fold, layout_of_queries, roles_of_size
 from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axes, Axis, Part
 
 BOTH: Roles = ((2, "batch"), (3, "heads"))
 
 
 def test_part_of_its_own_size_has_its_roles_and_of_another_the_first_alone() -> None:
-    assert sized(BOTH, 6) == BOTH
-    assert sized(BOTH, 4) == ((4, "batch"),)
+    assert roles_of_size(BOTH, 6) == BOTH
+    assert roles_of_size(BOTH, 4) == ((4, "batch"),)
 
 
 def test_folded_axes_stand_in_the_order_of_maps_whatever_order_they_had() -> None:

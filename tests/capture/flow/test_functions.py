@@ -40,7 +40,7 @@ def test_distances_of_rows_have_the_rows_of_both_and_are_of_pairs() -> None:
     nodes = [known(axis(2, TOKENS), axis(3, TOKENS), axis(4, FEATURES)), known(axis(5, TOKENS), axis(4, FEATURES))]
     node = after("cdist", inputs, nodes, torch.ones(2, 3, 5))
     assert node.axes == (axis(2, TOKENS), axis(3, TOKENS), axis(5, TOKENS))
-    assert node.paired
+    assert node.from_token_pairs
 
 
 def test_operand_of_more_axes_than_the_result_tells_nothing_of_it() -> None:
@@ -62,6 +62,6 @@ def test_tokens_that_are_cut_are_a_piece_and_features_that_are_cut_are_none() ->
 def test_sum_of_unlike_shapes_is_of_pairs_and_of_alike_ones_is_not() -> None:
     queries, keys = torch.ones(5, 1, 4), torch.ones(1, 7, 4)
     nodes = [known(axis(5, TOKENS), (), axis(4, FEATURES)), known((), axis(7, TOKENS), axis(4, FEATURES))]
-    assert after("add", [queries, keys], nodes, queries + keys).paired
-    assert not after("add", [queries, queries], nodes[:1] * 2, queries + queries).paired
-    assert not after("maximum", [queries, keys], nodes, queries + keys).paired
+    assert after("add", [queries, keys], nodes, queries + keys).from_token_pairs
+    assert not after("add", [queries, queries], nodes[:1] * 2, queries + queries).from_token_pairs
+    assert not after("maximum", [queries, keys], nodes, queries + keys).from_token_pairs

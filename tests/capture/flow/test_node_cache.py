@@ -34,7 +34,7 @@ class Followed:
 
     def call(self, name: str, function: Function, *args: Any) -> Tensor:
         result: Tensor = function(*args)
-        self.flow.see(name, args, {}, result)
+        self.flow.follow_call(name, args, {}, result)
         return result
 
     def layer(self, tokens: Tensor) -> list[Node]:
@@ -49,7 +49,7 @@ class Followed:
 
 
 def facts(node: Node) -> tuple[object, ...]:
-    return node.axes, node.constant, node.paired, node.lineage
+    return node.axes, node.constant, node.from_token_pairs, node.lineage
 
 
 def test_second_run_finds_what_the_first_found() -> None:

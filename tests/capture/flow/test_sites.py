@@ -30,7 +30,7 @@ def numbered(model: nn.Module, *names: str, single: bool = False) -> list[CallSi
     callers = [index.describe(model.get_submodule(name)) for name in names]
     for module in model.modules():
         numbering.start(module)
-    return [numbering.number(caller, single) for caller in callers]
+    return [numbering.next_site(caller, single) for caller in callers]
 
 
 def layers(model: nn.Module, *names: str) -> list[int]:
@@ -83,7 +83,7 @@ def test_parallel_attention_in_an_inner_list_is_one_layer() -> None:
 def test_two_calls_of_a_module_that_runs_once_are_one_layer_and_told_apart() -> None:
     sites = numbered(nn.ModuleList([Around(), Around()]), "0.attn", "0.attn", "1.attn")
     assert [(site.layer, site.call) for site in sites] == [(0, 0), (0, 1), (1, 0)]
-    assert not any(site.again for site in sites)
+    assert not any(site.repeated_module for site in sites)
 
 
 def run(numbering: LayerNumbering, model: nn.Module, *names: str) -> list[CallSite]:
@@ -93,7 +93,7 @@ def run(numbering: LayerNumbering, model: nn.Module, *names: str) -> list[CallSi
         module = model.get_submodule(name)
         numbering.start(module)
         if isinstance(module, Attends):
-            sites.append(numbering.number(numbering.modules.describe(module), is_single_head=False))
+            sites.append(numbering.next_site(numbering.modules.describe(module), is_single_head=False))
     return sites
 
 
@@ -101,7 +101,7 @@ def test_block_that_runs_again_is_the_next_layer_and_said() -> None:
     model = nn.ModuleDict({"groups": nn.ModuleList([Around()])})
     numbering = LayerNumbering(ModuleIndex(model))
     sites = run(numbering, model, *["groups.0", "groups.0.attn"] * 3)
-    assert [(site.layer, site.run, site.again) for site in sites] == [
+    assert [(site.layer, site.run, site.repeated_module) for site in sites] == [
         (0, 0, ""),
         (1, 0, "groups.0"),
         (2, 0, "groups.0"),
@@ -123,7 +123,7 @@ def test_stack_that_runs_again_reads_another_text_with_the_same_layers() -> None
     ]
     sites = run(numbering, model, *names * 2)
     assert [(site.layer, site.run) for site in sites] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert {site.again for site in sites} == {"", "encoder"}
+    assert {site.repeated_module for site in sites} == {"", "encoder"}
 
 
 def test_modules_of_one_head_each_share_a_layer() -> None:
