@@ -21,23 +21,32 @@ FUSED_ATTENTION = ("query", "key", "value", "num_head", *FUSED_COMMON)
 
 
 def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
-    """Returns the attention of an encoder layer that one fused kernel computes; its projections are computed again."""
+    """Returns the attention of an encoder layer that one fused kernel computes; its projections are computed again.
+
+    Args:
+        arguments: the arguments of the kernel by name; see `FUSED_LAYER`.
+        result: the output of the layer, ``(batch, tokens, width)`` or nested.
+    """
     source = arguments["src"]
     norm = (arguments["eps"], arguments["norm_weight_1"], arguments["norm_bias_1"]) if arguments["norm_first"] else None
     call = _fused_call((source,) * 3, arguments["num_heads"], arguments, norm)
     tokens = _padded_tokens_and_mask(source)[0]
 
-    def postprocess(mixed: Tensor, rows: slice) -> Tensor:
-        return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed))
+    def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
+        return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed_values))
 
     return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
 
 
 def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) -> FactoredCall:
-    """Returns the attention of a fused ``nn.MultiheadAttention``; its projections are computed again."""
-    call = _fused_call(
-        (arguments["query"], arguments["key"], arguments["value"]), arguments["num_head"], arguments, None
-    )
+    """Returns the attention of a fused ``nn.MultiheadAttention``; its projections are computed again.
+
+    Args:
+        arguments: the arguments of the kernel by name; see `FUSED_ATTENTION`.
+        result: the result of the kernel, the output ``(batch, queries, width)`` first.
+    """
+    tokens = arguments["query"], arguments["key"], arguments["value"]
+    call = _fused_call(tokens, arguments["num_head"], arguments, None)
     return replace(
         call,
         output=_padded_tokens_and_mask(result[0])[0],
@@ -46,12 +55,23 @@ def fused_attention_call(arguments: dict[str, Any], result: tuple[Tensor, ...]) 
 
 
 def _output_projection(arguments: dict[str, Any], mixed_values: Tensor) -> Tensor:
-    """Returns the mixed values of all heads after the output projection, ``(batch, queries, width)``."""
+    """Returns the values mixed by the weights after the kernel's output projection, ``(batch, queries, width)``.
+
+    Args:
+        arguments: the arguments of the kernel by name.
+        mixed_values: ``(batch, heads, queries, features)``.
+    """
     return functional.linear(mixed_values.transpose(1, 2).flatten(2), arguments["proj_weight"], arguments["proj_bias"])
 
 
 def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: Tensor) -> Tensor:
-    """Returns the output of an encoder layer, given its input tokens and the output of its attention."""
+    """Returns the output of an encoder layer, ``(batch, queries, width)``.
+
+    Args:
+        arguments: the arguments of the layer's kernel by name.
+        tokens: the input of the layer, ``(batch, queries, width)``.
+        attention_output: the output of its attention, of the same shape.
+    """
 
     def layer_norm(values: Tensor, number: int) -> Tensor:
         weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
@@ -78,15 +98,16 @@ def _fused_call(
     """Returns the attention of a fused kernel.
 
     Args:
-        tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)``.
+        tokens: the inputs of the projections to queries, keys and values, each ``(batch, tokens, width)`` or nested.
         heads: the number of heads.
         arguments: the arguments of the kernel by name.
         norm: the epsilon, weight and bias of a layer norm before the projections.
     """
     padded_tokens, is_real = _padded_tokens_and_mask(tokens[0])
     sources = [padded_tokens if source is tokens[0] else _padded_tokens_and_mask(source)[0] for source in tokens]
-    if norm is not None:
-        sources = [functional.layer_norm(sources[0], norm[1].shape, norm[1], norm[2], norm[0])] * 3
+    if norm is not None:  # only of an encoder layer, whose three inputs are the same
+        epsilon, norm_weight, norm_bias = norm
+        sources = [functional.layer_norm(sources[0], norm_weight.shape, norm_weight, norm_bias, epsilon)] * 3
     weight, bias = arguments["qkv_weight"], arguments["qkv_bias"]
     biases = [None] * 3 if bias is None else list(bias.chunk(3))
     queries, keys, values = (
@@ -155,7 +176,7 @@ def bind_fused(operator: str, names: Sequence[str], args: tuple[Any, ...], kwarg
 
 @cache
 def _operator_schema(operator: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Returns the names of an operator's arguments in order, and the defaults."""
+    """Returns the names of the arguments of an operator of ``torch.ops.aten`` in order, and the defaults by name."""
     arguments = getattr(torch.ops.aten, operator).default._schema.arguments
     return (
         tuple(argument.name for argument in arguments),
@@ -174,12 +195,15 @@ def bind_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> dict[str, Any]:
-    """Returns the arguments of ``scaled_dot_product_attention`` by name, with defaults."""
+    """Returns the arguments of ``scaled_dot_product_attention`` by name, with defaults.
+
+    ``enable_gqa`` is left out unless it is true, since older versions of torch lack it.
+    """
     arguments = {"query": query, "key": key, "value": value, "attn_mask": attn_mask, "scale": scale}
-    grouped_query_options = {"enable_gqa": True} if enable_gqa else {}  # older versions of torch lack this argument
-    return arguments | {"dropout_p": dropout_p, "is_causal": bool(is_causal)} | grouped_query_options
+    arguments |= {"dropout_p": dropout_p, "is_causal": bool(is_causal)}
+    return arguments | {"enable_gqa": True} if enable_gqa else arguments
 
 
 def bind_query_and_key(query: Tensor, key: Tensor, *others: Any, **options: Any) -> tuple[Tensor, Tensor]:
-    """Returns the queries and keys of ``multi_head_attention_forward``."""
+    """Returns the queries and keys among the arguments of ``multi_head_attention_forward``, however they are passed."""
     return query, key

@@ -80,11 +80,11 @@ class PositionBias(NamedTuple):
     by_distance: bool
 
     def of_heads(self, heads: Sequence[int]) -> "PositionBias":
-        """Returns the bias of these heads."""
+        """Returns the bias of the heads with these numbers."""
         return self._replace(numbers=self.numbers[:, list(heads)])
 
     def of_texts(self, texts: slice) -> "PositionBias":
-        """Returns the bias of these texts of the batch."""
+        """Returns the bias of these texts of the batch; unchanged if all texts have the same."""
         return self if len(self.numbers) == 1 else self._replace(numbers=self.numbers[texts])
 
     def cells(self, rows: Tensor, queries: int, keys: int) -> Tensor:
@@ -129,7 +129,7 @@ class AttentionCall(ABC):
 
     @abstractmethod
     def of_texts(self, texts: slice) -> "AttentionCall":
-        """Returns this call restricted to some texts of the batch; cached results are dropped."""
+        """Returns this call restricted to some texts of the batch, without values, output and cached results."""
 
     @abstractmethod
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
@@ -144,6 +144,9 @@ class AttentionCall(ABC):
 
         It is measured on at most 32 queries that see any key; ``None`` if values or output are unknown. If a kernel did
         more than mix values, the mixed values of all heads go through the same steps and are compared with its output.
+
+        Args:
+            heads: the heads that are compared, by their numbers in the call.
         """
         batch, count, queries, _ = self.shape
         if self.values is None or self.output is None:
@@ -151,9 +154,9 @@ class AttentionCall(ABC):
         rows = checked_rows(queries)
         if self.postprocess is not None:
             weights = self.weights(range(count), rows)
-            mixed_values = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
+            layer_output = self.postprocess((weights @ self.values.to(weights.dtype)).to(self.values.dtype), rows)
             sees_none = (weights.sum(-1) == 0).all(1)[..., None]
-            difference = (mixed_values - self.output[:, rows]).abs().masked_fill(sees_none, 0)
+            difference = (layer_output - self.output[:, rows]).abs().masked_fill(sees_none, 0)
             return list(difference.flatten(1).amax(1).tolist())
         mixed_values, sees_any = self.recomputed_rows(heads)
         model_output = pick_heads(self.output, heads, count)[:, :, rows].to(mixed_values.dtype)
@@ -161,7 +164,10 @@ class AttentionCall(ABC):
         return list(difference.flatten(1).amax(1).tolist())
 
     def recomputed_rows(self, heads: Sequence[int]) -> RecomputedRows:
-        """Returns the values mixed by these heads for the queries on which fidelity is measured; cached."""
+        """Returns the values mixed by these heads for the queries on which fidelity is measured; cached.
+
+        Only for a call whose values are known.
+        """
         rows = self._recomputed_rows_cache.get(tuple(heads))
         if rows is None:
             assert self.values is not None
@@ -169,9 +175,8 @@ class AttentionCall(ABC):
             if weights is None:
                 weights = self.value_weights(heads, checked_rows(self.shape[2]))
             values = pick_heads(self.values, heads, self.shape[1]).to(weights.dtype)
-            rows = self._recomputed_rows_cache[tuple(heads)] = RecomputedRows(
-                weights @ values, weights.sum(-1, keepdim=True) != 0
-            )
+            rows = RecomputedRows(weights @ values, weights.sum(-1, keepdim=True) != 0)
+            self._recomputed_rows_cache[tuple(heads)] = rows
         return rows
 
     @cached_property
@@ -221,13 +226,19 @@ class FactoredCall(AttentionCall):
         return batch, heads, queries, self.keys.shape[-2]
 
     def visible_cells(self) -> Tensor:
-        """Returns the cells that the mask leaves visible, broadcast to ``(batch, heads, queries, keys)``."""
+        """Returns the cells that the mask leaves visible, broadcast to ``(batch, heads, queries, keys)``.
+
+        Causality and window do not count here.
+        """
         if self.mask is None:
             return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device)
         return self.mask if self.mask.dtype == torch.bool else ~hidden_cells(self.mask)
 
     def whole_mask(self) -> Tensor:
-        """Returns the mask expanded to all queries and keys, combined with causality and window."""
+        """Returns the mask expanded to all queries and keys, combined with causality and window.
+
+        It is bool, or numbers with −inf in hidden cells, as the mask is; the axes of texts and heads may have size 1.
+        """
         _, _, queries, keys = self.shape
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.queries.device) if self.mask is None else self.mask
         mask = mask.expand(*mask.shape[:2], queries, keys)
@@ -237,7 +248,7 @@ class FactoredCall(AttentionCall):
         return mask & by_position if mask.dtype == torch.bool else mask.masked_fill(~by_position, float("-inf"))
 
     def masked_scores(self, heads: Sequence[int], queries: slice | Tensor) -> Tensor:
-        """Returns the scores of these heads and queries, -inf where masked."""
+        """Returns the scores of these heads and queries, ``(batch, heads, queries, keys)``, −inf where masked."""
         scores, visible = self.scores_and_visible(heads, queries)
         return scores if visible is None else scores.masked_fill(~visible, float("-inf"))
 
@@ -257,7 +268,7 @@ class FactoredCall(AttentionCall):
             queries=self.queries[texts],
             keys=self.keys[texts],
             mask=self.mask if self.mask is None or len(self.mask) == 1 else self.mask[texts],
-            position_biases=tuple(each.of_texts(texts) for each in self.position_biases),
+            position_biases=tuple(bias.of_texts(texts) for bias in self.position_biases),
             logsumexp=None,
             values=None,
             output=None,
@@ -310,11 +321,16 @@ class FactoredCall(AttentionCall):
         """Returns the softmax over the visible keys; a sink takes a share of each row, which is left out.
 
         The mask is added, as kernels do: filling scores by a broadcast mask takes longer than the softmax.
+
+        Args:
+            scores: ``(batch, heads, queries, keys)``, before the mask.
+            visible: the visible cells, broadcast to that shape; ``None`` if all are.
+            heads: the numbers of the heads, which choose their sinks.
         """
         if visible is None:
             return self._normalized(scores, heads)
-        hidden_keys = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
-        weights = self._normalized(scores + hidden_keys, heads)
+        mask = torch.where(visible, 0.0, float("-inf")).to(scores.dtype)
+        weights = self._normalized(scores + mask, heads)
         if weights[..., :1].isnan().any():  # a row without visible keys, or a masked NaN
             weights = self._normalized(scores.masked_fill(~visible, float("-inf")), heads).masked_fill_(~visible, 0)
         return weights
@@ -330,12 +346,12 @@ class FactoredCall(AttentionCall):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DenseCall(AttentionCall):
-    """A call known by its softmax.
+    """A call known by its whole maps: the input and the output of its softmax.
 
     Attributes:
         logits: ``(batch, heads, queries, keys)``, the input of the softmax: scores with the mask added.
         probabilities: ``(batch, heads, queries, keys)``, its output.
-        factors: the factors that the caller of the softmax passed along, which may have given it; ``None`` if unknown.
+        factors: the factors of the kernel that ran the softmax; ``None`` if no observed kernel did.
         product: the queries and keys whose product gave the scores; ``None`` if unknown.
         dropout: the dropout between the softmax and the values; ``None`` if there was none.
     """
@@ -355,23 +371,21 @@ class DenseCall(AttentionCall):
     def maps(self, heads: Sequence[int], queries: slice = slice(None)) -> AttentionMaps:
         """Returns the maps of these heads as the model computed them; the scores of masked cells are lost."""
         scores = self.logits[:, list(heads), queries]
-        hidden_keys = hidden_cells(scores)
+        hidden = hidden_cells(scores)
         weights = self.probabilities[:, list(heads), queries]  # a copy: the model keeps its tensor
-        if not hidden_keys.any():
-            return AttentionMaps(scores.float(), weights.float(), ~hidden_keys[:, :1])
-        scores = scores.float().masked_fill_(hidden_keys, float("nan"))
-        return AttentionMaps(
-            scores, weights.float().masked_fill_(hidden_keys, 0), shared_or_per_head_cells(~hidden_keys)
-        )
+        if not hidden.any():
+            return AttentionMaps(scores.float(), weights.float(), ~hidden[:, :1])
+        scores = scores.float().masked_fill_(hidden, float("nan"))
+        return AttentionMaps(scores, weights.float().masked_fill_(hidden, 0), shared_or_per_head_cells(~hidden))
 
     def of_texts(self, texts: slice) -> "DenseCall":
-        """Returns this call restricted to some texts of the batch."""
+        """Returns this call restricted to some texts of the batch, with its maps and note alone."""
         return DenseCall(logits=self.logits[texts], probabilities=self.probabilities[texts], note=self.note)
 
     def weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights of these heads and queries, ``(batch, heads, queries, keys)``."""
-        hidden_keys = hidden_cells(self.logits[:, list(heads), queries])
-        return self.probabilities[:, list(heads), queries].masked_fill(hidden_keys, 0)
+        hidden = hidden_cells(self.logits[:, list(heads), queries])
+        return self.probabilities[:, list(heads), queries].masked_fill(hidden, 0)
 
     def value_weights(self, heads: Sequence[int], queries: slice) -> Tensor:
         """Returns the weights that multiply the values, after dropout, ``(batch, heads, queries, keys)``."""
@@ -382,7 +396,7 @@ class DenseCall(AttentionCall):
 
 
 def checked_rows(queries: int) -> slice:
-    """Returns the queries on which fidelity is measured, evenly spaced."""
+    """Returns the queries on which fidelity is measured: at most `MAX_CHECKED_QUERIES` of all, evenly spaced."""
     return slice(None, None, -(-queries // MAX_CHECKED_QUERIES))
 
 
@@ -403,7 +417,7 @@ def bias_indices(rows: Tensor, queries: int, keys: int, by_distance: bool) -> Te
 
 
 def shared_or_per_head_cells(visible: Tensor) -> Tensor:
-    """Returns the visible cells, ``(batch, 1 or heads, queries, keys)``: of one head if all heads see the same."""
+    """Returns visible cells ``(batch, heads, queries, keys)``, with only the first head if all heads see the same."""
     first_head = visible[:, :1]
     return first_head if visible.shape[1] == 1 or bool((visible == first_head).all()) else visible
 
@@ -421,7 +435,7 @@ def hidden_cells(scores: Tensor) -> Tensor:
 
 
 def pick_heads(features: Tensor, heads: Sequence[int], count: int) -> Tensor:
-    """Returns the features of some of ``count`` heads; heads of a group share those of its key head.
+    """Returns the features of some heads; heads of a group share the features of its key head.
 
     Args:
         features: ``(batch, key heads, tokens, ...)``.

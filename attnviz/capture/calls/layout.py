@@ -67,20 +67,27 @@ def fold(tensor: Tensor, layout: Layout, last: tuple[Role, Role]) -> Tensor:
 
 @lru_cache(MAX_CACHED)
 def _folding_plan(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, ...], list[int], list[int] | None]:
-    """Returns the size of each part, their order, and the folded shape, ``None`` if it joins or adds no axes."""
-    roles = [part for axis in layout for part in axis]
+    """Returns the steps that fold a tensor; arguments as in `fold`.
+
+    Returns:
+        The size of each part, to split the axes; the order of the parts; and the folded shape, which is ``None`` if it
+        joins or adds no axes.
+    """
+    parts = [part for axis in layout for part in axis]
     groups = [
-        [index for index, (_, role) in enumerate(roles) if role == group_role]
+        [index for index, (_, role) in enumerate(parts) if role == group_role]
         for group_role in ("batch", "heads", *last)
     ]
     order = [index for group in groups for index in group]
-    is_folded = all(len(group) == 1 for group in groups)
-    folded_shape = None if is_folded else [prod(roles[index][0] for index in group) for group in groups]
-    return tuple(size for size, _ in roles), order, folded_shape
+    has_one_part_each = all(len(group) == 1 for group in groups)
+    folded_shape = None if has_one_part_each else [prod(parts[index][0] for index in group) for group in groups]
+    return tuple(size for size, _ in parts), order, folded_shape
 
 
 def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[int, Roles] | None:
-    """Returns the roles of all parts of the weights but the keys, by mark; ``None`` if the module's heads do not fit.
+    """Returns the roles of the parts of the weights, without those of the keys, by mark.
+
+    ``None`` if the number of heads that the module states fits no part.
 
     Args:
         places: the parts.
@@ -92,11 +99,11 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
         return roles
     unlabelled_places = [place for place in places if place.shared and place.label == UNKNOWN]
     before_queries = [place for place in places if place.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
-    stated_head_places = [
-        place for place in (*unlabelled_places, *before_queries) if heads not in (None, 1) and place.size == heads
-    ]
-    if stated_head_places:
-        return roles | {stated_head_places[-1].mark: ((stated_head_places[-1].size, "heads"),)}
+    stated_heads = heads if heads is not None and heads > 1 else None
+    places_of_stated_size = [place for place in (*unlabelled_places, *before_queries) if place.size == stated_heads]
+    if places_of_stated_size:
+        place = places_of_stated_size[-1]
+        return roles | {place.mark: ((place.size, "heads"),)}
     pairs = [pair for pair in pairwise(places) if all(place.label == UNKNOWN for place in pair)]
     head_group_pairs = [pair for pair in pairs if pair[-1] in before_queries and pair[0].size * pair[1].size == heads]
     if head_group_pairs:  # an axis of key heads and one of the heads in each group
@@ -104,19 +111,18 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
     if before_queries and before_queries[-1].label == UNKNOWN:
         place = before_queries[-1]
         return None if heads is not None else roles | {place.mark: ((place.size, "heads"),)}
-    if (
-        dims < FOLDED_AXES
-        and heads not in (None, 1)
-        and unlabelled_places
-        and unlabelled_places[0].size % (heads or 1) == 0
-    ):
+    if dims < FOLDED_AXES and stated_heads is not None and unlabelled_places:
         place = unlabelled_places[0]
-        return roles | {place.mark: ((place.size // (heads or 1), "batch"), (heads or 1, "heads"))}
+        if place.size % stated_heads == 0:  # an axis of texts and heads folded into one
+            return roles | {place.mark: ((place.size // stated_heads, "batch"), (stated_heads, "heads"))}
     return roles
 
 
 def _default_role(place: PartPlace) -> Role:
-    """Returns heads for features, batch for parts that the values share, and queries for others."""
+    """Returns the role of a part of the weights by its label: heads for features; else batch if the values share it.
+
+    Other parts are queries.
+    """
     if place.label == FEATURES:
         return "heads"
     return "batch" if place.shared else "queries"
@@ -127,10 +133,10 @@ class UseLayout:
     """The layouts of the tensors in a product of weights and values.
 
     Attributes:
-        weights: the layout of the normalised tensor, before and after.
+        weights: the layout of the logits and of the probabilities.
         operand: the layout of the weights in the product; ``None`` if unknown, as after heads were mixed.
-        values: the layout of the values, or ``None``.
-        output: the layout of the result, or ``None``.
+        values: the layout of the values; ``None`` if unknown.
+        output: the layout of the result; ``None`` if unknown.
         score_roles: the roles of the parts of the product that gave the scores, by mark.
     """
 
@@ -147,8 +153,9 @@ class UseLayout:
 
     @property
     def is_single_head(self) -> bool:
-        """True if the weights have no axis of heads."""
-        return not any(role == "heads" for axis in self.weights for _, role in axis) and len(self.weights) < FOLDED_AXES
+        """True if the weights have less than four axes, none of them heads."""
+        has_heads = any(role == "heads" for axis in self.weights for _, role in axis)
+        return not has_heads and len(self.weights) < FOLDED_AXES
 
 
 def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
@@ -159,47 +166,58 @@ def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
         heads: the number of heads that the module states; ``None`` if it states none.
     """
     candidate, product = use.candidate, use.product
-    not_in_values = {
-        part.label
-        for letter, axis in zip(product.left_letters, use.weights.axes, strict=True)
-        for part in axis
-        if not _has_axis(product.right_letters, product.right.shape, letter)
-    }
-    places = [
-        PartPlace(axis_index, part.size, label_of(part.label), part.label, part.label not in not_in_values)
-        for axis_index, axis in enumerate(candidate.axes)
-        for part in axis
-        if axis_index != candidate.axis
-    ]
-    roles = roles_of(places, len(candidate.axes), heads)
+    roles = roles_of(_places_of_parts(use), len(candidate.axes), heads)
     if roles is None:
         return None
     roles |= {part.label: ((part.size, "keys"),) for part in candidate.axes[candidate.axis]}
-    weights = _layout(candidate.axes, roles, candidate.axis)
+    weights = _layout_by_marks(candidate.axes, roles, candidate.axis)
     if weights is None:
         return None
     summed_axis = product.left_letters.index(product.summed_letters)
-    operand = _layout(use.weights.axes, roles, summed_axis, product.left.shape[summed_axis])
+    operand = _layout_by_marks(use.weights.axes, roles, summed_axis, product.left.shape[summed_axis])
     by_letter = None if operand is None else dict(zip(product.left_letters, operand, strict=True))
     values, output = (
         _layout_by_letters(letters, tensor.shape, by_letter)
         for letters, tensor in ((product.right_letters, product.right), (product.letters, use.result))
     )
-    scores: dict[int, Roles] = {}
-    for axis_index, axis in enumerate(candidate.axes):
-        for logit_part, part in zip(candidate.logit_axes[axis_index], axis, strict=True):
-            key_or_part_roles: Roles = ((part.size, "keys"),) if axis_index == candidate.axis else roles[part.label]
-            scores[logit_part.label] = (*scores.get(logit_part.label, ()), *key_or_part_roles)
-    return UseLayout(weights, operand, values, output, scores)
+    score_roles: dict[int, Roles] = {}
+    for logit_axis, axis in zip(candidate.logit_axes, candidate.axes, strict=True):
+        for logit_part, part in zip(logit_axis, axis, strict=True):
+            score_roles[logit_part.label] = (*score_roles.get(logit_part.label, ()), *roles[part.label])
+    return UseLayout(weights, operand, values, output, score_roles)
+
+
+def _places_of_parts(use: Use) -> list[PartPlace]:
+    """Returns the parts of the weights' axes but that of keys; a part is shared if the values have its axis."""
+    product = use.product
+    missing_marks = {
+        part.label
+        for letter, axis in zip(product.left_letters, use.weights.axes, strict=True)
+        if not _has_axis(product.right_letters, product.right.shape, letter)
+        for part in axis
+    }
+    places = []
+    for index, axis in enumerate(use.candidate.axes):
+        if index != use.candidate.axis:
+            for size, mark in axis:
+                places.append(PartPlace(index, size, label_of(mark), mark, shared=mark not in missing_marks))
+    return places
 
 
 def _has_axis(letters: str, shape: Sequence[int], letter: str) -> bool:
-    """True if the tensor has an axis of this letter, larger than 1."""
+    """True if a tensor of these letters and sizes has an axis of this letter, larger than 1."""
     return letter in letters and shape[letters.index(letter)] > 1
 
 
-def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = None) -> Layout | None:
-    """Returns the layout of axes by the marks of their parts, the keys at one axis; ``None`` if a part has no role."""
+def _layout_by_marks(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = None) -> Layout | None:
+    """Returns the layout of axes by the marks of their parts; ``None`` if a part has no role.
+
+    Args:
+        axes: the axes.
+        roles: the roles of the parts by mark.
+        keys: the index of the axis of keys.
+        count: the number of keys; ``None`` for the size of that axis.
+    """
     layout: list[Roles] = []
     for axis_index, axis in enumerate(axes):
         if axis_index == keys:
@@ -212,23 +230,30 @@ def _layout(axes: Axes, roles: dict[int, Roles], keys: int, count: int | None = 
 
 
 def roles_of_size(roles: Roles, size: int) -> Roles:
-    """Returns the roles of a part if their sizes multiply to its size; else only the first role, with that size."""
+    """Returns the roles of a part if their sizes multiply to ``size``; else only the first role, with that size."""
     return roles if prod(part_size for part_size, _ in roles) == size else ((size, roles[0][1]),)
 
 
 def _layout_by_letters(letters: str, shape: Sequence[int], by_letter: dict[str, Roles] | None) -> Layout | None:
     """Returns the layout of a tensor by the letters that it shares with the weights; other axes are features.
 
-    ``None`` if the layout of the weights is unknown, or if an axis of the tensor has another size.
+    Args:
+        letters: the letters of the tensor's axes.
+        shape: their sizes.
+        by_letter: the roles of the weights' axes by letter; ``None`` if they are unknown.
+
+    Returns:
+        The layout; ``None`` if the weights' is unknown, or if an axis has another size than that of the weights.
     """
     if by_letter is None:
         return None
     layout: list[Roles] = []
     for letter, size in zip(letters, shape, strict=True):
         roles = by_letter.get(letter, ((size, "features"),) if size > 1 else ())
-        layout.append(roles if prod(each for each, _ in roles) == size else ())
-        if size > 1 and not layout[-1]:
+        has_size = prod(part_size for part_size, _ in roles) == size
+        if size > 1 and not (roles and has_size):
             return None
+        layout.append(roles if has_size else ())
     return tuple(layout)
 
 
@@ -256,6 +281,7 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         heads: the number of heads that the module states; ``None`` if it states none.
     """
     queries = _with_whole_head_axis(queries, keys, heads)
+    # The mark of a part is made of the numbers of its axis and of the part.
     marked_axes = tuple(
         tuple(
             (part.size, label_of(part.label), 1 + 10 * axis_index + part_index) for part_index, part in enumerate(axis)
@@ -276,21 +302,21 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         for size, label, mark in axis
     ]
     roles = roles_of(places, len(queries), heads)
-    if roles is None:
+    if roles is None:  # without a stated number, every layout fits
         roles = roles_of(places, len(queries), None) or {}
     leading_roles = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]
     features: Roles = ((size_of(queries[-1]), "features"),)
     query_layout = (*leading_roles, features)
     key_layout = [
-        roles if size_of(axis) == prod(size for size, _ in roles) else _roles_of_key_axis(size_of(axis), roles)
-        for axis, roles in zip(keys[:-2], leading_roles[:-1], strict=True)
+        _roles_of_key_axis(size_of(axis), axis_roles)
+        for axis, axis_roles in zip(keys[:-2], leading_roles[:-1], strict=True)
     ]
     return query_layout, (*key_layout, ((size_of(keys[-2]), "keys"),), ((size_of(keys[-1]), "features"),))
 
 
 @lru_cache(MAX_CACHED)
 def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
-    """Returns the axes of the queries; the second is one part if it is the kernel's axis of heads.
+    """Returns the axes of a kernel's queries; the second is made one part if it is the axis of heads.
 
     The kernel defines ``(batch, heads, tokens, features)``, so unlabelled parts of the second axis, as after rows were
     gathered by index, are heads together. Two exceptions: tokens are never heads, nor is an axis of which a single
@@ -298,17 +324,26 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
     """
     if len(queries) != FOLDED_AXES:
         return queries
-    second, size = queries[1], size_of(queries[1])
-    if is_all(second, UNKNOWN) and is_all(keys[1], FEATURES) and size == size_of(keys[1]):
-        second = keys[1]
-    labels = {label_of(part.label) for part in second}
-    if TOKENS in labels or (heads != size and any(part.size == heads for part in second)):
+    head_axis, size = queries[1], size_of(queries[1])
+    if is_all(head_axis, UNKNOWN) and is_all(keys[1], FEATURES) and size == size_of(keys[1]):
+        head_axis = keys[1]
+    labels = {label_of(part.label) for part in head_axis}
+    if TOKENS in labels or (heads != size and any(part.size == heads for part in head_axis)):
         return queries
     return (queries[0], axis_of(size, max(labels, default=UNKNOWN)), *queries[2:])
 
 
 def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
-    """Returns the roles of an axis of the keys whose size differs from the queries': key heads, or texts; () for 1."""
+    """Returns the roles of a leading axis of the keys, of which () has size 1.
+
+    They are those of the same axis of the queries if the sizes agree; else key heads if that has heads, else texts.
+
+    Args:
+        size: the size of the axis.
+        roles: the roles of the same axis of the queries.
+    """
+    if size == prod(part_size for part_size, _ in roles):
+        return roles
     if size == 1:
         return ()
     return ((size, "heads"),) if any(role == "heads" for _, role in roles) else ((size, "batch"),)

@@ -44,7 +44,7 @@ def kernel_call(
     layouts: tuple[Layout, Layout],
     gather: OperandGathers | None = None,
 ) -> AttentionCall | None:
-    """Returns the call of ``scaled_dot_product_attention``; ``None`` if the shapes of queries and keys do not fit.
+    """Returns a call of ``scaled_dot_product_attention``; ``None`` if the heads of queries and keys do not fit.
 
     Args:
         arguments: the arguments by name.
@@ -108,16 +108,21 @@ def _with_gathered_rows_placed(
 
 
 def _folded_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tensor | None:
-    """Returns the values folded like the keys, though their number of heads may differ; ``None`` if they do not fit."""
-    sized_layout = tuple(
+    """Returns the values as ``(batch, key heads, keys, features)``; ``None`` if their axes do not fit.
+
+    Args:
+        values: the values, with as many axes as the keys; their number of heads may be another.
+        layout: the roles of the axes of the keys, without features.
+        batch: the number of texts.
+        heads: the number of heads.
+    """
+    resized_layout = tuple(
         ((size, axis[0][1]),) if len(axis) == 1 else axis for size, axis in zip(values.shape, layout, strict=False)
     )
-    if any(
-        math.prod(part_size for part_size, _ in axis) != size
-        for size, axis in zip(values.shape, sized_layout, strict=False)
-    ):
-        return None
-    return fold_values(values, (*sized_layout, _feature_roles(values)), batch, heads)
+    for size, axis in zip(values.shape, resized_layout, strict=False):
+        if math.prod(part_size for part_size, _ in axis) != size:
+            return None
+    return fold_values(values, (*resized_layout, _feature_roles(values)), batch, heads)
 
 
 def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
@@ -141,7 +146,9 @@ def folded_mask(mask: Tensor, shape: Sequence[int], layout: Layout) -> Tensor:
 
 
 def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) -> AttentionCall | None:
-    """Returns the call for a product of weights and values; ``None`` if the weights are not a softmax of the scores.
+    """Returns the call for a product of weights and values; ``None`` if the weights are not a softmax of the logits.
+
+    Also ``None`` if its tensors were dropped. The note of the call says what changed the weights, or what is lost.
 
     Args:
         use: the product of weights and values.
@@ -194,14 +201,21 @@ def use_call(use: Use, layout: UseLayout, gather: OperandGathers | None = None) 
 
 
 def _feature_roles(tensor: Tensor) -> Roles:
-    """Returns the roles of a last axis of features."""
+    """Returns the roles of the last axis of a tensor if that is features."""
     return ((tensor.shape[-1], "features"),)
 
 
 def _part_with_values(
     logits: Tensor, probabilities: Tensor, keys: int, operand: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Returns both tensors cut to the keys that have values: the first ones, or the last ones if those match."""
+    """Returns logits and probabilities of the keys that have values: the first ones, or the last ones if they match.
+
+    Args:
+        logits: ``(batch, heads, queries, keys)``.
+        probabilities: of the same shape.
+        keys: the number of keys that have values.
+        operand: the weights that multiply the values, ``(batch, heads, queries, keys)``; ``None`` if they are unknown.
+    """
     if keys == probabilities.shape[-1]:
         return logits, probabilities
     uses_last_keys = (
@@ -214,12 +228,12 @@ def _part_with_values(
 
 
 def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
-    """True if the weights in the product equal the softmax's output, apart from the dtype."""
+    """True if the weights that multiply the values equal the softmax's output in the dtype of the former."""
     return operand.shape == probabilities.shape and torch.equal(operand, probabilities.to(operand.dtype))
 
 
 def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
-    """True if four statistics agree, so that the weights may be a permutation of the softmax's output."""
+    """True if the weights in a product may be a permutation of the softmax's output: four statistics agree."""
     if operand.numel() != probabilities.numel():
         return False
     left, right = (tensor.float() for tensor in (operand, probabilities))
@@ -230,7 +244,7 @@ def _may_be_permutation(operand: Tensor, probabilities: Tensor) -> bool:
 
 
 def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if the weights are a softmax of the scores within rounding; a share of each row may go to no key."""
+    """True if the probabilities are a softmax of the logits within rounding; a share of each row may go to no key."""
     is_exact = logits.dtype in EXACT_DTYPES and probabilities.dtype in EXACT_DTYPES
     scores, weights = logits.float(), probabilities.float()
     sums = weights.sum(-1, keepdim=True)
@@ -244,7 +258,7 @@ def _is_softmax(logits: Tensor, probabilities: Tensor) -> bool:
 
 
 def _has_partial_rows(probabilities: Tensor) -> bool:
-    """True if a share of a row goes to no key."""
+    """True if a row sums to clearly less than 1, so that a share of it goes to no key; rows of sum 0 do not count."""
     sums = probabilities.float().sum(-1)
     smallest_sum = 1 - (PARTIAL_SHARE if probabilities.dtype in EXACT_DTYPES else HALF_SUM_TOLERANCE)
     return bool(((sums < smallest_sum) & (sums > 0)).any())
@@ -263,15 +277,15 @@ class _Operands:
     by_letter: dict[str, Roles]
 
     def fold_queries(self, tensor: Tensor) -> Tensor | None:
-        """Returns a tensor of the shape of the queries as ``(batch, heads, queries, features)``."""
+        """Returns a tensor shaped like the queries as ``(batch, heads, queries, features)``; ``None`` if none fits."""
         return _folded_operand(tensor, self.contraction.left_letters, self.by_letter, "queries")
 
     def fold_keys(self, tensor: Tensor) -> Tensor | None:
-        """Returns a tensor of the shape of the keys as ``(batch, key heads, keys, features)``."""
+        """Returns a tensor shaped like the keys as ``(batch, key heads, keys, features)``; ``None`` if none fits."""
         return _folded_operand(tensor, self.contraction.right_letters, self.by_letter, "keys")
 
     def product(self, shape: torch.Size) -> Product | None:
-        """Returns queries and keys if their product has this shape, else ``None``."""
+        """Returns the folded queries and keys; ``None`` if one cannot be folded, or their product has another shape."""
         queries, keys = self.fold_queries(self.contraction.left), self.fold_keys(self.contraction.right)
         if queries is None or keys is None or not _shapes_fit(queries, keys, shape):
             return None
@@ -279,7 +293,12 @@ class _Operands:
 
 
 def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
-    """Returns the operands of a product by the marks of its parts; ``None`` if they are not kept."""
+    """Returns the operands of the product that gave the scores; ``None`` if they are not kept.
+
+    Args:
+        scores: the scores.
+        roles: the roles of the parts of their axes, by mark.
+    """
     product = scores.product
     if product is None:
         return None
@@ -290,18 +309,28 @@ def _operands_of(scores: Scores, roles: dict[int, Roles]) -> _Operands | None:
 
 
 def _roles_of(part: Part, roles: dict[int, Roles]) -> Roles:
-    """Returns the roles of a part of the scores; an unmarked part, as after a sink was joined, is queries."""
+    """Returns the roles of a part of the scores by its mark; an unmarked part, as if a sink was joined, is queries."""
     return roles_of_size(roles[part.label], part.size) if part.label in roles else ((part.size, "queries"),)
 
 
 def _folded_operand(tensor: Tensor, letters: str, by_letter: dict[str, Roles], tokens: Role) -> Tensor | None:
-    """Returns a folded operand of the product of queries and keys; ``None`` if its axes are not those of the scores."""
+    """Returns an operand of the product of queries and keys as ``(batch, heads, tokens, features)``.
+
+    Args:
+        tensor: a tensor with the shape of the operand.
+        letters: the letters of its axes.
+        by_letter: the roles of the axes by letter.
+        tokens: ``queries`` or ``keys``.
+
+    Returns:
+        The folded tensor; ``None`` if an axis has another size than in the scores, or the role of the other operand.
+    """
     layout: list[Roles] = []
     for letter, size in zip(letters, tensor.shape, strict=True):
         roles = by_letter.get(letter, ())
         if roles == ((0, "features"),):
             roles = ((size, "features"),)
-        if size > 1 and math.prod(each for each, _ in roles) != size:
+        if size > 1 and math.prod(part_size for part_size, _ in roles) != size:
             return None
         layout.append(roles if size > 1 else ())
     if any(role not in ("batch", "heads", "features", tokens) for axis in layout for _, role in axis):
@@ -329,10 +358,10 @@ def kernel_layouts(flow: DataFlow, arguments: dict[str, Any], heads: int | None)
 
 
 def have_separate_inputs(queries: Node, keys: Node) -> bool:
-    """True if queries and keys are both projections, and were computed from different inputs."""
-    projections = all(_last_axis_is_features(node.axes) for node in (queries, keys))
-    left, right = queries.lineage.roots, keys.lineage.roots
-    return projections and bool(left and right) and not left & right
+    """True if queries and keys are both projections, and were computed from inputs without a common one."""
+    are_projections = all(_last_axis_is_features(node.axes) for node in (queries, keys))
+    query_roots, key_roots = queries.lineage.roots, keys.lineage.roots
+    return are_projections and bool(query_roots and key_roots) and not query_roots & key_roots
 
 
 def _last_axis_is_features(axes: Axes) -> bool:

@@ -24,7 +24,7 @@ class SoftmaxTensors(Protocol):
 
 
 def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the tensor that a torch function writes its result over; ``None`` if it allocates a new one.
+    """Returns the tensor that a torch function writes its result into; ``None`` if it allocates a new one.
 
     Args:
         name: the name of the function.
@@ -38,7 +38,12 @@ def overwritten_tensor(name: str, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @cache
 def _is_in_place(name: str, has_operand: bool) -> bool:
-    """True if a function writes over its first argument, as ``add_`` and ``__iadd__`` do."""
+    """True if a function writes over its first argument, as ``add_`` and ``__iadd__`` do.
+
+    Args:
+        name: the name of the function.
+        has_operand: True if it has a second argument, without which ``__iadd__`` and its like are other functions.
+    """
     if name.endswith("__"):
         return name == "__setitem__" or (name.startswith("__i") and has_operand)
     return name.endswith("_")
@@ -61,7 +66,7 @@ def keep_copies(holders: Iterable[SoftmaxTensors], target: Tensor) -> None:
 
 
 def copy_of_input(name: str, args: tuple[Any, ...], target: Tensor) -> Tensor | None:
-    """Returns a copy of a softmax's input if its output is written over it.
+    """Returns a copy of a softmax's input if the output will be written over it; ``None`` for any other call.
 
     Args:
         name: the name of the function.
@@ -90,10 +95,9 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
     """
     if _rows_are_softmax(logits, probabilities):
         return logits, probabilities, ""
-    rows, tolerance = (
-        _some_rows(probabilities).nan_to_num(nan=1 / probabilities.shape[-1]),
-        _tolerance(logits, probabilities),
-    )
+    # A row without visible keys is NaN, and counts as a uniform one.
+    rows = _some_rows(probabilities).nan_to_num(nan=1 / probabilities.shape[-1])
+    tolerance = _tolerance(logits, probabilities)
     if (rows >= 0).all() and ((rows.sum(-1) - 1).abs() <= tolerance * 10).all():
         unknown_logits = torch.where(probabilities > 0, float("nan"), float("-inf")).to(logits.dtype)
         return unknown_logits, probabilities, SCORES_LOST
@@ -101,7 +105,10 @@ def restored_softmax(logits: Tensor, probabilities: Tensor) -> tuple[Tensor, Ten
 
 
 def _rows_are_softmax(logits: Tensor, probabilities: Tensor) -> bool:
-    """True if the weights are a softmax of the scores, on at most 32 queries of each map; fully masked rows aside."""
+    """True if the probabilities are a softmax of the logits, on at most 32 queries of each map.
+
+    Rows without a visible key, or with NaN, are not compared.
+    """
     scores, weights = _some_rows(logits), _some_rows(probabilities)
     difference = (scores.softmax(-1) - weights).abs().amax(-1)
     has_visible = scores.isfinite().any(-1) & difference.isfinite()

@@ -40,7 +40,7 @@ UNREADABLE: tuple[tuple[Callable[[Tensor], Any], str], ...] = (
 
 
 def unreadable_kind(*values: object) -> str | None:
-    """Returns the kind of the first tensor among the values that cannot be read; ``None`` if all can be."""
+    """Returns the kind of the first tensor among the values that cannot be read; ``None`` if all tensors can be."""
     with torch._C.DisableTorchFunction():
         for value in values:
             if isinstance(value, Tensor):
@@ -51,14 +51,14 @@ def unreadable_kind(*values: object) -> str | None:
 
 
 def hidden_from_run() -> AbstractContextManager[None]:
-    """Returns a context whose computations no mode, tensor subclass or autograd graph of the observed run sees."""
+    """Returns a context manager that hides a block's computations from modes, tensor subclasses and autograd."""
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
         return _hidden_from_modes()
     return _HiddenBlock()
 
 
 class _HiddenBlock(AbstractContextManager[None]):
-    """Like `_hidden_from_modes`, for runs without tracing and dispatch modes: it costs a tenth of the time."""
+    """Hides a block's computations in runs without tracing and dispatch modes, in a tenth of the others' time."""
 
     def __enter__(self) -> None:
         self.functions = torch._C.DisableTorchFunction()
@@ -75,7 +75,7 @@ class _HiddenBlock(AbstractContextManager[None]):
 
 @contextmanager
 def _hidden_from_modes() -> Iterator[None]:
-    """Hides the block's computations, for runs with tracing or dispatch modes."""
+    """Hides a block's computations in runs with tracing or dispatch modes."""
     with torch._C.DisableTorchFunction(), torch.no_grad(), untraced():
         if not torch._C._len_torch_dispatch_stack():
             yield
@@ -88,7 +88,7 @@ def _hidden_from_modes() -> Iterator[None]:
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Keeps the block's computations, shapes included, out of the graph of torch.jit.trace."""
+    """Keeps the block's computations, shapes included, out of the graph of torch.jit.trace; else does nothing."""
     state = torch._C._get_tracing_state()
     if state is None:
         yield

@@ -27,28 +27,35 @@ class PlacedRows(NamedTuple):
     total: int
 
 
-def places_of_gather(gather: RowGather, folded: Tensor | None, attention_module: nn.Module, rows: int) -> PlacedRows:
-    """Returns the places of gathered queries or keys; unknown unless the attention module gathered or reordered them.
+def places_of_gather(
+    gather: RowGather, folded_numbers: Tensor | None, attention_module: nn.Module, rows: int
+) -> PlacedRows:
+    """Returns the places of gathered queries or keys, which are known only under conditions.
+
+    The attention module must have gathered the rows, or another module must have reordered all of them; and the rows
+    must stand in their order, each at one place.
 
     Args:
         gather: the numbers of the rows.
-        folded: these numbers as ``(batch, heads, rows, features)``; ``None`` if they cannot be folded.
+        folded_numbers: these numbers as ``(batch, heads, rows, features)``; ``None`` if they cannot be folded.
         attention_module: the module that attends.
         rows: the number of gathered rows.
     """
     unknown_places = PlacedRows(None, gather.total)
-    if folded is None or (gather.gatherer is not attention_module and rows != gather.total):
+    if folded_numbers is None or (gather.gatherer is not attention_module and rows != gather.total):
         return unknown_places
-    numbers = folded[..., 0]
+    numbers = folded_numbers[..., 0]
     positions, places = numbers // gather.total, numbers % gather.total
-    is_whole = torch.equal(positions, torch.arange(rows, device=positions.device).expand(positions.shape))
-    is_known = bool((numbers >= 0).all()) and is_whole and torch.equal(numbers, folded[..., -1])
-    ordered_places = places.sort(-1).values
-    return PlacedRows(places, gather.total) if is_known and bool((ordered_places.diff() > 0).all()) else unknown_places
+    is_in_order = torch.equal(positions, torch.arange(rows, device=positions.device).expand(positions.shape))
+    has_one_row_each = bool((numbers >= 0).all()) and torch.equal(numbers, folded_numbers[..., -1])
+    are_different = bool((places.sort(-1).values.diff() > 0).all())
+    return PlacedRows(places, gather.total) if is_in_order and has_one_row_each and are_different else unknown_places
 
 
 def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRows | None) -> AttentionCall:
     """Returns the call with gathered queries and keys at their places, and a remark on it.
+
+    If a place is unknown, or the whole map would be too long, the rows stay in their order, and the remark says so.
 
     Args:
         call: the call of the gathered rows.
@@ -57,17 +64,17 @@ def scatter_rows(call: AttentionCall, queries: PlacedRows | None, keys: PlacedRo
     """
     batch, heads, rows, columns = call.shape
     height, width = (rows if queries is None else queries.total), (columns if keys is None else keys.total)
-    are_known = all(rows_of_axis is None or rows_of_axis.places is not None for rows_of_axis in (queries, keys))
+    gathered_axes = {name: axis for name, axis in (("queries", queries), ("keys", keys)) if axis is not None}
+    if not gathered_axes:
+        return call
+    are_known = all(axis.places is not None for axis in gathered_axes.values())
     if not are_known or height * width > max(rows * columns, LONG_MAP_TOKENS**2):
-        first, subject = (queries, "queries") if queries is not None else (keys, "keys")
-        subject = "queries and keys" if queries is not None and keys is not None else subject
-        return call if first is None else _with_notes(call, UNPLACED.format(subject, first.total))
-    parts = ((queries, rows, "queries", "rows"), (keys, columns, "keys", "columns"))
-    notes = [
-        SCATTERED.format(count, rows_of_axis.total, *names)
-        for rows_of_axis, count, *names in parts
-        if rows_of_axis and count < rows_of_axis.total
-    ]
+        total = next(iter(gathered_axes.values())).total
+        return _with_notes(call, UNPLACED.format(" and ".join(gathered_axes), total))
+    notes = []
+    for name, count, kind in (("queries", rows, "rows"), ("keys", columns, "columns")):
+        if name in gathered_axes and count < gathered_axes[name].total:
+            notes.append(SCATTERED.format(count, gathered_axes[name].total, name, kind))
     return _with_notes(_RowScatter((batch, heads), queries, keys).scattered(call), *notes)
 
 
@@ -89,7 +96,7 @@ class _RowScatter:
         self.leading, self.queries, self.keys = leading, queries, keys
 
     def scattered(self, call: AttentionCall) -> AttentionCall:
-        """Returns the call with all queries and keys."""
+        """Returns a call of gathered rows with all queries and keys; those that were not gathered are hidden."""
         values = None if call.values is None else _scattered(call.values, self.keys, 2, 0.0)
         output = None if call.output is None else _scattered(call.output, self.queries, 2, 0.0)
         if isinstance(call, FactoredCall):
@@ -119,23 +126,35 @@ class _RowScatter:
         )
 
     def _cells(self, cells: Tensor, filling: float) -> Tensor:
-        """Returns cells ``(batch, heads, queries, keys)`` at their places, the others filled with a number."""
+        """Returns cells, broadcast to ``(batch, heads, queries, keys)``, at their places among all cells of a map.
+
+        Args:
+            cells: the cells of gathered queries and keys.
+            filling: the number in all other cells.
+        """
         all_cells = cells.expand(*self.leading, *cells.shape[2:])
         return _scattered(_scattered(all_cells, self.queries, 2, filling), self.keys, 3, filling)
 
     def _product(self, product: Product) -> Product:
+        """Returns the queries and keys of a product at their places among all, the others 0."""
         return Product(_scattered(product.queries, self.queries, 2, 0.0), _scattered(product.keys, self.keys, 2, 0.0))
 
 
 def _scattered(tensor: Tensor, rows: PlacedRows | None, axis: int, filling: float) -> Tensor:
-    """Returns the tensor with its rows along an axis scattered to their places."""
+    """Returns a tensor with its rows at their places among all.
+
+    Args:
+        tensor: ``(batch, heads, rows, ...)``, or ``(batch, heads, ..., rows)``.
+        rows: the places of the rows; the tensor is returned unchanged if it is ``None``, or the places are unknown.
+        axis: the axis of the rows, 2 or 3.
+        filling: the number that stands at all other places.
+    """
     if rows is None or rows.places is None:
         return tensor
-    shape = [*tensor.shape]
-    head_places = rows.places
-    if head_places.shape[1] not in (1, shape[1]):  # key heads, each shared by a group of heads
-        head_places = head_places.repeat_interleave(shape[1] // head_places.shape[1], 1)
+    head_places, heads = rows.places, tensor.shape[1]
+    if head_places.shape[1] not in (1, heads):  # key heads, each shared by a group of heads
+        head_places = head_places.repeat_interleave(heads // head_places.shape[1], 1)
     index = head_places[..., None] if axis == 2 else head_places[:, :, None]
-    shape_of_index = [*shape]
+    shape = [*tensor.shape]
     shape[axis] = rows.total
-    return tensor.new_full(shape, filling).scatter_(axis, index.expand(shape_of_index), tensor)
+    return tensor.new_full(shape, filling).scatter_(axis, index.expand(tensor.shape), tensor)

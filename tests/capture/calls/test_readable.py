@@ -213,7 +213,7 @@ def test_error_while_the_flow_of_data_is_followed_is_no_secret(x: Tensor, monkey
     def broken(*arguments: object) -> None:
         raise KeyError("a bug of ours")
 
-    monkeypatch.setattr(DataFlow, "see", broken)
+    monkeypatch.setattr(DataFlow, "follow_call", broken)
     model, outputs = Attention(), []
     with (
         pytest.raises(AttnvizError, match="because of a fault in attnviz: KeyError: 'a bug of ours'"),
