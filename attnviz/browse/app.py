@@ -63,7 +63,7 @@ class Canvas(Widget):
 
     @property
     def current_screen(self) -> Screen:
-        """The recording, the terminal and its colours."""
+        """The recording with the size and the colours of the terminal, as they are now."""
         colors = 0 if self.app.no_color or self.ascii else COLORS.get(self.app.console.color_system or "", 0)
         draws_pixels = self.protocol is not None and colors > ANSI_COLORS and not self.palette_open
         width, height = self.size.width, self.size.height
@@ -82,16 +82,16 @@ class Canvas(Widget):
             self.redraw()
 
     def set_palette_open(self, palette_open: bool) -> None:
-        """Draws the screen without pixels while the palette is open, and with them afterwards."""
+        """Stores if the palette is open, and draws the screen again: without pixels while it is open."""
         self.palette_open = palette_open
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """Returns the strip of the screen's line ``y`` from the latest drawing."""
+        """Returns the strip of the screen's line ``y`` from the latest drawing; blank below its last line."""
         return self.strips[y] if y < len(self.strips) else Strip.blank(self.size.width)
 
     def on_mount(self) -> None:
-        """Takes the focus, and subscribes to draw the screen again when the process resumes after Ctrl-Z."""
+        """Takes the focus, and draws the screen again whenever the process resumes after Ctrl-Z."""
         self.focus()
         self.app.app_resume_signal.subscribe(self, lambda app: self.app.refresh(repaint=True, layout=True))
 
@@ -134,7 +134,7 @@ class Canvas(Widget):
         return Strip([Segment(clear, None, NO_COLUMNS), *strip, Segment(picture, None, NO_COLUMNS)])
 
     def redraw(self) -> None:
-        """Draws the current state again, with new results of background work."""
+        """Draws the current state again, with new results of background work, unless the canvas is removed."""
         if self.is_attached:
             self.show_state(self.state)
 
@@ -167,29 +167,33 @@ class Canvas(Widget):
             self.prompt.paste(event.text)
 
     def on_click(self, event: events.Click) -> None:
-        """Presses the button under the mouse, or moves the cursor there; a second click opens the head."""
+        """Presses the hint under the mouse, or moves the cursor there.
+
+        A click on the chosen head opens it, as does a double click.
+        """
         self.last_key_time = time.monotonic()
         if not self.current_screen.size.large_enough or not self.lines:
             return
         key, state = click_result(self.current_screen, self.state, event.x, event.y, event.chain > 1)
         self.show_state(with_history(self.state, state))
         if key and state.prompt == "copy":
-            self.prompt.copy(key) if key != "escape" else self.show_state(replace(state, prompt=None))
+            if key == "escape":
+                self.show_state(replace(state, prompt=None))
+            else:
+                self.prompt.copy(key)
         elif key in ("q", "ctrl+c"):
             self.app.exit(0)
         elif key:
             self.press(key)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Describes what is under the mouse in the status line, unless a prompt, help or message is shown."""
+        """Describes what is under the mouse in the status line, unless a prompt, help or a message is shown.
+
+        Where nothing is under the mouse, the status line is as it was drawn.
+        """
         state = self.state
-        if (
-            len(self.lines) < 3
-            or state.prompt
-            or state.help
-            or state.message
-            or not self.current_screen.size.large_enough
-        ):
+        is_drawn = len(self.lines) >= 3 and self.current_screen.size.large_enough
+        if not is_drawn or state.prompt or state.help or state.message:
             return
         description = description_at(self.current_screen, self.state, event.x, event.y)
         width, y = self.current_screen.size.width, len(self.lines) - 2

@@ -13,17 +13,17 @@ from attnviz.browse.view.lens import click_in_lens, lay_out_lens
 from attnviz.browse.view.open_head import cell_at_position, click_in_head
 
 
-def click_result(screen: Screen, state: State, x: int, y: int, double: bool) -> tuple[str, State]:
+def click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
     """Returns the key that a click stands for, "" for none, and the state after the click.
 
     A click on a hint stands for its key. Other clicks move the cursor; on a head that is chosen already, they open it.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the click.
         x: the column of the screen, from 0.
         y: the line of the screen, from 0.
-        double: True for the second click of a double click, which opens a head.
+        is_double: True for the second click of a double click, which opens a head.
     """
     if state.help:
         return "", replace(state, help=0)
@@ -33,20 +33,20 @@ def click_result(screen: Screen, state: State, x: int, y: int, double: bool) -> 
         return ("" if hint is None else hint.key), state
     if state.prompt is not None:
         return "", replace(state, prompt=None, prompt_text="")
-    return _answer_body_click(screen, state, x, y - 1, double) if y else ("", state)
+    return _body_click_result(screen, state, x, y - 1, is_double) if y else ("", state)
 
 
-def _answer_body_click(screen: Screen, state: State, x: int, y: int, double: bool) -> tuple[str, State]:
+def _body_click_result(screen: Screen, state: State, x: int, y: int, is_double: bool) -> tuple[str, State]:
     """Returns the key and the state for a click between title and status; ``y`` counts from the body's first line."""
     if state.has_open_head:
         return "", click_in_head(screen, state, x, y)
     if state.lens:
         clicked_state, is_on_name = click_in_lens(screen, state, x, y)
-        return ("enter" if is_on_name or double else ""), clicked_state
+        return ("enter" if is_on_name or is_double else ""), clicked_state
     head = tiles(screen.session, state, screen.size).head_at(state.top, x, y)
     if head is None:
         return "", state
-    opens_head = double or head == state.head
+    opens_head = is_double or head == state.head
     return ("enter" if opens_head else ""), replace(state, head=head, message="")
 
 
@@ -54,7 +54,7 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
     """Returns a description of what is at a position: a head with its pattern, or a pair of tokens with its number.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         x: the column of the screen, from 0.
         y: the line of the screen, from 0.
@@ -69,16 +69,14 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
         return _cell_description(screen, state, cell_at_position(screen, state, x, y - 1))
     if state.lens:
         lens = lay_out_lens(screen, state)
-        cell = (x - lens.pane.columns.label_width) // lens.pane.cell
-        if (
-            not 2 <= y <= 1 + len(lens.shown_heads)
-            or not 0 <= cell < lens.pane.axis.cells
-            or x < lens.pane.columns.label_width
-        ):
+        line, column = y - 2, x - lens.pane.columns.label_width  # from the first head's name and cell
+        cell = column // lens.pane.cell
+        is_on_cell = column >= 0 and cell < lens.pane.axis.cells
+        if not is_on_cell or not 0 <= line < len(lens.shown_heads):
             return ""
         unit_across = lens.pane.axis.unit_of(cell)
         pair = (state.token, unit_across) if state.direction == "to" else (unit_across, state.token)
-        return _cell_description(screen, state, (lens.shown_heads[y - 2], *pair))
+        return _cell_description(screen, state, (lens.shown_heads[line], *pair))
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
     if head is None:
         return ""

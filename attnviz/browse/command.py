@@ -33,7 +33,7 @@ def _command_start(session: Session) -> tuple[str, str]:
 
 
 def _head_options(screen: Screen, state: State) -> list[str]:
-    """Returns the options that choose and order the heads and tokens of the screen."""
+    """Returns the options of the command that choose the heads on the screen, their order and their tokens."""
     session, view = screen.session, state.view
     if state.has_open_head:
         reduction_name, heads = session.combination_of(state.head)
@@ -77,19 +77,21 @@ def _span_options(screen: Screen, state: State) -> list[str]:
     ):
         if axis.stop - axis.start < len(axis_units):
             edges = block_edges(len(axis_tokens), len(axis_units.tokens))
-            options.append(f"--{name} {edges[axis_units.starts[axis.start]]}:{edges[axis_units.stops[axis.stop - 1]]}")
+            first_block, end_block = axis_units.starts[axis.start], axis_units.stops[axis.stop - 1]
+            options.append(f"--{name} {edges[first_block]}:{edges[end_block]}")
     return options
 
 
 def _look_options(session: Session, view: View) -> list[str]:
     """Returns the options for the toggles of the view; "" in place of an option that is not needed."""
     contributions = session.heads[0][0].quantity == "contribution"
+    shared_limits = "" if view.scores or contributions else "--limits 0:1"
     return [
         "--of contributions" if contributions else "",
         _joining_option(session.by) if view.words else "",
         "" if view.special else "--no-special",
         "" if view.scores else f"--color-scale {view.steps}",
-        "--limits head" if view.own_scale else "" if view.scores or contributions else "--limits 0:1",
+        "--limits head" if view.own_scale else shared_limits,
     ]
 
 
@@ -113,5 +115,5 @@ def _remark_on_figure(session: Session, state: State) -> str:
 
 
 def _head_name(session: Session, head: int) -> str:
-    """Returns the name of a head without the number of its text."""
+    """Returns the name of a head, as ``3.4``, without the number of its text in a batch."""
     return session.names[head].partition(" ")[0]

@@ -23,7 +23,7 @@ class Stage(Protocol):
     """The part of the canvas that `Computing` uses.
 
     Attributes:
-        session: the recording.
+        session: the recording, and what is computed from it.
         state: the state on the screen.
         last_key_time: the time of the last key, in seconds of the monotonic clock.
     """
@@ -34,7 +34,7 @@ class Stage(Protocol):
 
     @property
     def current_screen(self) -> Screen:
-        """The recording, the terminal and its colours."""
+        """The recording with the size and the colours of the terminal, as they are now."""
 
     def show_state(self, state: State) -> None:
         """Draws a state."""
@@ -69,9 +69,8 @@ class Computing:
         screen, state = self.stage.current_screen, self.stage.state
         if not screen.size.large_enough:
             return
-        computed, visible = (
-            self.compute_rows(state) if state.lens and not state.has_open_head else self.compute_thumbnails(state)
-        )
+        compute = self.compute_rows if state.lens and not state.has_open_head else self.compute_thumbnails
+        computed, visible = compute(state)
         if visible or (computed and state.lens and not self.lens_lacks_rows()):
             self.stage.show_state(state)
         elif computed:
@@ -80,7 +79,7 @@ class Computing:
             self.start_background()
 
     def compute_thumbnails(self, state: State) -> tuple[bool, bool]:
-        """Computes some missing thumbnails, and returns two flags: any was computed, and any is on the screen."""
+        """Computes some missing thumbnails; returns if any was computed, and if one of these is on the screen."""
         if state.has_open_head:
             return False, False
         grid = tiles(self.stage.session, state, self.stage.current_screen.size)
@@ -90,24 +89,22 @@ class Computing:
         return bool(computed), bool(set(computed) & set(on_screen))
 
     def compute_rows(self, state: State) -> tuple[bool, bool]:
-        """Computes some missing rows of the lens, and returns two flags: any was computed, and any is on the screen."""
-        listed, lines = (
-            lens_heads(self.stage.session, state),
-            open_lens_pane(self.stage.session, state, self.stage.current_screen.size).lines,
-        )
+        """Computes some missing rows of the lens; returns if any was computed, and if one of these is on the screen."""
+        session, size = self.stage.session, self.stage.current_screen.size
+        listed, lines = lens_heads(session, state), open_lens_pane(session, state, size).lines
         on_screen = listed[state.top : state.top + lines]
-        ordered = [*on_screen, *(head for head in listed if head not in set(on_screen))]
-        computed = self.stage.session.token_rows.compute(ordered, state.view, state.token, state.direction)
+        heads = [*on_screen, *(head for head in listed if head not in set(on_screen))]
+        computed = session.token_rows.compute(heads, state.view, state.token, state.direction)
         return bool(computed), bool(set(computed) & set(on_screen))
 
     def lens_lacks_rows(self) -> bool:
-        """True if some rows of the lens are not computed yet."""
+        """True if the rows of some heads of the lens are not computed yet."""
         state, find_row = self.stage.state, self.stage.session.token_rows.find
         heads = lens_heads(self.stage.session, state)
         return any(find_row(head, state.view, state.token, state.direction) is None for head in heads)
 
     def start_background(self) -> None:
-        """Starts threads for what is missing: the metric that sorts heads, else patterns; and refined maps."""
+        """Starts threads for missing results: the metric that sorts heads, else their patterns; and finer maps."""
         order = self.stage.state.view.order
         if order is not None and not self.stage.session.ranking.is_sorted(self.stage.state.view):
             self.stage.set_timer(SECONDS_BEFORE_MEASURING, partial(self.measure, order))

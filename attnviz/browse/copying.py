@@ -10,6 +10,7 @@ from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.head_layout import lay_out
 from attnviz.browse.view.lens import LaidOutLens, lay_out_lens
+from attnviz.text.units import Units
 
 MAX_COPIED = 74_000  # bytes, 100,000 in base64; many terminals silently ignore a longer OSC 52
 COPIED_PARTS = {"c": "cell", "r": "row", "t": "table", "l": "command", "p": "place"}
@@ -17,10 +18,10 @@ Table = list[list[str]]
 
 
 def clipboard_text(screen: Screen, state: State, key: str) -> tuple[str, str]:
-    """Returns the text that a key copies, and a message about it; "" and a refusal for another key.
+    """Returns the text that a key copies, and a message about it; for other keys "", and a message that lists the keys.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         key: a key of ``COPIED_PARTS``.
 
@@ -59,39 +60,34 @@ def _copied_table(screen: Screen, state: State, part: str) -> Table:
 
 
 def _query_table(screen: Screen, state: State, only_cursor: bool) -> Table:
-    """Returns a row for each key of the cursor's query, the strongest first, or only for the cursor's key."""
+    """Returns a table with a row for each key of the cursor's query, the largest weight first; or for its key alone."""
     head = lay_out(screen, state)
     keys = [state.key] if only_cursor else ranked_keys(screen, state)
     name, query = screen.session.names[state.head], head.queries.labels[state.query]
-    rows = [
-        [
-            *(
-                name,
-                _token_number(head.queries.starts, state.query),
-                query,
-                _token_number(head.keys.starts, key),
-                head.keys.labels[key],
-            ),
-            *(_number_text(head.row.weights[key]), _number_text(head.row.scores[key])),
-        ]
-        for key in keys
-    ]
+    query_columns = [name, _first_token(head.queries, state.query), query]
+    rows = []
+    for key in keys:
+        key_columns = [_first_token(head.keys, key), head.keys.labels[key]]
+        rows.append([*query_columns, *key_columns, *map(_number_text, (head.row.weights[key], head.row.scores[key]))])
     return [["head", "query", "query token", "key", "key token", "weight", "score"], *rows]
 
 
 def _cells_table(screen: Screen, state: State) -> Table:
-    """Returns the cells on the screen, a row for each query and a column for each key; masked cells are empty."""
+    """Returns a table of the cells on the screen: a row per query, a column per key; masked cells are empty."""
     head = lay_out(screen, state)
     panel = head.panel
-    rows = [
-        [label, *(_number_text(value) if is_visible else "" for value, is_visible in zip(values, visible, strict=True))]
-        for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True)
-    ]
+    rows = []
+    for label, values, visible in zip(panel.rows.labels, panel.values, panel.visible, strict=True):
+        cells = zip(values, visible, strict=True)
+        rows.append([label, *(_number_text(value) if is_visible else "" for value, is_visible in cells)])
     return [[f"head {screen.session.names[state.head]}", *panel.columns.labels], *rows]
 
 
 def _lens_table(lens: LaidOutLens, part: str) -> Table:
-    """Returns a row for each head of the lens; or only the row, or the cell at the cursor, of the chosen head."""
+    """Returns a table with a row for each head of the lens; or the row, or the cursor's cell, of the chosen head alone.
+
+    Heads whose rows are not computed yet are left out.
+    """
     session, labels = lens.screen.session, lens.units[1].labels
     heads = lens.heads if part == "table" else [lens.state.head]
     columns = [lens.state.other_token] if part == "cell" else range(len(labels))
@@ -102,7 +98,7 @@ def _lens_table(lens: LaidOutLens, part: str) -> Table:
 
 
 def _metrics_table(screen: Screen, heads: list[int]) -> Table:
-    """Returns a row for each head: its name, its pattern and all metrics, empty if not measured."""
+    """Returns a table with a row for each head: its name, its pattern and all metrics, "" if not measured yet."""
     ranking, names = screen.session.ranking, screen.session.names
     numbers = [
         [
@@ -116,16 +112,20 @@ def _metrics_table(screen: Screen, heads: list[int]) -> Table:
 
 
 def _cell_text(row: TokenRow, column: int) -> str:
+    """Returns the number in a column of a row; "" if it is masked."""
     return _number_text(row.values[column]) if row.visible[column] else ""
 
 
-def _token_number(starts: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]", unit: int) -> str:
-    return str(int(starts[unit]))
+def _first_token(units: Units, unit: int) -> str:
+    """Returns the number of a unit's first token."""
+    return str(int(units.starts[unit]))
 
 
 def _number_text(value: float) -> str:
+    """Returns a number with six significant digits; "" for NaN."""
     return "" if np.isnan(value) else f"{value:.6g}"
 
 
 def _one_line(cell: str) -> str:
+    """Returns the text of a cell with spaces for tabs and line breaks, which would end the cell."""
     return cell.replace("\t", " ").replace("\n", " ")

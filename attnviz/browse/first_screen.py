@@ -74,10 +74,10 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     """Returns the first screen as text with escape sequences; stops thumbnails after ``MAX_THUMBNAIL_SECONDS``.
 
     Args:
-        session: the recording.
+        session: the recording, and what is computed from it.
         console: the console, for the colours of the terminal.
         size: columns and lines.
-        ascii: draw with ASCII characters only.
+        ascii: True to draw with ASCII characters only, without colours.
     """
     color_system = None if ascii or console.no_color else console.color_system
     whole_size = Size(*size, text=session.text_lines(size[0]), has_images=session.has_images)
@@ -94,6 +94,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
 
 
 def _start_state(screen: Screen) -> State:
+    """Returns the state at the session's address; the import is only paid for if there is one."""
     from attnviz.browse.moves.place import start_state
 
     return start_state(screen)

@@ -36,7 +36,7 @@ class PromptStage(Protocol):
 
     @property
     def current_screen(self) -> Screen:
-        """The recording, the terminal and its colours."""
+        """The recording with the size and the colours of the terminal, as they are now."""
 
     def show_state(self, state: State) -> None:
         """Draws a state."""
@@ -52,7 +52,10 @@ class PromptLine:
         self.stage, self.save = stage, save
 
     def type(self, event: "events.Key") -> None:
-        """Answers a key: edits the text, or closes or answers the prompt; a typed character replaces a suggestion."""
+        """Answers a key: edits the text, or closes or answers the prompt.
+
+        A suggested text is replaced by the first character that is typed.
+        """
         state = self.stage.state
         edited = replace(state, suggested=False)
         if event.key == "escape":
@@ -68,9 +71,8 @@ class PromptLine:
         elif event.key in ("left", "right", "end"):
             self.stage.show_state(edited)
         elif event.is_printable and event.character:
-            self.stage.show_state(
-                replace(edited, prompt_text=("" if state.suggested else state.prompt_text) + event.character)
-            )
+            text = "" if state.suggested else state.prompt_text
+            self.stage.show_state(replace(edited, prompt_text=text + event.character))
 
     def copy(self, key: str) -> None:
         """Copies the part of the screen that a key names to the terminal's clipboard (OSC 52); closes the prompt."""
@@ -87,12 +89,11 @@ class PromptLine:
         """Adds the printable characters of a pasted text; they replace a suggestion."""
         state = self.stage.state
         pasted_text = "".join(character for character in text if character.isprintable())
-        self.stage.show_state(
-            replace(state, prompt_text=("" if state.suggested else state.prompt_text) + pasted_text, suggested=False)
-        )
+        text_before = "" if state.suggested else state.prompt_text
+        self.stage.show_state(replace(state, prompt_text=text_before + pasted_text, suggested=False))
 
     def answer(self) -> None:
-        """Answers Enter: finds tokens, filters heads, or starts a thread that saves a picture."""
+        """Answers Enter: finds tokens, filters heads, names a head, or saves a picture in a thread."""
         state = self.stage.state
         if state.prompt in ("query", "key"):
             self.stage.show_state(with_history(state, find(self.stage.current_screen, state, state.prompt_text)))
@@ -126,7 +127,7 @@ class PromptLine:
         """Writes a picture of a state, and shows a message about its success or failure; runs in a thread.
 
         Args:
-            screen: the recording and the terminal.
+            screen: the session, and the terminal's size and colours.
             state: the state to draw.
             path: the file.
         """

@@ -26,7 +26,7 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     """Writes what the screen shows to a new file, with as many cells as the format can show.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state to draw.
         path: the file; its suffix chooses the format.
         look: how the picture is drawn.
@@ -38,24 +38,24 @@ def save_picture(screen: Screen, state: State, path: Path, look: Look) -> None:
     save_report(picture(screen, state, FORMATS[path.suffix.lower()].medium(look).max_cells, look), path)
 
 
-def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
+def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmaps:
     """Returns a report of what the screen shows: the open heads at their zoom, the lens, or all heads on the screen.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state to draw.
-        cells: the most cells along a side of a map.
+        max_cells: the most cells along a side of a map.
         look: how the picture is drawn.
     """
     recording, session = screen.session.recording, screen.session
     if state.has_open_head:
         state = replace(state, view=session.view_of(state.head, state.view))
-        panels = tuple(_panel(screen, state, head, cells) for head in (state.head, *state.heads_beside))
+        panels = tuple(_panel(screen, state, head, max_cells) for head in (state.head, *state.heads_beside))
     elif state.lens:
         panels = (_lens_panel(screen, state),)
     else:
         heads = tiles(session, state, screen.size).on_screen(state.top)
-        panels = tuple(_panel(screen, state, head, cells) for head in heads)
+        panels = tuple(_panel(screen, state, head, max_cells) for head in heads)
     return Heatmaps(
         title=look.title or text_title(recording),
         panels=panels if state.view.own_scale else _with_one_scale(panels),
@@ -65,17 +65,18 @@ def picture(screen: Screen, state: State, cells: int, look: Look) -> Heatmaps:
     )
 
 
-def _panel(screen: Screen, state: State, head: int, cells: int) -> Panel:
+def _panel(screen: Screen, state: State, head: int, max_cells: int) -> Panel:
+    """Returns the exact panel of a head: of an open head the part on the screen, else the whole map."""
     session = screen.session
     rows, columns = (slice(0, len(units)) for units in session.units(head, state.view))
     if state.has_open_head:
         pane = open_map_pane(session, state, screen.size, screen.colors)
         rows, columns = pane.queries.span, pane.keys.span
-    return session.panel(head, state.view, rows, columns, cells, cells, exact=True)
+    return session.panel(head, state.view, rows, columns, max_cells, max_cells, exact=True)
 
 
 def _lens_panel(screen: Screen, state: State) -> Panel:
-    """Returns the rows of the lens as a panel, one for each head; computes the rows that are missing."""
+    """Returns a panel with the row of every head of the lens, after it has computed the rows that are missing."""
     session, view = screen.session, state.view
     while session.token_rows.compute(lens_heads(session, state), view, state.token, state.direction):
         pass
@@ -115,10 +116,10 @@ def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
 
 def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
     """Returns sentences on how toggles and pooling change the numbers, and on masked cells if there are any."""
-    pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
-    mean = view.mean or view.scores or view.difference
+    is_pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
+    shows_mean = view.mean or view.scores or view.difference
     sentences = (
-        (pooled, f"Pooled: each cell is the {'mean' if mean else 'maximum'} of its block."),
+        (is_pooled, f"Pooled: each cell is the {'mean' if shows_mean else 'maximum'} of its block."),
         (
             view.words,
             JOINED.format(singular(by)),
@@ -132,11 +133,14 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
 
 
 def _caption(screen: Screen, state: State, panels: tuple[Panel, ...]) -> str:
+    """Returns a sentence on the quantity, the heads and the model of the picture."""
     session = screen.session
     count = len(panels)
     if state.lens and not state.has_open_head:
         return f"{panels[0].title} in {model_name(session.recording)}: heads (rows) over tokens (columns)."
     single_head = state.has_open_head and count == 1
     subject = f"head {session.names[state.head]}" if single_head else f"{count} head{'s' if count > 1 else ''}"
-    quantity = "Change of attention" if state.view.difference else "Scores" if state.view.scores else "Attention"
+    quantity = "Scores" if state.view.scores else "Attention"
+    if state.view.difference:
+        quantity = "Change of attention"
     return f"{quantity} of {subject} in {model_name(session.recording)}, queries (rows) over keys (columns)."

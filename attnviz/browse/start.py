@@ -90,7 +90,7 @@ def browse(
         given_names=names_to_begin_with(look),
         names_file=look.names or "",
     )
-    _refuse_place(session)
+    _refuse_unknown_place(session)
     _take_keys_from_terminal()
     ascii = look.ascii or not has_half_blocks(sys.stderr)
     with tolerated_terminal(), early_screen(session, ascii):
@@ -115,7 +115,7 @@ def _joined_unit_name(recording: Recording, grouping: Grouping) -> str | None:
 
 
 def names_to_begin_with(look: Look) -> "HeadNames":
-    """Returns the names in the file that the look names; none if the file is to be written first.
+    """Returns the names of heads in the look's file; none without a file, or before the file exists.
 
     Raises:
         AttnvizError: if the file cannot be read.
@@ -126,7 +126,7 @@ def names_to_begin_with(look: Look) -> "HeadNames":
 
 
 def _effect_frames(look: Look, recording: Recording) -> "tuple[HeadFrame, ...]":
-    """Returns the table of effects in the file that the look names; no table if it names none.
+    """Returns the table of effects in the look's file; an empty tuple if the look names no file.
 
     Raises:
         AttnvizError: if the file holds no effects of these heads.
@@ -177,8 +177,8 @@ def _exit_code(return_code: int) -> int:
     return return_code
 
 
-def _refuse_place(session: "Session") -> None:
-    """Raises AttnvizError if the session's first address is not a place of its recording."""
+def _refuse_unknown_place(session: "Session") -> None:
+    """Raises AttnvizError if the session begins at an address that is not a place of its recording."""
     if session.address:
         from attnviz.browse.moves.cursor import Screen
         from attnviz.browse.moves.place import start_state
@@ -188,7 +188,7 @@ def _refuse_place(session: "Session") -> None:
 
 
 def has_half_blocks(terminal: TextIO) -> bool:
-    """True if the terminal's encoding has half blocks, with which thumbnails are drawn."""
+    """True if the terminal's encoding has half blocks, the characters of which thumbnails consist."""
     try:
         "▀".encode(terminal.encoding)
     except UnicodeEncodeError:

@@ -38,15 +38,15 @@ def draw_screen(screen: Screen, state: State, ascii: bool = False) -> list[Line]
     """Returns the lines of the screen for a state, each exactly as wide as the terminal.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state to draw.
-        ascii: draw with ASCII characters only.
+        ascii: True to draw with ASCII characters only.
     """
     return draw(compose(screen, state), ascii)
 
 
 def draw(view: ScreenView, ascii: bool = False) -> list[Line]:
-    """Returns the lines of a decided screen, each exactly as wide as the terminal; in ASCII if asked."""
+    """Returns the lines of a decided screen, each exactly as wide as the terminal; ASCII has no theme."""
     size = view.size
     lines = _box_lines(FixedBox(BoxColumn(view.boxes), height=size.height), view.colors)
     padded = [padded_line(line, size.width) for line in lines]
@@ -76,8 +76,8 @@ def _box_lines(box: Box, colors: int) -> list[Line]:
         case BoxColumn():
             return [line for part in box.boxes for line in _box_lines(part, colors)]
         case BoxRow():
-            columns = zip_longest(*(_box_lines(part, colors) for part in box.boxes), fillvalue=())
-            return [list(chain(*line)) for line in columns] or [[]]
+            parts_of_line = zip_longest(*(_box_lines(part, colors) for part in box.boxes), fillvalue=())
+            return [list(chain(*parts)) for parts in parts_of_line] or [[]]
         case FixedBox():
             return _fixed_lines(_box_lines(box.box, colors), box)
         case Cells():
@@ -94,7 +94,9 @@ def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
         return [[Span(bar(box.value, box.most, box.width), style=box.style)]]
     if isinstance(box, WrappedText):
         return [[Span(f" {line}", style=box.style)] for line in wrap(box.text, box.width)]
-    text = box.text if box.width is None else (right if box.right else fit)(box.text, box.width)
+    text = box.text
+    if box.width is not None:
+        text = right(text, box.width) if box.right else fit(text, box.width)
     return [[Span(text, style=box.style)]]
 
 
@@ -113,6 +115,7 @@ def _columns(span: Span) -> int:
 
 
 def _ascii_span(span: Span) -> Span:
-    """Returns a span in ASCII of the same width."""
-    text = span.text.translate(IN_ASCII)
-    return replace(span, text="".join(c if c.isascii() else "?" * cell_len(c) for c in text))
+    """Returns a span of the same width in ASCII; a character without a counterpart becomes question marks."""
+    characters = span.text.translate(IN_ASCII)
+    text = "".join(character if character.isascii() else "?" * cell_len(character) for character in characters)
+    return replace(span, text=text)

@@ -60,22 +60,15 @@ def picture_lines(
     colored[:-1, :-1, :3] = rgb
     colored[:-1, :-1, 3] = np.where(visible, 255, 0)
     cell_rows, cell_columns = _cell_indices(area, visible.shape)
-    transparent = [count - 1 for count in colored.shape[:2]]
+    last_row, last_column = (count - 1 for count in colored.shape[:2])  # the transparent ones
     numbers = colored.view(np.uint32)[..., 0]  # a pixel as one number, so that np.take copies it at once
-    stretched = np.take(numbers, np.minimum(cell_columns, transparent[1]), axis=1)
-    picture = (
-        np.take(stretched, np.minimum(cell_rows, transparent[0]), axis=0)
-        .view(np.uint8)
-        .reshape(len(cell_rows), len(cell_columns), 4)
-    )
+    stretched = np.take(numbers, np.minimum(cell_columns, last_column), axis=1)
+    stretched = np.take(stretched, np.minimum(cell_rows, last_row), axis=0)
+    picture = stretched.view(np.uint8).reshape(len(cell_rows), len(cell_columns), 4)
     width, height = area.character
     if cursor is not None:
-        _draw_frame(
-            picture,
-            np.flatnonzero(cell_rows == cursor[0]),
-            np.flatnonzero(cell_columns == cursor[1]),
-            max(1, width // 4),
-        )
+        frame_rows, frame_columns = np.flatnonzero(cell_rows == cursor[0]), np.flatnonzero(cell_columns == cursor[1])
+        _draw_frame(picture, frame_rows, frame_columns, max(1, width // 4))
     bands = np.split(picture, area.lines)
     return [[PixelSpan(" " * area.columns, rgba=band.tobytes(), height=height)] for band in bands]
 
@@ -90,7 +83,14 @@ def _cell_indices(area: PictureArea, shape: tuple[int, ...]) -> tuple[IntArray, 
 
 
 def _draw_frame(picture: ByteArray, rows: IntArray, columns: IntArray, width: int) -> None:
-    """Draws a frame of ``width`` pixels around a cell, with a gap of ``width`` pixels, into ``picture``."""
+    """Draws a frame around a cell into the picture.
+
+    Args:
+        picture: the pixels, ``(height, width, 4)``, which are changed.
+        rows: the rows of pixels of the cell.
+        columns: the columns of pixels of the cell.
+        width: the pixels of the frame, and of the gap between it and the cell.
+    """
     inner, outer = (
         tuple(slice(max(0, int(indices[0]) - margin), int(indices[-1]) + 1 + margin) for indices in (rows, columns))
         for margin in (width, 2 * width)
@@ -105,13 +105,13 @@ def named_protocol(environment: Mapping[str, str]) -> Protocol | None:
 
     Terminals with sixels say so in their answer to ``ASK_ATTRIBUTES``. Multiplexers do not pass kitty's pictures on.
     """
-    multiplexed = "TMUX" in environment or environment.get("TERM", "").startswith(("screen", "tmux"))
+    in_multiplexer = "TMUX" in environment or environment.get("TERM", "").startswith(("screen", "tmux"))
     is_kitty = environment.get("TERM") in KITTY_TERMINALS or environment.get("TERM_PROGRAM") == "ghostty"
-    return "kitty" if is_kitty and not multiplexed else None
+    return "kitty" if is_kitty and not in_multiplexer else None
 
 
 def terminal_character() -> tuple[int, int] | None:
-    """Returns the width and height of a character in pixels, as the terminal of stderr tells; ``None`` if unknown."""
+    """Returns width and height of a character in pixels, as the terminal of stderr tells; ``None`` if it does not."""
     try:
         answer = fcntl.ioctl(2, termios.TIOCGWINSZ, bytes(8))
     except OSError:
@@ -164,22 +164,23 @@ def _kitty(pixels: ByteArray, columns: int) -> str:
     content = base64.b64encode(zlib.compress(pixels.tobytes(), 1)).decode("ascii")
     chunks = [content[start : start + CHUNK] for start in range(0, len(content), CHUNK)]
     header = f"a=T,f=32,o=z,s={width},v={height},c={columns},r=1,C=1,q=2,"
-    return "".join(
-        f"\x1b_G{'' if index else header}m={int(index + 1 < len(chunks))};{chunk}\x1b\\"
-        for index, chunk in enumerate(chunks)
-    )
+    messages = []
+    for index, chunk in enumerate(chunks):
+        options, has_next = "" if index else header, int(index + 1 < len(chunks))
+        messages.append(f"\x1b_G{options}m={has_next};{chunk}\x1b\\")
+    return "".join(messages)
 
 
 def _sixels(pixels: ByteArray) -> str:
-    """Returns the escape sequence that draws a picture as sixels; transparent pixels are left out."""
+    """Returns the escape sequence that draws a picture as sixels; transparent pixels stay as they are."""
     height, width, _ = pixels.shape
     colors = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]
     # a cell covers many equal rows and columns: encode one of each, and repeat it
-    new_column = np.append(True, (colors[:, 1:] != colors[:, :-1]).any(axis=0))
-    new_row = np.append(True, (colors[1:] != colors[:-1]).any(axis=1))
-    numbers, registers = _registers(pixels[new_row][:, new_column])
-    numbers = numbers[np.cumsum(new_row) - 1]
-    widths = np.diff(np.append(np.flatnonzero(new_column), width))
+    is_new_column = np.append(True, (colors[:, 1:] != colors[:, :-1]).any(axis=0))
+    is_new_row = np.append(True, (colors[1:] != colors[:-1]).any(axis=1))
+    numbers, registers = _registers(pixels[is_new_row][:, is_new_column])
+    numbers = numbers[np.cumsum(is_new_row) - 1]
+    widths = np.diff(np.append(np.flatnonzero(is_new_column), width))
     definitions = "".join(f"#{number};2;{red};{green};{blue}" for number, (red, green, blue) in enumerate(registers))
     bands = (_sixel_band(numbers[start : start + BAND], widths, len(registers)) for start in range(0, height, BAND))
     return f'\x1bP0;1;0q"1;1;{width};{height}{definitions}' + "-".join(bands) + "\x1b\\"
@@ -202,7 +203,7 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
 
 
 def _sixel_band(numbers: IntArray, widths: IntArray, registers: int) -> str:
-    """Returns six rows of pixels as sixels: for each colour, which pixels of each column have it.
+    """Returns at most six rows of pixels as sixels: for each colour in them, the pixels of each column that have it.
 
     Args:
         numbers: the register of each pixel, ``(rows, columns)``; of equal adjacent columns only the first.

@@ -22,9 +22,9 @@ INCREASE_COLOR, DECREASE_COLOR = (205, 0, 0), (0, 0, 238)  # signs on terminals 
 
 
 def cell_lines(cells: Cells, colors: int) -> list[Line]:
-    """Returns the lines of cells: pixels, half blocks or coloured blanks; shades or texts if these have to be used.
+    """Returns the lines of cells: as pixels, half blocks or coloured blanks, or else as shades or texts.
 
-    A terminal of at most 16 colours shows shades, and cells with texts show these.
+    Cells with texts show these. Without texts, a terminal of at most 16 colours shows shades.
     """
     if colors > ANSI_COLORS and cells.texts is None:
         rgb = cells.scale.rgb(cells.block.values)
@@ -99,15 +99,13 @@ def _half_block_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
 
 def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     """Returns a line for each row of cells, each cell as blanks on its colour; the cursor's cell has a mark."""
-    blanks, lines = " " * cells.cell, []
-    masked_span = Span("·".ljust(cells.cell), style="dim")
-    for papers, visible in zip(rgb.tolist(), cells.block.visible.tolist(), strict=True):
-        lines.append(
-            [
-                Span(blanks, paper=tuple(paper)) if is_visible else masked_span
-                for paper, is_visible in zip(papers, visible, strict=True)
-            ]
-        )
+    blanks, masked_span = " " * cells.cell, Span("·".ljust(cells.cell), style="dim")
+
+    def span(paper: list[int], is_visible: bool) -> Span:
+        return Span(blanks, paper=(paper[0], paper[1], paper[2])) if is_visible else masked_span
+
+    rows = zip(rgb.tolist(), cells.block.visible.tolist(), strict=True)
+    lines = [list(map(span, papers, visible)) for papers, visible in rows]
     if cells.cursor is not None:
         row, column = cells.cursor
         text = "[]" if cells.cell > 1 else "+"
@@ -150,25 +148,40 @@ def _shade_line(cells: Cells, row: int, fractions: Float64Array, colors: int) ->
 
 
 def _paired_rows(cells: Cells) -> Cells:
-    """Returns cells with each two rows pooled to the larger value, for terminals that cannot draw half blocks."""
+    """Returns cells with each two rows pooled to the larger value, or of changes the larger absolute value.
+
+    Cells of a minimap that are off the screen are masked. It suits terminals that cannot draw half blocks.
+    """
     block, cursor = cells.block, cells.cursor
     visible = block.visible if cells.bright_cells is None else block.visible & cells.bright_cells
     height, width = block.values.shape
     starts = np.arange(0, height, 2)
-    magnitudes = np.where(visible, np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values, -np.inf)
+    sizes = np.abs(block.values) if cells.scale.colormap == DIVERGING else block.values
+    magnitudes = np.where(visible, sizes, -np.inf)
     padded = np.concatenate([magnitudes, np.full((1, width), -np.inf)]) if height % 2 else magnitudes
     lower_rows = np.minimum(starts + 1, height - 1)[:, None]
     chosen_rows = np.where(padded[1::2] > magnitudes[starts], lower_rows, starts[:, None])
     columns = np.arange(width)[None]
     pairs = CellBlock(block.values[chosen_rows, columns], visible[chosen_rows, columns])
-    return cells._replace(block=pairs, rows_a_line=1, cursor=cursor and (cursor[0] // 2, cursor[1]))
+    pair_of_cursor = None if cursor is None else (cursor[0] // 2, cursor[1])
+    return cells._replace(block=pairs, rows_a_line=1, cursor=pair_of_cursor)
 
 
 def _cursor_column(cells: Cells, row: int) -> int | None:
+    """Returns the column of the cursor if it is in this row of cells, else ``None``."""
     return cells.cursor[1] if cells.cursor is not None and cells.cursor[0] == row else None
 
 
 def _shaded_piece(text: Paragraph, fractions: dict[int, float], token: int | None, piece: str, colors: int) -> Span:
+    """Returns a piece of a line on the colour of its token's value; blanks have no colour.
+
+    Args:
+        text: the paragraph.
+        fractions: the position of each token's value on the colour scale.
+        token: the token of the piece; ``None`` for blanks.
+        piece: the text of the piece.
+        colors: the number of colours of the terminal.
+    """
     if token is None or not piece.strip():
         return Span(piece)
     value, visible = float(text.values[token]), bool(text.visible[token])
@@ -185,6 +198,7 @@ def _sign_color(value: float, scale: ColorScale, colors: int) -> Rgb | None:
 
 @lru_cache(maxsize=1024)
 def _ink_and_paper(fraction: float, name: str) -> tuple[Rgb, Rgb]:
+    """Returns the colours of text and background at a position of a colormap."""
     paper = colormap(name)[round(fraction * 255)]
     return tuple(ink_on(paper).tolist()), tuple(paper.tolist())
 
@@ -198,7 +212,6 @@ def style_of(ink: tuple[int, int, int] | None, paper: tuple[int, int, int] | Non
         paper: the background; ``None`` for the terminal's.
         style: rich's names of attributes, such as ``bold``, separated by spaces.
     """
-    colors = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
+    ink_name, paper_name = (None if color is None else "rgb({},{},{})".format(*color) for color in (ink, paper))
     attributes = dict.fromkeys(style.split(), True)
-    ink_name, paper_name = colors
     return Style(color=ink_name, bgcolor=paper_name, **attributes)  # type: ignore[arg-type]

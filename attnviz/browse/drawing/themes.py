@@ -39,6 +39,7 @@ def themed_line(line: Line, theme: Theme) -> Line:
 
 
 def _themed_span(span: Span, paper: Paper) -> Span:
+    """Returns a span with the theme's colours where it has none; dim text gets the theme's dim colour."""
     words = span.style.split()
     ink = span.ink or (paper.dim if "dim" in words else paper.ink)
     style = " ".join(word for word in words if word != "dim")

@@ -10,7 +10,7 @@ from attnviz.browse.session.state import Size, State, View
 
 @dataclass(frozen=True)
 class Screen:
-    """The recording and the terminal that a state is drawn on.
+    """What a state is drawn from and on: the session, and the terminal's size and colours.
 
     Attributes:
         session: the recording, and the numbers computed from it.
@@ -24,7 +24,7 @@ class Screen:
 
 
 def settle(screen: Screen, state: State) -> State:
-    """Returns the state as it can be drawn: the cursor is inside the map, which is scrolled to show it."""
+    """Returns the nearest state that can be drawn: its head is listed, its cursor inside the map and on the screen."""
     session = screen.session
     if state.lens and not state.has_open_head:
         return settle_lens(screen, state)
@@ -68,20 +68,29 @@ def _with_chosen_head_listed(session: Session, state: State) -> State:
 
 
 def _with_cursor_in_map(session: Session, state: State) -> State:
+    """Returns the state with the cursor moved to the nearest cell of the head's map."""
     rows, columns = (len(units) for units in session.units(state.head, state.view))
     return replace(state, query=min(max(state.query, 0), rows - 1), key=min(max(state.key, 0), columns - 1))
 
 
 def first_state(screen: Screen) -> State:
-    """Returns the first state: the overview, or an open head if part of the recording's only head is selected."""
+    """Returns the first state: the overview, or an open head if part of the recording's only head is selected.
+
+    On a terminal that is too small it is the overview, whose cursor is not checked.
+    """
     session = screen.session
     state = State(view=View(words=session.begins_joined), theme=session.theme)
     opens_only_head = len(session.heads) == 1 and session.selected_spans(0, state.view) is not None
-    return settle(screen, open_head(screen, state) if opens_only_head else state) if screen.size.large_enough else state
+    if not screen.size.large_enough:
+        return state
+    return settle(screen, open_head(screen, state) if opens_only_head else state)
 
 
 def open_head(screen: Screen, state: State) -> State:
-    """Returns the state with its head open, zoomed in as far as the selected queries and keys all fit the screen."""
+    """Returns the state with its head open, zoomed in as long as all selected queries and keys fit the screen.
+
+    Without a selection it shows the whole map. A cursor outside of the selection goes to its first cell.
+    """
     state = replace(state, has_open_head=True, lens=False, heads_beside=(), zoom=0, row=0, column=0)
     spans = screen.session.selected_spans(state.head, state.view)
     if spans is None:
@@ -93,8 +102,8 @@ def open_head(screen: Screen, state: State) -> State:
         for index, level in enumerate(zoom_levels)
         if not index or (level.rows >= rows and level.columns >= columns)
     )
-    inside = all(span.start <= unit < span.stop for span, unit in zip(spans, (state.query, state.key), strict=True))
-    query, key = (state.query, state.key) if inside else (spans[0].start, spans[1].start)
+    is_inside = all(span.start <= unit < span.stop for span, unit in zip(spans, (state.query, state.key), strict=True))
+    query, key = (state.query, state.key) if is_inside else (spans[0].start, spans[1].start)
     row = spans[0].start - (zoom_levels[zoom].rows - rows) // 2
     return replace(
         state,
@@ -113,21 +122,28 @@ def ranked_keys(screen: Screen, state: State) -> list[int]:
 
 
 def with_other_token(state: State, unit: int) -> State:
-    """Returns the state with the lens's cursor on a unit of the axis across."""
+    """Returns the state with the lens's cursor on a unit: a key, or with direction ``from`` a query."""
     return replace(state, key=unit) if state.direction == "to" else replace(state, query=unit)
 
 
-def _scroll_start(start: int, cursor: int, visible: int, count: int) -> int:
-    """Returns the first of ``visible`` units on the screen, as near to ``start`` as keeps the cursor among them."""
-    start = min(max(start, cursor - visible + 1), cursor)
-    return min(max(start, 0), count - visible)
+def _scroll_start(start: int, cursor: int, shown_count: int, count: int) -> int:
+    """Returns the first unit on the screen, as near to ``start`` as possible with the cursor among those shown.
+
+    Args:
+        start: the first unit on the screen before.
+        cursor: the unit of the cursor.
+        shown_count: the number of units that the screen shows.
+        count: the number of units of the axis.
+    """
+    start = min(max(start, cursor - shown_count + 1), cursor)
+    return min(max(start, 0), count - shown_count)
 
 
 def sort_by(screen: Screen, state: State, order: str | None, ascending: bool = False) -> State:
     """Returns the state with heads sorted by a metric, and the first of them chosen once the metric is measured.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         order: the metric; ``None`` for the order of layers.
         ascending: sort the smallest number first.

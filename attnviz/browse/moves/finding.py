@@ -18,7 +18,7 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
     and a token opens the lens.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         search_text: the text that the label of a token has to contain.
         step: 1 for the next token, -1 for the previous one.
@@ -31,10 +31,10 @@ def find(screen: Screen, state: State, search_text: str, step: int = 1) -> State
 
 
 def find_token(screen: Screen, state: State, search_text: str, axis: Prompt, step: int = 1) -> State:
-    """Returns the state with the query or the key on the next token that contains a text; exact matches come first.
+    """Returns the state with the query or the key on the first match of a text, or the next one if it is repeated.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         search_text: the text that the label of a token has to contain.
         axis: ``query`` or ``key``; if no query matches, keys are searched, provided that they are other tokens.
@@ -66,7 +66,7 @@ def is_token(screen: Screen, state: State, search_text: str) -> bool:
     """True if the label of some query equals the text; case and spaces around the label do not count.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state, with the head whose queries are searched.
         search_text: the text.
     """
@@ -95,15 +95,19 @@ def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
         (index, label.casefold().strip()) for index, label in enumerate(labels) if folded_text in label.casefold()
     ]
     exact_label = folded_text.strip()
-    return [
-        index
-        for index, label in sorted(
-            candidates, key=lambda candidate: (candidate[1] != exact_label, not candidate[1].startswith(exact_label))
-        )
-    ]
+
+    def order(candidate: tuple[int, str]) -> tuple[bool, bool]:
+        label = candidate[1]
+        return label != exact_label, not label.startswith(exact_label)
+
+    return [index for index, _ in sorted(candidates, key=order)]
 
 
 def _find_in_overview(screen: Screen, state: State, search_text: str) -> State:
+    """Returns the state on the head of this name, sorted by the metric, or with the lens open on the token.
+
+    A text that is none of these gives a message.
+    """
     names = screen.session.names[: screen.session.recorded]
     if search_text in names:
         return settle(screen, replace(state, head=names.index(search_text)))
@@ -130,16 +134,17 @@ def _with_marked_heads(screen: Screen, state: State, heads: tuple[int, ...]) -> 
 
 
 def _sort_by_name(screen: Screen, state: State, name: str, ascending: bool) -> State:
+    """Returns the state with heads sorted by a metric, or by layer for ``LAYER_ORDER``."""
     if name == LAYER_ORDER:
         return sort_by(screen, state, None)
     return sort_by(screen, state, name, ascending)
 
 
 def filter_heads(screen: Screen, state: State, filter_text: str) -> State:
-    """Returns the state with heads filtered; if the text is refused as a filter, with a message and the old heads.
+    """Returns the state with heads filtered; if the text is no filter or matches no head, with a message instead.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         filter_text: words that must all hold for a listed head, as `attnviz.metrics.head_filter` reads them.
     """

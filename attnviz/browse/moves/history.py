@@ -8,11 +8,12 @@ MAX_PLACES = 100  # in the history
 
 
 def with_history(old_state: State, new_state: State) -> State:
-    """Returns ``new_state``, with ``old_state`` added to its history if the two are at different places."""
-    if _place(old_state) == _place(new_state) or (old_state.past, old_state.future) != (
-        new_state.past,
-        new_state.future,
-    ):
+    """Returns ``new_state``, with ``old_state`` added to its past if the two are at different places.
+
+    It is unchanged after a move back or forward in the history.
+    """
+    has_moved_in_history = (old_state.past, old_state.future) != (new_state.past, new_state.future)
+    if has_moved_in_history or _place(old_state) == _place(new_state):
         return new_state
     return replace(new_state, past=(_without_history(old_state), *old_state.past[: MAX_PLACES - 1]), future=())
 
@@ -43,4 +44,5 @@ def _place(state: State) -> tuple[object, ...]:
 
 
 def _without_history(state: State) -> State:
+    """Returns the state as the history keeps it: without its own history, prompt, message and help."""
     return replace(state, past=(), future=(), prompt=None, prompt_text="", message="", help=0)

@@ -77,7 +77,7 @@ def press(screen: Screen, state: State, key: str) -> State:
     Returns the same state if the key is not bound.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: textual's name of the key.
     """
@@ -92,10 +92,12 @@ def press(screen: Screen, state: State, key: str) -> State:
 
 
 def _go_in_history(screen: Screen, state: State, key: str) -> State:
+    """Returns the state at the next place for ``B``, else at the previous place."""
     return go_forward(state) if key == "B" else go_back(state)
 
 
 def _open_prompt(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the prompt of a key open, with a suggestion to save, filter and name."""
     if key == "s":
         name = screen.session.names[state.head].replace(" ", "-").replace("−", "minus").replace(",", "")
         suggestion = f"head-{name}.svg" if state.has_open_head else "heads.svg"
@@ -109,6 +111,7 @@ def _open_prompt(screen: Screen, state: State, key: str) -> State:
 
 
 def _open_name_prompt(screen: Screen, state: State) -> State:
+    """Returns the state with the prompt for the head's name; with a message if it is combined or names have no file."""
     session = screen.session
     if state.head >= session.recorded:
         return replace(state, message="several heads together have no name; Esc goes back to one")
@@ -120,16 +123,19 @@ def _open_name_prompt(screen: Screen, state: State) -> State:
 
 
 def _find_again(screen: Screen, state: State, key: str) -> State:
+    """Returns the state on the next match of the last search, or for ``N`` on the previous one."""
     if not state.search_text or not (state.has_open_head or state.lens):
         return replace(state, message="/ finds a query, \\ a key")
     return find(screen, state, state.search_text, -1 if key == "N" else 1)
 
 
 def _open_help(screen: Screen, state: State, key: str) -> State:
+    """Returns the state with the first page of the help shown."""
     return replace(state, help=1)
 
 
 def _leave_state(screen: Screen, state: State, key: str) -> State:
+    """Returns the state unchanged: the application answers this key."""
     return state
 
 

@@ -53,7 +53,7 @@ class Tiles:
         return self.columns * self.cells_a_column
 
     def position(self, head: int) -> tuple[int, int]:
-        """Returns the row and the column of a head's tile."""
+        """Returns the row and the column of a head's tile, counted in tiles; the head must be listed."""
         return next((row, heads.index(head)) for row, heads in enumerate(self.rows) if head in heads)
 
     def on_screen(self, top: int) -> list[int]:
@@ -69,10 +69,8 @@ class Tiles:
             line: the line of the body.
         """
         row, column_of_tiles = top + line // self.height, column // self.width
-        on_tile = (
-            line < self.shown_rows * self.height and row < len(self.rows) and column_of_tiles < len(self.rows[row])
-        )
-        return self.rows[row][column_of_tiles] if on_tile else None
+        is_shown = line < self.shown_rows * self.height and row < len(self.rows)
+        return self.rows[row][column_of_tiles] if is_shown and column_of_tiles < len(self.rows[row]) else None
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ class MapAxis:
         return self.start + cell * (self.stop - self.start) // self.cells
 
     def shifted_unit(self, unit: int, cells: int) -> int:
-        """Returns the unit ``cells`` cells after a unit, or before it if negative; it may be off the screen."""
+        """Returns the unit ``cells`` cells after a unit, or before it if negative; it may be off the map."""
         target = self.cell_of(unit) + cells
         if 0 <= target < self.cells:
             return self.unit_of(target)
@@ -196,37 +194,40 @@ class MapPane:
         return self.queries.unit_of(row_of_cells), self.keys.unit_of(column_of_cells)
 
     def map_at(self, column: int) -> int:
-        """Returns the index, from 0, of the map that a column of the pane belongs to."""
+        """Returns the index, from 0, of the map at a column of the pane, where several maps stand side by side."""
         return max(0, column - self.labels - 1) // (self.map_width + 1)
 
 
 def tiles(session: Session, state: State, size: Size) -> Tiles:
-    """Returns the layout of the overview, with the largest tiles at which all heads fit, if these can be read.
+    """Returns the layout of the overview, with the largest tiles at which all heads fit, if any fit.
+
+    Otherwise tiles are small, and the overview is scrolled. The state's zoom then makes them larger or smaller.
 
     Args:
-        session: the recording.
+        session: the recording, and what is computed from it.
         state: the state, with the order and the filter of heads, and the zoom of tiles.
         size: the size of the terminal.
     """
-    ranked = session.ranking.is_sorted(state.view)
+    is_sorted = session.ranking.is_sorted(state.view)
     heads = session.ranking.order(state.view)
-    groups = [heads] if ranked else session.ranking.by_layer(heads)
-    least_width = min(MIN_RANKED_TILE_WIDTH if ranked else MIN_TILE_WIDTH, size.width)
+    groups = [heads] if is_sorted else session.ranking.by_layer(heads)
+    least_width = min(MIN_RANKED_TILE_WIDTH if is_sorted else MIN_TILE_WIDTH, size.width)
 
-    def fitting(body: int) -> list[int]:
+    def widths_that_fit(body: int) -> list[int]:
         widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
-        return [width for width in widths if _all_fit(groups, width, size.width, body, whole_rows=not ranked)]
+        return [width for width in widths if _all_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
 
-    most = text_lines(size) if size.text is not None and session.has_short_maps else 0
-    text = next((lines for lines in range(most, 0, -1) if fitting(size.height - FIXED_LINES - lines)), 0)
+    max_text_lines = text_lines(size) if size.text is not None and session.has_short_maps else 0
+    text = next(
+        (lines for lines in range(max_text_lines, 0, -1) if widths_that_fit(size.height - FIXED_LINES - lines)), 0
+    )
     body = size.height - FIXED_LINES - text
-    fitting_widths = fitting(body)
+    fitting_widths = widths_that_fit(body)
     whole_row_widths = [
         width for width in range(least_width, size.width + 1) if max(map(len, groups)) * width <= size.width
     ]
-    usual_width = max(
-        fitting_widths, default=min(max(whole_row_widths, default=least_width), least_width + TILE_STEP // 2)
-    )
+    scrolled_width = min(max(whole_row_widths, default=least_width), least_width + TILE_STEP // 2)
+    usual_width = max(fitting_widths, default=scrolled_width)
     width = max(least_width, min(usual_width + TILE_STEP * state.tile_zoom, size.width, 2 * (body - 1)))
     height = tile_height(width)
     cells = 1 if size.character is None else max(1, size.character[0] // THUMBNAIL_CELL_PIXELS)
@@ -236,7 +237,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
         height,
         max(1, body // height),
         cells,
-        text or min(most, body % height),
+        text or min(max_text_lines, body % height),
     )
 
 
@@ -249,7 +250,7 @@ def open_map_pane(session: Session, state: State, size: Size, colors: int) -> Ma
     """Returns the layout of the open head's map at the state's zoom.
 
     Args:
-        session: the recording.
+        session: the recording, and what is computed from it.
         state: the state.
         size: the size of the terminal.
         colors: the number of colours of the terminal.
@@ -261,7 +262,7 @@ def open_map_levels(session: Session, state: State, size: Size, colors: int) -> 
     """Returns the zoom levels of the open head, the whole map first.
 
     Args:
-        session: the recording.
+        session: the recording, and what is computed from it.
         state: the state.
         size: the size of the terminal.
         colors: the number of colours of the terminal.
@@ -317,8 +318,8 @@ def zoom_levels(shape: MapShape, maps: int, size: Size, colors: int) -> tuple[Zo
         if fitting
         else list(_pooled_zoom_levels(counts, smallest, capacities[smallest]))
     )
-    larger = forms[forms.index(first_levels[-1].form) + bool(fitting) :]
-    return (*first_levels, *(_zoom_level(counts, capacities, form) for form in larger))
+    larger_forms = forms[forms.index(first_levels[-1].form) + bool(fitting) :]
+    return (*first_levels, *(_zoom_level(counts, capacities, form) for form in larger_forms))
 
 
 def _zoom_level(counts: tuple[int, int], capacities: dict[CellForm, tuple[int, int]], form: CellForm) -> ZoomLevel:
@@ -406,7 +407,15 @@ def map_lines(size: Size) -> int:
 
 
 def _all_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
-    """True if tiles of this width fit the screen without scrolling; with ``whole_rows``, each group in a single row."""
+    """True if tiles of this width fit the screen without scrolling.
+
+    Args:
+        groups: the heads, by attention call, or all in one group.
+        width: the columns of a tile.
+        columns: the columns of the screen.
+        lines: the lines for tiles.
+        whole_rows: True if each group must also fit in a single row.
+    """
     if whole_rows and max(map(len, groups)) * width > columns:
         return False
     return len(_tile_rows(groups, columns // width)) * tile_height(width) <= lines

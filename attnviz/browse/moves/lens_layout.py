@@ -58,7 +58,7 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
     """Returns the layout of the lens for the state's token.
 
     Args:
-        session: the recording.
+        session: the recording, and what is computed from it.
         state: the state, with the lens's token and cursor.
         size: the size of the terminal.
     """
@@ -83,7 +83,8 @@ def lens_pane(layers: list[list[int]], names: list[str], count: int, state: Stat
     body = size.height - FIXED_LINES - text_lines(size)
     max_layers = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
     mean_layers = _layers_around(state.head, layers, max_layers)
-    return LensPane(columns, axis, cell, mean_layers, max(1, body - 1 - (len(mean_layers) + 1 if mean_layers else 0)))
+    mean_lines = len(mean_layers) + 1 if mean_layers else 0
+    return LensPane(columns, axis, cell, mean_layers, max(1, body - 1 - mean_lines))
 
 
 def lens_heads(session: Session, state: State) -> list[int]:
@@ -99,7 +100,7 @@ def lens_heads(session: Session, state: State) -> list[int]:
         return listed
     unit = state.sort_token
 
-    def weight(head: int) -> float:
+    def weight(head: int) -> float:  # below every weight for masked cells, and lower where it is not computed
         row = session.token_rows.find(head, state.view, state.token, state.direction)
         if row is None or unit >= len(row.values):
             return -2.0
@@ -122,7 +123,13 @@ def _columns(name_width: int, size: Size) -> LensColumns:
 
 
 def _axis(count: int, column: int, columns: int) -> MapAxis:
-    """Returns the units on the screen and their cells: scrolled if nearly all units fit, otherwise pooled."""
+    """Returns the units on the screen and their cells: all if they fit; else scrolled if nearly all do, else pooled.
+
+    Args:
+        count: the number of units.
+        column: the first unit on the screen, if it is scrolled.
+        columns: the terminal columns for cells.
+    """
     if columns < count <= MAX_SCROLLED * columns:
         start = min(max(0, column), count - columns)
         return MapAxis(start, start + columns, columns)

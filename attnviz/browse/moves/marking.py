@@ -15,7 +15,7 @@ def mark(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the chosen head marked, or without its mark if it has one.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """
@@ -45,7 +45,7 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
     all listed heads are combined, but never subtracted.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``d`` (difference), ``m`` (mean), ``M`` (maximum) or ``R`` (rollout).
     """
@@ -64,7 +64,15 @@ def combine_marked(screen: Screen, state: State, key: str) -> State:
 
 
 def _refusal(screen: Screen, heads: tuple[int, ...], min_heads: int, max_heads: int, purpose: str) -> str:
-    """Returns the reason why these heads cannot be shown together; "" if they can."""
+    """Returns the reason why these heads cannot be shown together; "" if they can.
+
+    Args:
+        screen: the session, and the terminal's size and colours.
+        heads: the heads.
+        min_heads: the fewest heads.
+        max_heads: the most heads.
+        purpose: the use of the heads, in words for the message.
+    """
     if not min_heads <= len(heads) <= max_heads:
         allowed_count = f"{min_heads}" if min_heads == max_heads else f"{min_heads} to {max_heads}"
         return f"to {purpose}, mark {allowed_count} heads with Space; {len(heads)} marked now"
@@ -80,7 +88,7 @@ def subtract(screen: Screen, state: State, key: str) -> State:
     recording on or off.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``d``.
     """

@@ -15,7 +15,7 @@ def move(screen: Screen, state: State, key: str) -> State:
     """Returns the state after an arrow: on another cell of a map, another head of the overview, or in the lens.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``up``, ``down``, ``left`` or ``right``; with ``shift+`` before it, ten cells.
     """
@@ -55,10 +55,10 @@ def _move_head(grid: Tiles, state: State, down: int, right: int) -> State:
 
 
 def page(screen: Screen, state: State, key: str) -> State:
-    """Returns the state a screenful up or down.
+    """Returns the state with the cursor a screenful up or down.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``pageup`` or ``pagedown``.
     """
@@ -73,10 +73,10 @@ def page(screen: Screen, state: State, key: str) -> State:
 
 
 def go_to_end(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the first or the last key of an open map, or on the first or the last listed head.
+    """Returns the state with the cursor on the first or last key of an open map, or the first or last head chosen.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``home`` or ``end``.
     """
@@ -90,7 +90,7 @@ def enter(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the chosen head open; if it is open already, one step closer.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """
@@ -98,19 +98,18 @@ def enter(screen: Screen, state: State, key: str) -> State:
 
 
 def leave(screen: Screen, state: State, key: str) -> State:
-    """Returns the state without the innermost of what is open.
+    """Returns the state with the innermost view closed, or reset if nothing is open.
 
-    In this order: zoom and explanation, heads beside, the open head, the lens, marks, the filter.
+    The order is: zoom and explanation, heads beside the open one, the open head, the lens, marks, the filter.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """
     if state.has_open_head and (state.zoom or state.why or state.heads_beside):
-        return replace(
-            state, zoom=0, why=False, heads_beside=() if not state.zoom and not state.why else state.heads_beside
-        )
+        keeps_heads = state.zoom or state.why
+        return replace(state, zoom=0, why=False, heads_beside=state.heads_beside if keeps_heads else ())
     if state.has_open_head:
         sources = screen.session.combination_of(state.head)[1]
         return replace(state, has_open_head=False, head=sources[0], top=0)
@@ -120,17 +119,18 @@ def leave(screen: Screen, state: State, key: str) -> State:
 
 
 def next_head(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the next or the previous listed head; the cursor keeps its units.
+    """Returns the state with the next or the previous listed head chosen; after the last comes the first.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``shift+tab`` or ``[`` for the previous head, otherwise the next.
     """
     session = screen.session
     order = lens_heads(session, state) if state.lens and not state.has_open_head else session.ranking.order(state.view)
     step = -1 if key in ("shift+tab", "left_square_bracket") else 1
-    position = order.index(state.head) if state.head in order else -step if step > 0 else 0
+    unlisted_position = -1 if step > 0 else 0  # from which a step leads to the first or the last head
+    position = order.index(state.head) if state.head in order else unlisted_position
     return replace(state, head=order[(position + step) % len(order)], heads_beside=())
 
 
@@ -140,7 +140,7 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     The overview changes the size of its tiles; in the lens a message says that rows cannot be zoomed.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``plus``, ``minus``, ``0`` (the whole map) or ``equals_sign``.
     """
@@ -159,12 +159,12 @@ def zoom(screen: Screen, state: State, key: str) -> State:
 
 
 def next_strongest(screen: Screen, state: State, key: str) -> State:
-    """Returns the state on the strongest key of the cursor's query; pressed again, on the next strongest.
+    """Returns the state with the cursor on the strongest key of its query; pressed again, on the next strongest.
 
     In the lens, goes to the strongest token of the chosen head's row.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """
@@ -186,7 +186,7 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the lens open, which shows the cursor's query in all heads.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """

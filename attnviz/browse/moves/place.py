@@ -25,11 +25,8 @@ def start_state(screen: Screen) -> State:
         AttnvizError: if the session's address is not a place of its recording.
     """
     state = first_state(screen)
-    return (
-        read_place(screen, state, screen.session.address)
-        if screen.session.address and screen.size.large_enough
-        else state
-    )
+    address = screen.session.address
+    return read_place(screen, state, address) if address and screen.size.large_enough else state
 
 
 def place_address(screen: Screen, state: State) -> str:
@@ -53,18 +50,18 @@ def place_address(screen: Screen, state: State) -> str:
 
 
 def token_address(units: Units, unit: int) -> str:
-    """Returns the label of a unit if it names no other unit, else the number of its first token."""
+    """Returns the label of a unit if it names no other unit and is no number, else the number of its first token."""
     label = units.labels[unit]
-    unique = units.labels.count(label) == 1 and not label.isdigit() and label
-    return label if unique else str(int(units.starts[unit]))
+    names_one_unit = label and not label.isdigit() and units.labels.count(label) == 1
+    return label if names_one_unit else str(int(units.starts[unit]))
 
 
 def read_place(screen: Screen, state: State, address: str) -> State:
     """Returns the state that an address names.
 
     Args:
-        screen: the recording and the terminal.
-        state: the state, from which everything is kept that the address does not name.
+        screen: the session, and the terminal's size and colours.
+        state: the state, which keeps everything that the address does not name.
         address: the address, or the link of a page that ends with it.
 
     Raises:
@@ -94,6 +91,7 @@ def read_place(screen: Screen, state: State, address: str) -> State:
 
 
 def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
+    """Returns the parts of an address that name the open heads, or else the filter and order of the list."""
     combination, sources = session.combination_of(state.head)
     names = [session.names[head] for head in (*sources, *state.heads_beside)]
     if state.has_open_head and len(names) > 1:
@@ -109,10 +107,16 @@ def _head_values(session: Session, state: State) -> list[tuple[str, str]]:
 
 
 def _token_axis(state: State) -> str:
+    """Returns ``query`` or ``key``, the axis of the lens's token."""
     return "query" if state.direction == "to" else "key"
 
 
 def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) -> State:
+    """Returns the state with the order, filter, colour scale and pooling that an address names.
+
+    Raises:
+        AttnvizError: if it names an unknown metric or an invalid filter.
+    """
     from attnviz.metrics.head_filter import find_name
 
     view, sort = state.view, values.get("sort", "")
@@ -150,6 +154,7 @@ def _with_heads(screen: Screen, state: State, values: dict[str, str]) -> tuple[S
 
 
 def _unit_named(session: Session, state: State, axis: str, token: str) -> int:
+    """Returns the unit of the ``query`` or ``key`` that a label or number names; raises AttnvizError if none does."""
     from attnviz.report.maps.arcs_and_text import find_query
 
     units = session.units(state.head, state.view)[axis == "key"]

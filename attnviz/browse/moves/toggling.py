@@ -20,7 +20,7 @@ def toggle(screen: Screen, state: State, key: str) -> State:
     Keys are ``v`` (scores), ``l`` (steps of the colours), ``p`` (pooling) and ``c`` (colour scale).
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``v``, ``l``, ``p`` or ``c``.
     """
@@ -48,7 +48,7 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
     A message says if this changes nothing or is not possible.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``w`` (words) or ``t`` (special tokens).
     """
@@ -66,10 +66,10 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
         new.unit_of(int(old.starts[cursor]))
         for old, new, cursor in zip(old_units, new_units, (state.query, state.key), strict=True)
     )
-    axis = state.direction == "to"
-    sort_token = (
-        None if state.sort_token is None else new_units[axis].unit_of(int(old_units[axis].starts[state.sort_token]))
-    )
+    sort_token = state.sort_token
+    if sort_token is not None:
+        axis = 1 if state.direction == "to" else 0  # the lens sorts by a token of the axis across
+        sort_token = new_units[axis].unit_of(int(old_units[axis].starts[sort_token]))
     is_unchanged = all(len(old) == len(new) for old, new in zip(old_units, new_units, strict=True))
     special_message = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
     reason = "no token is part of a longer word" if key == "w" else special_message
@@ -82,7 +82,7 @@ def toggle_why(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the features that explain the cursor's weight shown, or hidden again.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """
@@ -95,7 +95,7 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the next theme: the terminal's own colours, light, dark.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: the key of the binding; not read.
     """
@@ -109,18 +109,20 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
 def sort(screen: Screen, state: State, key: str) -> State:
     """Returns the state with heads sorted by the next or the previous metric, or in reverse.
 
-    In the lens, heads are sorted by their weight on the cursor's token, and ``r`` turns the lens.
+    In the lens, heads are sorted by their weight on the cursor's token, or no more if they are; ``r`` turns the lens.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the key.
         key: ``o`` for the next metric, ``O`` for the previous, ``r`` for the reverse order.
     """
     if state.lens and not state.has_open_head:
         if key == "r":
             return turn_lens(state)
-        state = replace(state, sort_token=None if state.sort_token == state.other_token else state.other_token, top=0)
-        return replace(state, head=lens_heads(screen.session, state)[0]) if state.sort_token is not None else state
+        if state.sort_token == state.other_token:
+            return replace(state, sort_token=None, top=0)
+        state = replace(state, sort_token=state.other_token, top=0)
+        return replace(state, head=lens_heads(screen.session, state)[0])
     if key == "r":
         if state.view.order is None:
             return replace(state, message="heads are in the order of layers; o sorts them by a metric")

@@ -31,6 +31,7 @@ class Background:
             Thread(target=self._run, args=(kind, work, on_done), daemon=True).start()
 
     def _run(self, kind: str, work: Work, on_done: Work) -> None:
+        """Does the work in the thread that calls this, then reports its end, or raises its bug, in the one for keys."""
         try:
             work()
         except BaseException as bug:
@@ -39,9 +40,11 @@ class Background:
             self.call(partial(self._finish, kind, on_done))
 
     def _finish(self, kind: str, on_done: Work) -> None:
+        """Allows other work of this kind, and calls ``on_done``."""
         self.busy.discard(kind)
         on_done()
 
 
 def _raise(bug: BaseException) -> None:
+    """Raises the bug in the thread that calls this."""
     raise bug

@@ -74,7 +74,10 @@ class KeyDecoder:
         self.decoder = codecs.getincrementaldecoder("utf-8")("ignore")
 
     def decode(self, data: bytes, final: bool = False) -> str:
-        """Returns the text of the bytes without answers; an incomplete character or answer waits for the next bytes."""
+        """Returns the text of the bytes without the terminal's answers.
+
+        An incomplete character or answer waits for the next bytes. No bytes hang up.
+        """
         if not data and not final and self.hang_up is not None:
             self.hang_up()
             self.hang_up = None
@@ -96,11 +99,8 @@ def _split_unfinished(text: str) -> tuple[str, str]:
     if unfinished_string := UNFINISHED_STRING.search(text):
         return text[: unfinished_string.start()], unfinished_string.group(1) + unfinished_string.group(2)
     start = text.rfind("\x1b[")
-    if (
-        start >= 0
-        and (answer := UNFINISHED_ANSWER.match(text, start))
-        and not text[answer.end() :].strip("0123456789;:")
-    ):
+    answer = UNFINISHED_ANSWER.match(text, start) if start >= 0 else None
+    if answer is not None and not text[answer.end() :].strip("0123456789;:"):
         return text[:start], answer.group()
     return text, ""
 

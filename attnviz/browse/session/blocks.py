@@ -48,7 +48,9 @@ class InspectedHead:
 
 
 def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> CellBlock:
-    """Returns the cells of a block, one for each pair of units: weights, scores, or the change to the other recording.
+    """Returns the cells of a block, one for each pair of units: weights or scores, or their change.
+
+    The change is the partner's cells minus these, if the view asks for it and the head has a partner.
 
     A unit's weights are summed over its keys and averaged over its queries.
 
@@ -71,7 +73,7 @@ def unit_values(maps: CellMaps, number: int, scores: bool, rows: Side, columns: 
     Args:
         maps: the attention call.
         number: the head's number in the call.
-        scores: return scores instead of weights.
+        scores: True for scores instead of weights.
         rows: the units of the queries, and the span of them that is shown.
         columns: the units of the keys, and the span of them that is shown.
     """
@@ -104,7 +106,7 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
         cells: the block.
         height: the most rows.
         width: the most columns.
-        mean: take the mean instead of the maximum.
+        mean: True for the mean of a cell's values, False for their maximum.
     """
     rows, columns = cells.values.shape
     if rows <= height and columns <= width:
@@ -154,31 +156,33 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
     """
     count = queries.stop - queries.start
     rows, columns = min(height, count), keys.stop - keys.start
-    sampled = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
-    edges = queries.start + block_edges(count, sampled)
-    blocks = [_query_cells(head, view, query, keys) for query in ((edges[:-1] + edges[1:]) // 2).tolist()]
+    sample_count = min(rows, MAX_SAMPLED_QUERIES, max(MIN_SAMPLED_QUERIES, MAX_SAMPLED_CELLS // head.cost // columns))
+    edges = queries.start + block_edges(count, sample_count)
+    middle_queries = ((edges[:-1] + edges[1:]) // 2).tolist()
+    blocks = [_query_cells(head, view, query, keys) for query in middle_queries]
     exact_rows = CellBlock(
         np.concatenate([block.values for block in blocks]), np.concatenate([block.visible for block in blocks])
     )
-    cells = pool(exact_rows, sampled, width, view.mean or view.difference or view.scores)
-    sample_of_row = np.arange(rows) * sampled // rows
+    cells = pool(exact_rows, sample_count, width, view.mean or view.difference or view.scores)
+    sample_of_row = np.arange(rows) * sample_count // rows
     return CellBlock(cells.values[sample_of_row], cells.visible[sample_of_row])
 
 
 def _query_cells(head: InspectedHead, view: View, query: int, keys: slice) -> CellBlock:
-    """Returns the weights, scores or changes of one query, ``(1, keys)``."""
-    windows = [
-        maps.window((head.number,), slice(query, query + 1), keys)
-        for maps in (head.maps, head.partner if view.difference else None)
-        if maps is not None
-    ]
+    """Returns the weights or scores of one query, or their change to the partner's, ``(1, keys)``."""
+    partner = head.partner if view.difference else None
+    calls = [head.maps] if partner is None else [head.maps, partner]
+    windows = [maps.window((head.number,), slice(query, query + 1), keys) for maps in calls]
     values = [(window.scores if view.scores else window.weights)[0] for window in windows]
     visible = np.logical_or.reduce([window.visible for window in windows])
     return CellBlock(values[1] - values[0] if len(values) > 1 else values[0], visible)
 
 
 def _mean_scores(head: InspectedHead, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
-    """Returns the mean score of the visible pairs in each cell; reads one band of queries at a time to bound memory."""
+    """Returns the mean score of the visible pairs in each cell; a cell without any is masked.
+
+    It reads one band of queries at a time, so that memory stays bounded.
+    """
     edges = queries.start + block_edges(queries.stop - queries.start, min(height, queries.stop - queries.start))
     columns = block_edges(keys.stop - keys.start, min(width, keys.stop - keys.start))[:-1]
     total = np.zeros((len(edges) - 1, len(columns)))

@@ -14,6 +14,7 @@ class LruCache(Generic[Value]):
         self._values: dict[Hashable, Value] = {}
 
     def __contains__(self, key: Hashable) -> bool:
+        """True if a value of the key is cached; this does not count as a use."""
         return key in self._values
 
     def find(self, key: Hashable) -> Value | None:
@@ -21,12 +22,15 @@ class LruCache(Generic[Value]):
         return self.get(key, lambda: self._values[key]) if key in self._values else None
 
     def keep(self, key: Hashable, value: Value) -> None:
-        """Caches a value; an earlier value of the key is replaced."""
+        """Caches a value in place of an earlier value of the key."""
         self._values.pop(key, None)
         self.get(key, lambda: value)
 
     def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Returns the cached value of a key; computes and caches it if the key is not cached."""
+        """Returns the cached value of a key; computes and caches it if there is none.
+
+        A full cache drops the least recently used value.
+        """
         value = self._values.pop(key) if key in self._values else compute()
         self._values[key] = value
         if len(self._values) > self.limit:

@@ -69,9 +69,9 @@ class InspectedHeads:
         self._units, self._by = LruCache[Units](MAX_KEPT_UNITS), by
 
     def view_of(self, head: int, view: View) -> View:
-        """Returns the view without the toggles that cannot apply to the head.
+        """Returns the view with its toggles changed to those that apply to the head.
 
-        A combination has no scores, and a head without a partner shows no difference.
+        A combination has no scores, and shows a difference if it is one. A head without a partner shows none.
         """
         has_partner = self._has_partner(head)
         if head >= self.recorded:
@@ -102,7 +102,10 @@ class InspectedHeads:
         return self._combined[combination, heads]
 
     def combination_of(self, head: int) -> tuple[str, tuple[int, ...]]:
-        """Returns the name of a head's combination, such as ``mean``, and its heads; "" and itself if recorded."""
+        """Returns the name of the combination that a head is, such as ``mean``, and its heads.
+
+        For a recorded head, these are "" and the head itself.
+        """
         return next((key for key, index in self._combined.items() if index == head), ("", (head,)))
 
     def heads_over_same_tokens(self, head: int) -> list[int]:
@@ -111,7 +114,7 @@ class InspectedHeads:
         if maps not in self._same_tokens:
             tokens = _tokens_key(maps)
             head_indices = (index for index in range(self.recorded) if _tokens_key(self.heads[index][0]) == tokens)
-            self._same_tokens[maps] = list(_call_by_call(head_indices, self.heads))
+            self._same_tokens[maps] = list(_ordered_by_call(head_indices, self.heads))
         return self._same_tokens[maps]
 
     def can_join(self, head: int) -> bool:
@@ -131,7 +134,7 @@ class InspectedHeads:
         return MapShape(len(rows), len(columns), rows.label_width, columns.label_width)
 
     def text_lines(self, columns: int) -> int:
-        """Returns the lines of so many columns that the longest text of a recorded head needs, at most `MAX_LINES`."""
+        """Returns the lines that the longest text of a recorded head needs at this width, at most `MAX_LINES`."""
         if columns not in self._text_lines:
             axes = {
                 id(tokens): tokens
@@ -148,18 +151,20 @@ class InspectedHeads:
         return any(isinstance(medium, Image) for tokens in keys.values() for medium in tokens.media)
 
     def partner(self, maps: CellMaps) -> CellMaps | None:
-        """Returns the attention call from which ``maps`` is subtracted; ``None`` if it is compared with none."""
+        """Returns the attention call that ``maps`` is compared with; ``None`` if there is none."""
         return self._partners.get(maps)
 
     def inspected(self, head: int) -> InspectedHead:
-        """Returns a head with what is needed to compute its cells: its call, and the call that it is compared with."""
+        """Returns the attention call and number of a head, its partner, and the number of heads that it combines."""
         maps, number = self.heads[head]
         return InspectedHead(maps, number, self._partners.get(maps), len(self.combination_of(head)[1]))
 
     def _has_partner(self, head: int) -> bool:
+        """True if the head's attention call is compared with another one."""
         return self.heads[head][0] in self._partners
 
     def _combination_name(self, heads: tuple[int, ...], combination: Combination) -> str:
+        """Returns the name of a combination of heads; of a difference, the second head minus the first."""
         names = [self.names[head] for head in heads]
         if combination == "difference":
             return f"{names[1]} − {names[0]}"
@@ -168,37 +173,45 @@ class InspectedHeads:
         return combined_name(combination, names)
 
     def _difference_maps(self, pairs: list[tuple[CellMaps, int]]) -> CellMaps:
+        """Returns maps of the first head, and stores maps of the second as their partner."""
         before, after = (self._reduced_maps([pair], "mean") for pair in pairs)
         self._partners[before] = after
         return before
 
     def _reduced_maps(self, pairs: list[tuple[CellMaps, int]], combination: str) -> CellMaps:
+        """Returns maps with one head, the mean, maximum or rollout of the heads."""
         from attnviz.metrics.combine import reduce_heads
 
         return reduce_heads(pairs, combination)
 
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
+        """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``."""
         return self._units.get(
             (tokens, words, special), lambda: Units.of(tokens, self._by if words else "tokens", special)
         )
 
 
 def _lines_of(tokens: Tokens, columns: int) -> int:
-    """Returns the lines that tokens need, each with a space after it, if every line leaves half a token free."""
-    free = max(1, columns - 2 - MEAN_GAP)
+    """Returns an estimate of the lines that tokens need, at most `MAX_LINES`.
+
+    Each token has a space after it, and every line ends `MEAN_GAP` columns early, as the next token does not fit.
+    """
+    columns_used = max(1, columns - 2 - MEAN_GAP)
     labels = tokens.labels[: MAX_LINES * columns]
-    return min(MAX_LINES, -(-sum(1 + cell_len(label) for label in labels) // free))
+    return min(MAX_LINES, -(-sum(1 + cell_len(label) for label in labels) // columns_used))
 
 
 def _tokens_key(maps: CellMaps) -> tuple[object, ...]:
+    """Returns values that are equal for two attention calls over the same queries and keys."""
     return maps.kind, maps.item, maps.query_tokens.labels, maps.key_tokens.labels
 
 
 def _layer(pair: tuple[CellMaps, int]) -> int:
+    """Returns the layer of a head, given as attention call and number."""
     return pair[0].layer
 
 
-def _call_by_call(head_indices: Iterable[int], heads: list[tuple[CellMaps, int]]) -> Iterable[int]:
+def _ordered_by_call(head_indices: Iterable[int], heads: list[tuple[CellMaps, int]]) -> Iterable[int]:
     """Returns heads ordered by attention call: all heads of the first call, then all of the next."""
     calls: dict[int, list[int]] = {}
     for index in head_indices:

@@ -24,7 +24,7 @@ class Ranking:
     Attributes:
         heads: the attention call and the number of each head.
         layers: a list of heads for each attention call.
-        added: tables of numbers from a file, such as effects, by which heads can be sorted and filtered too.
+        added_frames: the first number of each table from a file, such as effects, by which heads can be sorted too.
         measured_names: the names of the numbers that every head has: measured metrics and added numbers.
         given_names: the names that the user gave to heads, by layer and number.
         named_heads: the heads whose metrics are all measured and whose pattern is named.
@@ -67,7 +67,7 @@ class Ranking:
     def order(self, view: View) -> list[int]:
         """Returns the heads that the view's filter keeps, in the view's order.
 
-        A filter or an order applies only when its numbers are measured; until then all heads, or the order of layers.
+        A filter or an order does not apply until every head has its numbers; until then all heads, as recorded.
         """
         heads = self.matching_heads(view.filter)
         if not self.is_sorted(view):
@@ -97,7 +97,7 @@ class Ranking:
         return not needs_numbers(filter_text) or len(self.named_heads) == len(self.heads)
 
     def refuse_filter(self, filter_text: str) -> None:
-        """Raises AttnvizError if the text is not a filter, or if it can be applied now and matches no head."""
+        """Raises AttnvizError if the text is not a filter, or if its numbers are measured and it matches no head."""
         matches = self.frame.filtered(filter_text)
         if self.can_filter(filter_text) and not matches:
             raise AttnvizError(f"{filter_text!r} leaves none of {len(self.heads)} heads")
@@ -111,7 +111,10 @@ class Ranking:
         return float(self.frame.column(str(name))[head]) if is_measured else None
 
     def pattern(self, head: int) -> str:
-        """Returns the given name of a head and its pattern, as ``previous token 0.98``, as soon as it is measured."""
+        """Returns the user's name for a head, if any, and its pattern, as ``previous token 0.98``, once it is measured.
+
+        For a combination of heads it is "".
+        """
         maps, number = self.heads[head] if head < len(self.heads) else (None, 0)
         name = "" if maps is None else self.given_names.get((maps.layer, number), "")
         pattern = self.frame.rows[head].pattern if head in self.named_heads else ""
@@ -158,11 +161,12 @@ class Ranking:
 
 
 def needs_numbers(filter_text: str) -> bool:
-    """True if a filter has a word about a metric or a pattern, not only about layers, heads or kinds."""
+    """True if some word of a filter is about a metric or a pattern; words about layers, heads and kinds need none."""
     return any(
         not re.fullmatch(r"-?((layers?|heads?|kind):\S*|\d+\.\d+)", word) for word in filter_text.lower().split()
     )
 
 
 def _cell_count(maps: CellMaps) -> int:
+    """Returns the number of cells of one head of an attention call."""
     return len(maps.query_tokens) * len(maps.key_tokens)

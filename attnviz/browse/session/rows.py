@@ -41,7 +41,7 @@ class QueryRow:
         return self.scores if view.scores else self.weights
 
     def strongest_keys(self, view: View) -> list[int]:
-        """Returns the visible keys in descending order of what the view shows, or of absolute change."""
+        """Returns the visible keys by the number that the view shows, or the absolute change, largest first."""
         numbers = self.numbers(view)
         values = np.where(self.visible, np.abs(numbers) if view.difference else numbers, -np.inf)
         order = np.argsort(-values, kind="stable")
@@ -63,15 +63,14 @@ class TokenRow:
 
     @cached_property
     def strongest_unit(self) -> int:
-        """The unit with the largest absolute value among the visible ones."""
+        """The visible unit with the largest absolute value; the first unit if every cell is masked."""
         return int(np.argmax(np.where(self.visible, np.abs(np.nan_to_num(self.values)), -1)))
 
     @cached_property
     def largest_value(self) -> float:
         """The largest absolute value among the visible ones; 0 if every cell is masked."""
-        return (
-            float(np.abs(np.nan_to_num(self.values[self.strongest_unit]))) if self.visible[self.strongest_unit] else 0.0
-        )
+        unit = self.strongest_unit
+        return float(np.abs(np.nan_to_num(self.values[unit]))) if self.visible[unit] else 0.0
 
 
 class QueryRows:
@@ -93,6 +92,7 @@ class QueryRows:
         return self._cache.get(key, lambda: self._read(head, view, query))
 
     def _read(self, head: int, view: View, query: int) -> QueryRow:
+        """Returns the row of a query, computed from the maps; its change is ``None`` without another recording."""
         maps, number = self.heads.heads[head]
         rows, columns = self.heads.units(head, view)
         sides = (rows, slice(query, query + 1)), (columns, slice(0, len(columns)))
@@ -146,14 +146,18 @@ class TokenRows:
         return computed
 
     def _read(self, head: int, view: View, token: int, direction: Direction) -> TokenRow:
+        """Returns the row of a query or the column of a key, computed from the maps."""
         rows, columns = self.heads.units(head, view)
-        token_span, whole_axis = slice(token, token + 1), slice(0, len(columns if direction == "to" else rows))
-        spans = (token_span, whole_axis) if direction == "to" else (whole_axis, token_span)
-        cells = unit_cells(
-            self.heads.inspected(head), self.heads.view_of(head, view), (rows, spans[0]), (columns, spans[1])
-        )
+        row_span, column_span = slice(0, len(rows)), slice(0, len(columns))
+        if direction == "to":
+            row_span = slice(token, token + 1)
+        else:
+            column_span = slice(token, token + 1)
+        head_view = self.heads.view_of(head, view)
+        cells = unit_cells(self.heads.inspected(head), head_view, (rows, row_span), (columns, column_span))
         return TokenRow(np.ravel(cells.values), np.ravel(cells.visible))
 
 
 def _token_key(head: int, view: View, token: int, direction: Direction) -> tuple[object, ...]:
+    """Returns the cache key of a token's row: everything on which its numbers depend."""
     return head, view.scores, view.difference, view.words, view.special, token, direction

@@ -45,7 +45,7 @@ class Session(InspectedHeads):
         address: the first place; empty for the overview.
         theme: the first theme.
         colormap: the colormap of weights, scores and contributions.
-        added: numbers of heads from a file, such as effects.
+        added_frames: tables of numbers of heads from a file, such as effects.
         by: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
         begins_joined: True if tokens are joined from the start.
         given_names: the names that the user gave to heads, by layer and number.
@@ -54,7 +54,7 @@ class Session(InspectedHeads):
         ranking: the metrics of the heads.
         thumbnails: small pictures of every head.
         token_rows: the row of one token in every head.
-        unfinished: the previews on the screen that are not refined yet; emptied before each screen is drawn.
+        unfinished_blocks: the previews on the screen that are not refined yet; emptied before each screen is drawn.
 
     Raises:
         AttnvizError: if the heads, queries or keys of the two recordings differ, or if a selected head does not exist
@@ -75,8 +75,8 @@ class Session(InspectedHeads):
     names_file: str = ""
 
     def __post_init__(self) -> None:
-        others = [] if self.other is None else [self.other]
-        self.recording, *others = block_cells((self.recording, *others), self.selection)
+        recordings = (self.recording,) if self.other is None else (self.recording, self.other)
+        self.recording, *others = block_cells(recordings, self.selection)
         self.other = others[0] if others else None
         super().__init__(self.recording, self.other, self.selection, self.by)
         self.weights = quantity_of(self.heads[0][0], PERCENT)
@@ -90,7 +90,8 @@ class Session(InspectedHeads):
 
     def quantity(self, view: View) -> Quantity:
         """Returns the quantity that the view shows: weights, contributions, scores or changes."""
-        return quantity_of(self.heads[0][0], CHANGE if view.difference else SCORE if view.scores else PERCENT)
+        of_weights = SCORE if view.scores else PERCENT
+        return quantity_of(self.heads[0][0], CHANGE if view.difference else of_weights)
 
     def selected_spans(self, head: int, view: View) -> tuple[slice, slice] | None:
         """Returns the spans of the selected queries and keys, in units; ``None`` if all are selected."""
@@ -112,7 +113,7 @@ class Session(InspectedHeads):
             columns: the span of the keys, in units.
             height: the most rows of cells.
             width: the most columns of cells.
-            exact: True computes every cell now; otherwise a large block may be a preview.
+            exact: True to compute every cell now; False lets a large block be a preview.
         """
         row_units, column_units = self.units(head, view)
         arguments = (head, view, rows, columns, height, width)
@@ -175,7 +176,7 @@ class Session(InspectedHeads):
         return replace(scale, colormap=colormap)
 
     def _default_scale(self, view: View, blocks: list[CellBlock]) -> ColorScale:
-        """Returns the colour scale of some blocks, in the default colormap."""
+        """Returns the colour scale of some blocks, in the default colormap, or in the diverging one for changes."""
         quantity = self.quantity(view)
         if not blocks or (quantity is PERCENT and not view.own_scale and not view.mean):
             high = 1.0
@@ -197,18 +198,21 @@ class Session(InspectedHeads):
 
         Args:
             head: the head.
-            view: the toggles, of which those of tokens count.
+            view: the toggles, of which only those that join or hide tokens matter.
             query: the query, in units.
         """
         return self._query_rows.find(head, view, query)
 
     @cached_property
     def has_short_maps(self) -> bool:
-        """True if the maps are small enough that whole heads are read at every key."""
+        """True if all maps are so small that whole heads can be read after every key."""
         return all(len(maps.query_tokens) * len(maps.key_tokens) <= MAX_SPOKEN_CELLS for maps, _ in self.heads)
 
     def mean_row(self, head: int, view: View) -> TokenRow:
-        """Returns the mean of a head's rows over the queries that see each key; of all its cells, so for short maps.
+        """Returns the mean of a head's rows: for each key, over the queries that see it.
+
+        It reads all cells of the head, so it suits short maps.
+
 
         Args:
             head: the head.
@@ -218,14 +222,16 @@ class Session(InspectedHeads):
         return self._mean_rows.get(key, lambda: self._mean_row(head, self.view_of(head, view)))
 
     def _mean_row(self, head: int, view: View) -> TokenRow:
+        """Returns the mean row of a head, computed from all its cells; a key that no query sees is masked."""
         rows, columns = self.units(head, view)
-        whole = slice(0, len(rows)), slice(0, len(columns))
-        cells = unit_cells(self.inspected(head), view, (rows, whole[0]), (columns, whole[1]))
+        all_rows, all_columns = slice(0, len(rows)), slice(0, len(columns))
+        cells = unit_cells(self.inspected(head), view, (rows, all_rows), (columns, all_columns))
         counts = cells.visible.sum(axis=0)
         totals = np.where(cells.visible, cells.values, 0).sum(axis=0)
         return TokenRow((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
 
     def _selected_spans(self, maps: LayerMaps) -> tuple[slice, slice]:
+        """Returns the spans of the selected queries and keys of an attention call, in tokens."""
         queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
@@ -254,13 +260,13 @@ def pools_by_mean(view: View) -> bool:
     return view.mean or view.difference or view.scores
 
 
-def _axis(name: str, units: Units, span: slice, cells: int) -> Axis:
-    """Returns an axis of at most ``cells`` cells over a span of units.
+def _axis(name: str, units: Units, span: slice, max_cells: int) -> Axis:
+    """Returns an axis of at most ``max_cells`` cells over a span of units.
 
     A cell of one unit has the unit's label, a cell of several units the number of its first token.
     """
     count = span.stop - span.start
-    edges = span.start + block_edges(count, min(count, cells))
+    edges = span.start + block_edges(count, min(count, max_cells))
     if len(edges) == count + 1:
         return Axis(name=name, labels=units.labels[span], edges=tuple(edges.tolist()))
     starts = units.starts[edges[:-1]].tolist()

@@ -32,7 +32,7 @@ class Size:
 
     @property
     def large_enough(self) -> bool:
-        """True if the screen is large enough to draw on."""
+        """True if the terminal has at least `MIN_SCREEN_SIZE` columns and lines."""
         return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 
 
@@ -152,10 +152,10 @@ class State:
 
     @property
     def token(self) -> int:
-        """The token that the lens is about, in units."""
+        """The token whose row the lens shows, in units: a query, or with direction ``from`` a key."""
         return self.query if self.direction == "to" else self.key
 
     @property
     def other_token(self) -> int:
-        """The token under the lens's cursor, in units of the other axis than ``token``."""
+        """The token under the lens's cursor, in units of the axis that ``token`` is not on."""
         return self.key if self.direction == "to" else self.query

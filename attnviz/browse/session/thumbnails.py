@@ -39,7 +39,7 @@ class HeadThumbnails:
         return [thumbnail for thumbnail in thumbnails if isinstance(thumbnail, RefinedBlock) and not thumbnail.finished]
 
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
-        """Computes and caches missing thumbnails of some heads: one large one, or several small ones of one call.
+        """Computes and caches missing thumbnails of some heads: one of a long map, or several of one attention call.
 
         Args:
             heads: the heads, in the order in which they are computed.
@@ -68,5 +68,5 @@ class HeadThumbnails:
 
 
 def pooled_key(view: View, *extra: int) -> tuple[object, ...]:
-    """Returns a cache key: the toggles that change pooled cells, then the numbers in ``extra``."""
+    """Returns a cache key: the toggles that change pooled cells, then the numbers of ``extra``."""
     return view.scores, view.difference, view.mean, *extra

@@ -191,7 +191,7 @@ class SurveyBrowser(Application[OpenedText]):
         yield Static(id="hints")
 
     def on_mount(self) -> None:
-        """Lists the heads, and opens the head of the first line if one was given."""
+        """Lists the heads, and opens the card of the line to begin with, if there is one."""
         self.query_one("#typed").display = False
         self.set_interval(PROGRESS_SECONDS, self.show_progress)
         self.list_heads(self.first_line or 0)
@@ -225,7 +225,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.show()
 
     def show(self, message: str = "") -> None:
-        """Shows the list or the points, and the open card; and a message in the status line until the next key."""
+        """Shows the widgets that the state needs, and a message in the status line until the next key."""
         self.message = message
         is_wide = self.size.width >= WIDE_SCREEN
         self.query_one(DataTable).display = not self.shows_points and (is_wide or not self.card_open)
@@ -238,17 +238,13 @@ class SurveyBrowser(Application[OpenedText]):
 
     @property
     def hints(self) -> Text:
-        """The last line: as many keys as fit, which are also buttons, in the words of a recording's inspector."""
+        """The last line: as many keys as fit, each a button that does the same; help and quit always."""
         line = Text(" ", no_wrap=True)
-        first_hint, *other_hints = HINTS[self.card_open]
-        last_hints = HINTS_AT_END
-        for key, description, action in (first_hint, *other_hints, *last_hints):
-            free_columns = self.size.width - sum(
-                len(last_key) + len(last_description) + 3 for last_key, last_description, _ in last_hints
-            )
-            if (key, description, action) in last_hints or line.cell_len + len(key) + len(
-                description
-            ) + 3 <= free_columns:
+        columns_at_end = sum(len(key) + len(description) + 3 for key, description, _ in HINTS_AT_END)
+        free_columns = self.size.width - columns_at_end
+        for hint in (*HINTS[self.card_open], *HINTS_AT_END):
+            key, description, action = hint
+            if hint in HINTS_AT_END or line.cell_len + len(key) + len(description) + 3 <= free_columns:
                 line.append(key, Style(bold=True, meta={"@click": f"app.{action}"}))
                 line.append(f" {description}  ", Style(meta={"@click": f"app.{action}"}))
         return line
@@ -267,7 +263,7 @@ class SurveyBrowser(Application[OpenedText]):
         return f" {order}; Enter shows the head's numbers and example texts"
 
     def draw(self) -> None:
-        """Draws the points and the card of the chosen head, where they are shown, in the size of their widgets."""
+        """Draws the points and the card of the chosen head to fit their widgets; leaves out what is not shown."""
         row = self.chosen_row
         if self.query_one("#points").display:
             size = self.query_one("#points").size
@@ -287,7 +283,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.list_texts(row, width)
 
     def rich_text(self, lines: list[Line]) -> Text:
-        """Returns lines as a text of rich, in which nothing in a token is markup."""
+        """Returns lines as a text of rich, in ASCII if the look asks for it; nothing in a token is markup."""
         text = Text(no_wrap=True)
         for line in lines:
             for span in line:
@@ -324,7 +320,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.action_open()
 
     def on_descendant_focus(self) -> None:
-        """Updates the status line after another widget has got the focus."""
+        """Updates the status line after the focus moved to another widget."""
         self.query_one("#status", Static).update(self.status)
 
     def on_key(self) -> None:
@@ -426,9 +422,9 @@ class SurveyBrowser(Application[OpenedText]):
         heads_with_points = np.flatnonzero(~np.isnan(values).any(axis=1))
         if not self.shows_points or not heads_with_points.size:
             return
-        ordered_heads = heads_with_points[
-            np.lexsort((values[heads_with_points, 1 - axis], values[heads_with_points, axis]))
-        ].tolist()
+        points = values[heads_with_points]
+        order = np.lexsort((points[:, 1 - axis], points[:, axis]))  # along the axis, then across it
+        ordered_heads = heads_with_points[order].tolist()
         position = ordered_heads.index(table.cursor_row) + step if table.cursor_row in ordered_heads else 0
         table.move_cursor(row=ordered_heads[min(max(position, 0), len(ordered_heads) - 1)])
 
@@ -478,7 +474,7 @@ class SurveyBrowser(Application[OpenedText]):
             self.find(event.value.strip())
 
     def find(self, search_text: str) -> None:
-        """Goes to a head, sorts by a metric, or draws points over two metrics."""
+        """Goes to the head, sorts by the metric, or draws the points that a text names; else shows a message."""
         names = [row.name for row in self.view.rows]
         if search_text in names:
             self.query_one(DataTable).move_cursor(row=names.index(search_text))

@@ -93,7 +93,10 @@ class SurveyView:
         return [row.name, row.pattern, *(METRIC_QUANTITIES[units[name]].cell(values[name]) for name in self.numbers)]
 
     def sorted_by_next(self, step: int) -> "SurveyView":
-        """Returns the view sorted by the metric that is ``step`` after its own; the order of layers counts as one."""
+        """Returns the view sorted by the metric ``step`` places after the present one.
+
+        The order of layers counts as a metric; the first follows the last.
+        """
         names: Sequence[str | None] = (None, *self.numbers)
         return replace(self, sort=names[(names.index(self.sort) + step) % len(names)])
 
@@ -108,11 +111,11 @@ class SurveyView:
         return chosen_examples(self.survey, head, names.index(self.example_metric(row)))
 
     def example_metric(self, row: HeadRow) -> str:
-        """Returns the metric by which a head's examples are chosen."""
+        """Returns the metric that chooses a head's examples: ``texts_by``, else the sorting one, else the clearest."""
         return self.texts_by or self.sort or clearest_metric(self.survey, self.index_of(row))
 
     def texts_by_next(self, row: HeadRow, step: int) -> "SurveyView":
-        """Returns the view with the texts of a head chosen by the metric that is ``step`` after the present one."""
+        """Returns the view with texts chosen by the metric ``step`` places after the one that chooses this head's."""
         index = self.numbers.index(self.example_metric(row)) + step
         return replace(self, texts_by=self.numbers[index % len(self.numbers)])
 
@@ -151,4 +154,5 @@ class SurveyView:
 
 
 def _selection_of(row: HeadRow) -> Selection:
+    """Returns the selection of a single head."""
     return Selection(pairs=((row.layer, row.head),))

@@ -35,25 +35,25 @@ def points_lines(
     rows = np.rint((1 - fractions[:, 1]) * (height - 1)).astype(int).tolist()
     positions = dict(zip(heads_with_points.tolist(), zip(rows, columns, strict=True), strict=True))
     grid = _point_characters(positions, height, width)
-    _write_names(
-        grid,
-        positions,
-        names,
-        chosen_head,
-        heads_with_points[np.argsort(-np.abs(fractions - fractions.mean(axis=0)).sum(axis=1))].tolist(),
-    )
+    distances = np.abs(fractions - fractions.mean(axis=0)).sum(axis=1)
+    outermost = heads_with_points[np.argsort(-distances)].tolist()
+    _write_names(grid, positions, names, chosen_head, outermost)
+    chosen_position = None if chosen_head is None else positions.get(chosen_head)
     edge_labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
     lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
     for row, characters in enumerate(grid):
         edge = Span(right(edge_labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
-        lines.append(
-            [edge, *_line_spans(characters, positions.get(chosen_head) if chosen_head is not None else None, row)]
-        )
+        lines.append([edge, *_line_spans(characters, chosen_position, row)])
     axis_texts = f"{low[0]:.2f}", f"{axes[0]} →", f"{high[0]:.2f}"
-    middle = max(1, width - len(axis_texts[0]) - len(axis_texts[2]))
+    middle_columns = max(1, width - len(axis_texts[0]) - len(axis_texts[2]))
     lines.append([Span(" " * LABEL_COLUMNS + "└" + "─" * width, style="dim")])
     lines.append(
-        [Span(" " * (LABEL_COLUMNS + 1) + axis_texts[0] + axis_texts[1].center(middle) + axis_texts[2], style="dim")]
+        [
+            Span(
+                " " * (LABEL_COLUMNS + 1) + axis_texts[0] + axis_texts[1].center(middle_columns) + axis_texts[2],
+                style="dim",
+            )
+        ]
     )
     return lines
 
@@ -73,9 +73,19 @@ def _write_names(
     chosen_head: int | None,
     outermost: Sequence[int],
 ) -> None:
-    """Writes names of heads into the grid where they fit: first the chosen head's, then the outermost heads'."""
-    heads_ = [chosen_head] if chosen_head in positions else []
-    for head in dict.fromkeys((*heads_, *outermost)):
+    """Writes names of heads into the grid, right or left of their points, where no character would touch them.
+
+    The chosen head's name comes first, then those of the outermost heads.
+
+    Args:
+        grid: the characters, ``(lines, columns)``, which are changed.
+        positions: the line and column of each head's point.
+        names: the names of all heads.
+        chosen_head: the index of the chosen head; ``None`` for none.
+        outermost: the heads, those far from the mean of all points first.
+    """
+    first_heads = [chosen_head] if chosen_head in positions else []
+    for head in dict.fromkeys((*first_heads, *outermost)):
         row, column = positions[head]
         name, cells = names[head], grid[row]
         for start in (column + 1, column - len(name)):

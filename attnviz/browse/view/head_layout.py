@@ -7,7 +7,7 @@ from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import MapPane, map_pane, side_width
 from attnviz.browse.session.rows import QueryRow
 from attnviz.browse.session.state import State
-from attnviz.browse.view.text_pane import ShadedTokens, shades
+from attnviz.browse.view.text_pane import ShadedTokens, shades_caption
 from attnviz.report.picture.colors import ColorScale
 from attnviz.report.picture.panels import Panel
 from attnviz.text.units import Units
@@ -18,14 +18,14 @@ class OpenHead:
     """An open head, or several heads side by side, with the layout and the numbers of the cursor's query.
 
     Attributes:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state, with the head and its cursor.
         queries: the units of the rows.
         keys: the units of the columns.
         pane: the layout of the map.
-        whole: the layout of the map at the first zoom level.
+        whole_pane: the layout of the map at the first zoom level, which shows all of it.
         row: the numbers of the cursor's query.
-        strongest: the visible keys of the cursor's query, the strongest first.
+        strongest_keys: the visible keys of the cursor's query, the strongest first.
     """
 
     screen: Screen
@@ -44,7 +44,7 @@ class OpenHead:
 
     @cached_property
     def panels(self) -> list[Panel]:
-        """The cells of each head on the screen; all panels have the same colour scale."""
+        """A panel of each open head's cells on the screen, all with one colour scale."""
         pane, session, view = self.pane, self.screen.session, self.state.view
         spans = pane.queries.span, pane.keys.span
         panels = [session.panel(head, view, *spans, pane.queries.cells, pane.keys.cells) for head in self.heads]
@@ -77,7 +77,7 @@ class OpenHead:
     def text(self) -> ShadedTokens:
         """The keys, shaded by the cursor's row."""
         row, quantity = self.row.numbers(self.state.view), self.panel.quantity
-        caption = shades(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
+        caption = shades_caption(f"{quantity.name} of {self.query} in {self.name}", quantity, self.scale)
         visible, query = self.row.visible, self.state.query
         return ShadedTokens(self.keys, row, visible, self.scale, self.state.key, caption, self.queries, query)
 
@@ -94,7 +94,7 @@ class OpenHead:
 
 
 def lay_out(screen: Screen, state: State) -> OpenHead:
-    """Returns the open head with its layout and numbers."""
+    """Returns the open head with its layout, and the numbers of the cursor's query."""
     session, size = screen.session, screen.size
     view = session.view_of(state.head, state.view)
     state = replace(state, view=view)

@@ -62,6 +62,7 @@ def key_label(key: str) -> str:
 
 
 def _hint(key: str, description: str) -> Hint:
+    """Returns the hint for a key, labelled as the last line writes it."""
     return Hint(key, key_label(key), description)
 
 
@@ -74,7 +75,7 @@ COPY_HINTS = (
 
 @cache
 def hints_of(place: Place) -> tuple[Hint, ...]:
-    """Returns all hints of a mode of the inspector, in the order of their ranks."""
+    """Returns all hints of a mode of the inspector (``heads``, ``head``, ``lens`` or ``marked``), by rank."""
     ranked = [
         (hint.rank, _hint(hint.key or binding.keys[0], hint.description))
         for binding in BINDINGS
@@ -85,16 +86,24 @@ def hints_of(place: Place) -> tuple[Hint, ...]:
 
 
 def hints(state: State, width: int) -> tuple[Hint, ...]:
-    """Returns the hints for the state that fit ``width`` columns; the keys for help and quit are always among them."""
+    """Returns the hints for the state that fit ``width`` columns; those for help and quit are always among them.
+
+    While the prompt to copy is open, they are its keys, all of them.
+    """
     if state.prompt == "copy":
         return COPY_HINTS
     several_marked = len(state.heads_to_combine) > 1 and not state.heads_beside
-    fitting = list(
-        hints_of("marked" if several_marked else "head" if state.has_open_head else "lens" if state.lens else "heads")
-    )
+    if several_marked:
+        place: Place = "marked"
+    elif state.has_open_head:
+        place = "head"
+    else:
+        place = "lens" if state.lens else "heads"
+    fitting = list(hints_of(place))
     always_shown = (HELP, QUIT)
     while fitting and sum(hint.width for hint in (*fitting, *always_shown)) > width:
-        fitting.pop(-2 if fitting[-1] == BACK and len(fitting) > 1 else -1)
+        keeps_last = fitting[-1] == BACK and len(fitting) > 1
+        fitting.pop(-2 if keeps_last else -1)
     return (*fitting, *always_shown)
 
 
@@ -115,11 +124,9 @@ def last_line(screen: Screen, state: State) -> Box:
         return BoxRow((StyledText(" copy:", style="bold"), *_hint_texts(COPY_HINTS)))
     name = PROMPTS[state.prompt]
     free_columns = screen.size.width - len(name) - 5
-    typed_text = (
-        state.prompt_text
-        if cell_len(state.prompt_text) <= free_columns
-        else "…" + state.prompt_text[-free_columns + 1 :]
-    )
+    typed_text = state.prompt_text
+    if cell_len(typed_text) > free_columns:
+        typed_text = "…" + typed_text[-free_columns + 1 :]
     line = StyledText(f" {name}: ", style="bold"), StyledText(typed_text, style="reverse" if state.suggested else "")
     return BoxRow((*line, StyledText(" ", style="reverse"), _suggestions(screen, state)))
 
@@ -130,7 +137,7 @@ def _hint_texts(line_hints: tuple[Hint, ...]) -> list[StyledText]:
 
 
 def _suggestions(screen: Screen, state: State) -> StyledText:
-    """Returns suggestions to the right of the prompt, cut to the free columns; empty for most prompts."""
+    """Returns the suggestions after the typed text, cut to the free columns; "" for most prompts."""
     free_columns = screen.size.width - cell_len(state.prompt_text) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
         text = "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"

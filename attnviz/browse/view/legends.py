@@ -34,7 +34,7 @@ def quantity_text(quantity: Quantity, value: float) -> str:
 
 
 def preview_status(previews: list[RefinedBlock]) -> str:
-    """Returns the progress of previews: how many queries share a row, and the share that is refined; "" for none."""
+    """Returns the progress of previews: the queries per row of cells, and the share refined; "" without previews."""
     if not previews:
         return ""
     share = sum(block.share for block in previews) / len(previews)

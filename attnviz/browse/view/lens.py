@@ -14,7 +14,7 @@ from attnviz.browse.session.rows import TokenRow
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, FixedBox, StyledText
 from attnviz.browse.view.legends import quantity_text
-from attnviz.browse.view.text_pane import ShadedTokens, shades, text_pane, token_at, unique_label
+from attnviz.browse.view.text_pane import ShadedTokens, shades_caption, text_pane, token_at, unique_label
 from attnviz.report.picture.colors import LOG_RANGE, ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
@@ -25,7 +25,7 @@ class LaidOutLens:
     """The lens with its layout and numbers.
 
     Attributes:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state, with the lens's token and cursor.
         heads: the listed heads, in their order.
         rows: the token's row in each head for which it is computed.
@@ -49,7 +49,7 @@ class LaidOutLens:
 
     @cached_property
     def scale(self) -> ColorScale:
-        """The colour scale of all rows; weights have a scale up to the largest weight that is computed."""
+        """The colour scale of all rows: for weights, up to the largest that is computed."""
         session, view = self.screen.session, self.state.view
         computed_rows = list(self.rows.values())
         if view.scores or view.difference:
@@ -57,7 +57,8 @@ class LaidOutLens:
             return session.scale(view, blocks, self.state.theme)
         high = max((row.largest_value for row in computed_rows), default=0.0) or 1.0
         scale = session.scale(replace(view, own_scale=False), [], self.state.theme)
-        return replace(scale, high=high, low=high * LOG_RANGE * (view.steps == "log"))
+        low = high * LOG_RANGE if view.steps == "log" else 0.0
+        return replace(scale, high=high, low=low)
 
     def row(self, head: int) -> TokenRow | None:
         """Returns the token's row in a head; ``None`` if it is not computed yet."""
@@ -82,7 +83,7 @@ class LaidOutLens:
         if row is None:
             zeros = np.zeros(len(units), dtype=np.float32)
             row = TokenRow(zeros, zeros > 0)
-        caption = shades(
+        caption = shades_caption(
             f"{lens_title(self.state, self)} in head {self.screen.session.names[self.state.head]}",
             self.quantity,
             self.scale,
@@ -149,10 +150,10 @@ def lens_title(state: State, lens: LaidOutLens) -> str:
 
 
 def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, bool]:
-    """Returns the state with the cursor where the click was, and True if the click was on the chosen head's name.
+    """Returns the state with the cursor where the click was, and True if it was on the name of the head chosen before.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the click.
         x: the column of the screen.
         y: the line below the title.
@@ -164,15 +165,19 @@ def click_in_lens(screen: Screen, state: State, x: int, y: int) -> tuple[State, 
         return (state if token is None else with_other_token(state, token)), False
     if not 1 <= y <= len(lens.shown_heads):
         return state, False
-    head, cell = lens.shown_heads[y - 1], (x - lens.pane.columns.label_width) // lens.pane.cell
-    is_on_name = x < lens.pane.columns.label_width and head == state.head
+    head, column = lens.shown_heads[y - 1], x - lens.pane.columns.label_width
+    cell = column // lens.pane.cell
+    is_on_name = column < 0 and head == state.head
+    is_on_cell = column >= 0 and cell < lens.pane.axis.cells
     state = replace(state, head=head)
-    is_on_cell = x >= lens.pane.columns.label_width and cell < lens.pane.axis.cells
     return (with_other_token(state, lens.pane.axis.unit_of(cell)) if is_on_cell else state), is_on_name
 
 
 def _header(lens: LaidOutLens) -> Box:
-    """Composes the line above the rows: the cursor's token over its cell, and a title over the numbers."""
+    """Composes the line above the rows: a mark and the cursor's token over its cell, and a title over the numbers.
+
+    Where the token does not fit right of the mark, it stands left of it.
+    """
     state, columns = lens.state, lens.pane.columns
     strip = columns.strip
     cursor_column = lens.pane.axis.cell_of(state.other_token) * lens.pane.cell
@@ -193,6 +198,7 @@ def _header(lens: LaidOutLens) -> Box:
 
 
 def _head_line(lens: LaidOutLens, head: int) -> Box:
+    """Composes the line of a head: marks, name, the number that sorts heads or the pattern, and its row of cells."""
     session, state, columns = lens.screen.session, lens.state, lens.pane.columns
     is_chosen = head == state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
@@ -200,14 +206,14 @@ def _head_line(lens: LaidOutLens, head: int) -> Box:
     pattern = session.ranking.pattern(head) if number is None else f"{state.view.order} {number:.2f}"
     style = "reverse bold" if is_chosen else ""
     name = StyledText(mark + session.names[head], columns.name, style)
-    pattern_boxes = (
-        (StyledText(pattern, columns.pattern - 1, style), StyledText(" ", style=style)) if columns.pattern else ()
-    )
+    pattern_boxes: tuple[Box, ...] = ()
+    if columns.pattern:
+        pattern_boxes = StyledText(pattern, columns.pattern - 1, style), StyledText(" ", style=style)
     return BoxRow((name, *pattern_boxes, *_row_boxes(lens, lens.row(head), is_chosen)))
 
 
 def _means_heading(lens: LaidOutLens) -> str:
-    """Returns the line above the means of layers, which says how many layers there are if not all are shown."""
+    """Returns the rule above the means of layers, which counts the layers if not all are shown."""
     layer_count = len(lens.screen.session.ranking.by_layer(sorted(lens.heads)))
     layers_on_screen = len(lens.pane.layers)
     words = f"── means of {layers_on_screen} of {layer_count} layers " if layers_on_screen < layer_count else ""
@@ -215,6 +221,7 @@ def _means_heading(lens: LaidOutLens) -> str:
 
 
 def _layer_line(lens: LaidOutLens, heads: list[int]) -> Box:
+    """Composes the line with the mean row of one layer's heads."""
     maps, _ = lens.screen.session.heads[heads[0]]
     start = StyledText(f"  layer {maps.layer}, mean", lens.pane.columns.label_width, "dim")
     return BoxRow((start, *_row_boxes(lens, lens.mean(heads), False)))
@@ -244,6 +251,7 @@ def _token_label(lens: LaidOutLens, axis: int, unit: int) -> str:
 
 
 def _row_number(lens: LaidOutLens, row: TokenRow, unit: int) -> str:
+    """Returns the number of a unit in a row as text, or ``masked``."""
     if not row.visible[unit]:
         return "masked"
     return quantity_text(lens.quantity, float(row.values[unit]))

@@ -35,10 +35,10 @@ def head_body(screen: Screen, state: State) -> Body:
     map_box, title, status = BoxColumn(_map_lines(head)), _title(head), _status(head)
     side = BoxColumn(tuple(line.line for line in side_lines(head)))
     widths = head.pane.width, head.side_width
-    first, second, width = (side, map_box, widths[1]) if two_panes(size) else (map_box, side, widths[0])
+    left, right, left_width = (side, map_box, widths[1]) if two_panes(size) else (map_box, side, widths[0])
     height = map_lines(size)
     edge = BoxColumn((StyledText("│", style="dim"),) * height)
-    panes = BoxRow((FixedBox(first, width, height), edge, FixedBox(second, height=height)))
+    panes = BoxRow((FixedBox(left, left_width, height), edge, FixedBox(right, height=height)))
     text = FixedBox(text_pane(head.text, size, text_lines(size)), height=text_lines(size))
     return Body(title, BoxColumn((panes, text)), status)
 
@@ -79,7 +79,7 @@ def click_in_head(screen: Screen, state: State, x: int, y: int) -> State:
     """Returns the state after a click on a cell, a listed head or key, the minimap, or a token of the text.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state before the click.
         x: the column of the screen.
         y: the line below the title.
@@ -99,7 +99,7 @@ def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int,
     """Returns the head, the query and the key of the cell under a position; ``None`` if no cell is there.
 
     Args:
-        screen: the recording and the terminal.
+        screen: the session, and the terminal's size and colours.
         state: the state.
         x: the column of the screen.
         y: the line below the title.
@@ -112,6 +112,14 @@ def cell_at_position(screen: Screen, state: State, x: int, y: int) -> tuple[int,
 
 
 def _click_in_side_pane(head: OpenHead, state: State, x: int, y: int) -> State:
+    """Returns the state after a click in the side pane: another head, or the cursor on a key or a minimap's cell.
+
+    Args:
+        head: the open head.
+        state: the state before the click.
+        x: the column of the side pane.
+        y: the line of the side pane.
+    """
     lines = side_lines(head)
     if y < listed_lines(head.screen.size):
         listed = listed_heads(head)
@@ -148,9 +156,8 @@ def _row_label(head: OpenHead, query: int, has_cursor: bool) -> str:
     """
     label, width = head.queries.labels[query], head.pane.labels
     numbered_label = f"{label} {head.queries.starts[query]}"
-    return (
-        numbered_label if head.pane.queries.pooled and not has_cursor and cell_len(numbered_label) <= width else label
-    )
+    shows_number = head.pane.queries.pooled and not has_cursor and cell_len(numbered_label) <= width
+    return numbered_label if shows_number else label
 
 
 def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Cells:
@@ -167,39 +174,28 @@ def _map_cells(head: OpenHead, panel: Panel, cursor_cell: tuple[int, int]) -> Ce
 
 def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
     """Returns the text of every cell: its number, or a dot if it is masked."""
+
+    def text(value: float, is_visible: bool) -> str:
+        return _number_in_four_columns(value, panel) if is_visible else "  · "
+
     rows = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
-    return tuple(
-        tuple(
-            _number_in_four_columns(value, panel) if is_visible else "  · "
-            for value, is_visible in zip(values, visible, strict=True)
-        )
-        for values, visible in rows
-    )
+    return tuple(tuple(map(text, values, visible)) for values, visible in rows)
 
 
 def _number_in_four_columns(value: float, panel: Panel) -> str:
     """Returns a value as text of exactly four columns; the last one is blank if the number is short enough."""
     text = panel.cell(value)
-    shortened = text if len(text) <= 4 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
-    return f"{shortened:>3} "[:4] if len(shortened) <= 3 else shortened[:4]
+    if len(text) > 4:
+        text = f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
+    return f"{text:>3} " if len(text) <= 3 else text[:4]
 
 
 def _header(head: OpenHead, cursor_column: int) -> list[Box]:
     """Composes the lines above the map: the cursor's key, or the names of several heads; then any key labels."""
     pane = head.pane
     margin = StyledText("", pane.labels + 1)
-    lines: list[Box] = [
-        BoxRow(
-            (
-                margin,
-                *(
-                    _head_names(head, cursor_column)
-                    if head.state.heads_beside
-                    else _cursor_key_line(head, cursor_column)
-                ),
-            )
-        )
-    ]
+    first_line = _head_names if head.state.heads_beside else _cursor_key_line
+    lines: list[Box] = [BoxRow((margin, *first_line(head, cursor_column)))]
     labels = [_key_label_lines(head, panel) for panel in head.panels]
     for label_lines in zip(*labels, strict=True):
         boxes = [box for index, line in enumerate(label_lines) for box in ((_GAP, *line) if index else line)]
@@ -234,7 +230,10 @@ def _head_names(head: OpenHead, cursor_column: int) -> list[Box]:
 
 
 def _key_label_lines(head: OpenHead, panel: Panel) -> list[list[StyledText]]:
-    """Returns the lines of key labels over one map; none if cells are too narrow."""
+    """Returns the lines of key labels over one map: in wide cells one line, else characters below each other.
+
+    There are none if the zoom level has no lines for them.
+    """
     form, labels = head.pane.form, panel.columns.labels
     if form.cell >= NUMBER_CELL:
         return [[box for label in labels for box in (StyledText(label, form.cell - 1, "dim", right=True), _GAP)]]

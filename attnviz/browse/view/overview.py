@@ -12,7 +12,7 @@ from attnviz.browse.session.session import Session
 from attnviz.browse.session.state import State
 from attnviz.browse.view.boxes import Body, Box, BoxColumn, BoxRow, Cells, FixedBox, PictureArea, StyledText
 from attnviz.browse.view.legends import legend, preview_status, quantity_text
-from attnviz.browse.view.text_pane import ShadedTokens, shades, text_pane, unique_label
+from attnviz.browse.view.text_pane import ShadedTokens, shades_caption, text_pane, unique_label
 from attnviz.report.picture.colors import DIVERGING, ColorScale
 
 MIN_PATTERN_WIDTH = 9  # columns; with fewer a pattern is left out, since nobody could read it
@@ -21,7 +21,7 @@ MAX_LISTED_KEYS = 6  # of the chosen head
 
 
 def overview_body(screen: Screen, state: State) -> Body:
-    """Composes the overview: the rows of tiles on the screen, with title and status."""
+    """Composes the overview: title, tiles, a shaded text if there is space, and status; queues previews to refine."""
     session, grid = screen.session, tiles(screen.session, state, screen.size)
     session.unfinished_blocks += session.thumbnails.unfinished_blocks(
         grid.on_screen(state.top), state.view, grid.pixels
@@ -46,10 +46,11 @@ def _text(screen: Screen, state: State, lines: int) -> Box:
     scale = session.scale(
         replace(state.view, own_scale=True), [CellBlock(row.values[None], row.visible[None])], state.theme
     )
-    quantity, strengths = session.quantity(state.view), np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)
+    quantity = session.quantity(state.view)
+    strengths = np.where(row.visible, np.abs(np.nan_to_num(row.values)), -1)  # masked keys come last
     strongest_keys = np.argsort(-strengths, kind="stable")[:MAX_LISTED_KEYS].tolist()
     numbers = [f"{unique_label(keys, key)} {quantity_text(quantity, float(row.values[key]))}" for key in strongest_keys]
-    caption = shades(f"mean of all queries in head {session.names[state.head]}", quantity, scale)
+    caption = shades_caption(f"mean of all queries in head {session.names[state.head]}", quantity, scale)
     while numbers and cell_len(f"{caption}: {', '.join(numbers)}") > screen.size.width:
         numbers.pop()
     caption += f": {', '.join(numbers)}" if numbers else ""
@@ -66,7 +67,7 @@ def _title(session: Session, state: State) -> str:
 
 
 def _signs(session: Session) -> str:
-    """Returns the meaning of the signs before heads, "" if no file of effects is open."""
+    """Returns the meaning of the signs before heads; "" if no file of effects is open."""
     if not session.added_frames:
         return ""
     measure = session.added_frames[0].measures[0]
@@ -74,7 +75,7 @@ def _signs(session: Session) -> str:
 
 
 def _shared_scale(session: Session, state: State, grid: Tiles) -> ColorScale:
-    """Returns one colour scale for all thumbnails that are computed."""
+    """Returns one colour scale for all thumbnails that are computed, whether they are on the screen or not."""
     thumbnails = [session.thumbnails.find(head, state.view, grid.pixels) for head in range(session.recorded)]
     cells = [thumbnail for thumbnail in thumbnails if thumbnail is not None]
     return session.scale(replace(state.view, own_scale=False), cells, state.theme)
@@ -108,7 +109,7 @@ def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale)
 
 
 def stretched(cells: CellBlock, pixels: int) -> CellBlock:
-    """Returns a block stretched to ``pixels`` x ``pixels`` cells by repeating cells."""
+    """Returns a block stretched to ``pixels`` x ``pixels`` cells, each a copy of the cell at its place."""
     rows, columns = (np.arange(pixels) * count // pixels for count in cells.values.shape)
     return CellBlock(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
 
@@ -119,20 +120,21 @@ def _effect_cell(session: Session, head: int) -> tuple[Cells, ...]:
         return ()
     numbers, largest = session.ranking.frame.column(session.added_frames[0].names[0]), _largest_effect(session)
     value, is_measured = numbers[head], not np.isnan(numbers[head])
-    mark = "  " if not is_measured else "+ " if value > 0 else "- "
+    sign = "+ " if value > 0 else "- "
+    mark = sign if is_measured else "  "
     block = CellBlock(np.array([[value]], dtype=np.float64), np.array([[is_measured]]))
     scale = ColorScale(-largest, largest, colormap=DIVERGING)
     return (Cells(block, scale, cell=2, texts=((mark,),)),)
 
 
 def _largest_effect(session: Session) -> float:
-    """Returns the largest effect of a head of either sign, which has the darkest colour."""
+    """Returns the largest absolute effect of a head; 1 if there is none."""
     numbers = session.ranking.frame.column(session.added_frames[0].names[0])
     return max(np.abs(numbers[~np.isnan(numbers)]).tolist(), default=1.0) or 1.0
 
 
 def _sort_number(session: Session, state: State, head: int) -> str:
-    """Returns the head's number by which heads are sorted, a dash if it has none; "" if heads are not sorted."""
+    """Returns the number by which heads are sorted, or a dash for NaN; "" if heads are not sorted."""
     order, added_names = state.view.order, [frame.names[0] for frame in session.added_frames]
     number = session.ranking.number(head, order)
     if number is None:
@@ -159,7 +161,7 @@ def _status(screen: Screen, state: State, grid: Tiles, legend_boxes: tuple[Style
 
 
 def _head_summary(session: Session, state: State, grid: Tiles, progress: str, width: int) -> str:
-    """Returns the chosen head's name, pattern, kind, size and row; as many of these as fit the width."""
+    """Returns the chosen head's name, then pattern, kind, size and row, as many of these as fit the width."""
     maps, _ = session.heads[state.head]
     line, _ = grid.position(state.head)
     parts = [

@@ -28,7 +28,7 @@ def compose(screen: Screen, state: State) -> ScreenView:
 
 
 def _body(screen: Screen, state: State) -> Body:
-    """Composes the body of what is open: a head, the lens, or the overview."""
+    """Composes the body of the screen: an open head, the lens, or else the overview."""
     if state.has_open_head:
         from attnviz.browse.view.open_head import head_body
 
@@ -62,12 +62,16 @@ def _title(screen: Screen, state: State, body_title: str) -> Box:
 
 
 def toggles_text(screen: Screen, state: State) -> str:
-    """Returns the toggles of the view in words: the quantity, then each toggle that is not at its default."""
+    """Returns the toggles of the view in words: the quantity, then each toggle that is not at its default.
+
+    A filter or an order whose numbers are not measured yet is followed by an ellipsis.
+    """
     view = state.view
     weights_name = "weights" if "weight" in screen.session.weights.name else "contributions"
     if state.has_open_head:
         view = screen.session.view_of(state.head, view)
-    parts = [f"change of {weights_name}" if view.difference else "scores" if view.scores else weights_name]
+    shown_name = "scores" if view.scores else weights_name
+    parts = [f"change of {weights_name}" if view.difference else shown_name]
     parts += [
         view.steps if view.steps != "sqrt" and not view.scores and not view.difference else "",
         "own scale" if view.own_scale else "",
@@ -77,8 +81,8 @@ def toggles_text(screen: Screen, state: State) -> str:
     if view.filter and not state.has_open_head:
         parts.append(view.filter + ("" if screen.session.ranking.can_filter(view.filter) else " …"))
     if view.order and not state.has_open_head:
-        sorted_now = screen.session.ranking.is_sorted(view)
-        parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if sorted_now else " …"))
+        is_sorted = screen.session.ranking.is_sorted(view)
+        parts.append(f"by {view.order}{' ascending' if view.ascending else ''}" + ("" if is_sorted else " …"))
     return " · ".join(part for part in parts if part)
 
 
@@ -90,15 +94,9 @@ def _help_lines(screen: Screen, page: int) -> tuple[Box, ...]:
     bindings = BINDINGS[start_of_page : start_of_page + lines * columns_across]
     title = " keys; ? shows more, any other key returns" if page < pages else " keys; any key returns"
     width = screen.size.width // columns_across - 11
-    columns = [
-        BoxColumn(
-            tuple(
-                BoxRow(
-                    (StyledText(f" {binding.label:>9} ", style="bold"), StyledText(f" {binding.description}", width))
-                )
-                for binding in bindings[start : start + lines]
-            )
-        )
-        for start in range(0, len(bindings), lines)
+    boxes = [
+        BoxRow((StyledText(f" {binding.label:>9} ", style="bold"), StyledText(f" {binding.description}", width)))
+        for binding in bindings
     ]
+    columns = [BoxColumn(tuple(boxes[start : start + lines])) for start in range(0, len(boxes), lines)]
     return StyledText(title, style="dim"), StyledText(""), BoxRow((*columns,))

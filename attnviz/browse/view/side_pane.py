@@ -40,7 +40,7 @@ EMPTY = SideLine(StyledText(""))
 
 
 def side_lines(head: OpenHead) -> list[SideLine]:
-    """Returns the lines of the side pane: the heads, the cursor's numbers or their explanation, and the legend."""
+    """Returns the lines of the side pane: listed heads, the cursor's numbers or their explanation, and the legend."""
     head_lines = _head_lines(head)
     count = map_lines(head.screen.size) - 1 - len(head_lines)
     lines = _cursor_pane(head, count) if not head.state.why else [SideLine(line) for line in why_lines(head, count)]
@@ -69,9 +69,12 @@ def _head_lines(head: OpenHead) -> list[SideLine]:
 
 
 def _listed_head_line(head: OpenHead, number: int) -> StyledText:
+    """Composes the line of a head in the list: its mark, name, the number that sorts heads, and pattern."""
     session, state = head.screen.session, head.state
     is_open = number in head.heads
-    mark = "▸" if is_open else "•" if number in state.marked_heads else " "
+    mark = "•" if number in state.marked_heads else " "
+    if is_open:
+        mark = "▸"
     sort_number = session.ranking.number(number, state.view.order)
     number_text = "" if sort_number is None else f" {sort_number:.2f}"
     pattern = session.ranking.pattern(number)
@@ -92,23 +95,20 @@ def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
 
 
 def _cursor_lines(head: OpenHead) -> list[SideLine]:
+    """Returns the lines with the cursor's query and key, their numbers, and the heading of the strongest keys."""
     state, width = head.state, head.side_width
     names = (
         f" query {head.queries.starts[state.query]} {head.queries.labels[state.query]}",
         f" key {head.keys.starts[state.key]} {head.keys.labels[state.key]}",
     )
+    numbers, heading = _cursor_number_texts(head), " strongest keys"
+    if state.heads_beside:
+        numbers, heading = _numbers_side_by_side(head), f"{heading} of {head.screen.session.names[state.head]}"
     lines = (
         *(StyledText(name, width, "bold") for name in names),
-        *(
-            StyledText(text)
-            for text in (_cursor_number_texts(head) if not state.heads_beside else _numbers_side_by_side(head))
-        ),
+        *map(StyledText, numbers),
         StyledText(""),
-        StyledText(
-            f" strongest keys{f' of {head.screen.session.names[state.head]}' if state.heads_beside else ''}",
-            width,
-            "dim",
-        ),
+        StyledText(heading, width, "dim"),
     )
     return [SideLine(line) for line in lines]
 
@@ -116,22 +116,24 @@ def _cursor_lines(head: OpenHead) -> list[SideLine]:
 def _numbers_side_by_side(head: OpenHead) -> list[str]:
     """Returns a line for each of the heads side by side: its name and its number at the cursor."""
     session, state = head.screen.session, head.state
-    rows = [session.row(number, state.view, state.query) for number in head.heads]
-    texts = [
-        quantity_text(head.panel.quantity, float(row.numbers(state.view)[state.key]))
-        if row.visible[state.key]
-        else "masked"
-        for row in rows
-    ]
-    return [f" {session.names[number]:>6} {text}" for number, text in zip(head.heads, texts, strict=True)]
+    lines = []
+    for number in head.heads:
+        row, text = session.row(number, state.view, state.query), "masked"
+        if row.visible[state.key]:
+            text = quantity_text(head.panel.quantity, float(row.numbers(state.view)[state.key]))
+        lines.append(f" {session.names[number]:>6} {text}")
+    return lines
 
 
 def _cursor_number_texts(head: OpenHead) -> list[str]:
+    """Returns the lines with weight and score at the cursor; a combined head has no score, nor has a word."""
     row, key, view = head.row, head.state.key, head.state.view
     score = f" score  {row.scores[key]:.4f}"
     if np.isnan(row.scores[key]):
-        combined = head.state.head >= head.screen.session.recorded
-        score = " a word has no score" if view.words else "" if combined else " score  NaN"
+        is_combined = head.state.head >= head.screen.session.recorded
+        score = "" if is_combined else " score  NaN"
+        if view.words:
+            score = " a word has no score"
     if not row.visible[key]:
         return [" masked: cannot be seen", score]
     return [weight_text(head, row, key), score]
@@ -153,7 +155,7 @@ def weight_text(head: OpenHead, row: QueryRow, key: int) -> str:
 
 
 def _key_lines(head: OpenHead, count: int) -> list[SideLine]:
-    """Returns at most ``count`` lines of the strongest keys, each with its number and a bar."""
+    """Returns at most ``count`` lines of the strongest keys, each with number and bar; one line if all are masked."""
     if not head.strongest_keys:
         return [SideLine(StyledText(" every key is masked", style="dim"))]
     keys = head.strongest_keys[: max(0, count)]
@@ -178,25 +180,25 @@ def _key_line(head: OpenHead, key: int, full_bar: float) -> Box:
 
 
 def _minimap(head: OpenHead) -> list[SideLine]:
-    """Returns the lines of the minimap: the whole map in small, darkened where it is not on the screen."""
+    """Returns the lines of the minimap, a small picture of the whole map, darkened where it is not on the screen."""
     rows, columns = (slice(0, len(units)) for units in (head.queries, head.keys))
     size = MINIMAP_LINES * 2, head.side_width - 2
     # as many cells as the map has before it is zoomed, since these are often in the cache
     cell_counts = map(max, (head.whole_pane.queries.cells, head.whole_pane.keys.cells), size)
     large_block = head.screen.session.cells(head.state.head, head.state.view, rows, columns, *cell_counts)
     block = pool(large_block, *size, mean=pools_by_mean(head.state.view))
-    on_screen, height = _minimap_on_screen(head, block.values.shape), len(block.values)
+    are_on_screen, height = _minimap_on_screen(head, block.values.shape), len(block.values)
     lines = []
     for first in range(0, height, 2):
         line_rows = slice(first, first + 2)
         part = CellBlock(block.values[line_rows], block.visible[line_rows])
-        cells = Cells(part, head.scale, rows_a_line=2, bright_cells=on_screen[line_rows])
+        cells = Cells(part, head.scale, rows_a_line=2, bright_cells=are_on_screen[line_rows])
         lines.append(SideLine(BoxRow((StyledText("", 1), cells)), query=first * len(head.queries) // height))
     return lines
 
 
 def _minimap_on_screen(head: OpenHead, shape: tuple[int, ...]) -> BoolArray:
-    """Returns which cells of the minimap are on the screen, at least in part, ``(rows, columns)``."""
+    """True for the cells of the minimap that are on the screen, at least in part, ``(rows, columns)``."""
     overlaps = []
     axes = zip((head.pane.queries, head.pane.keys), shape, (len(head.queries), len(head.keys)), strict=True)
     for axis, pixels, count in axes:

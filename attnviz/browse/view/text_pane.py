@@ -52,7 +52,7 @@ class ShadedTokens:
         return ImageRow(units.tokens, self.values, self.visible, self.scale, self.cursor, queries.tokens, query)
 
 
-def shades(description: str, quantity: Quantity, scale: ColorScale) -> str:
+def shades_caption(description: str, quantity: Quantity, scale: ColorScale) -> str:
     """Returns the caption of a shaded text: what the shades show, and their limits.
 
     Args:
@@ -94,15 +94,15 @@ def token_at(tokens: ShadedTokens, size: Size, max_lines: int, x: int, y: int) -
     image_row = tokens.image_row
     if image_row is not None and image_pane(image_row, size.width, max_lines - 1, size) is not None:
         return key_at(image_row, size.width, max_lines - 1, x, y - 1)
-    lines = [[], *wrapped_tokens(tokens, size.width, max_lines - 1)]
-    pieces_of_line = (
-        [piece_index for piece_index, piece in lines[y] for _ in range(cell_len(piece))] if y < len(lines) else []
-    )
-    return pieces_of_line[x] if x < len(pieces_of_line) else None
+    lines = [[], *wrapped_tokens(tokens, size.width, max_lines - 1)]  # the caption has no token
+    if y >= len(lines):
+        return None
+    token_of_column = [token for token, piece in lines[y] for _ in range(cell_len(piece))]
+    return token_of_column[x] if x < len(token_of_column) else None
 
 
 def wrapped_tokens(tokens: ShadedTokens, columns: int, max_lines: int) -> list[list[Piece]]:
-    """Returns the tokens wrapped to lines; if there are too many lines, those around the cursor.
+    """Returns the tokens wrapped to lines, each piece with its token; of too many lines, those around the cursor.
 
     Args:
         tokens: the tokens.
@@ -139,4 +139,5 @@ def unique_label(units: Units, unit: int) -> str:
 
 @lru_cache(maxsize=64)
 def _repeated_labels(units: Units) -> frozenset[str]:
+    """Returns the labels that several units have."""
     return frozenset(label for label, count in Counter(units.labels).items() if count > 1)

@@ -16,7 +16,7 @@ COMBINED_HEAD = "This map combines several heads; Esc goes back to one."
 def why_lines(head: OpenHead, count: int) -> list[Box]:
     """Returns at most ``count`` lines: q, k and q·k of the features with the largest terms, the rest, and the score.
 
-    If the recording holds no queries and keys, the lines say so.
+    If the recording holds no queries and keys, or the head is a combination, the lines say so.
     """
     session, state = head.screen.session, head.state
     maps, number = session.heads[state.head]
@@ -34,10 +34,18 @@ def why_lines(head: OpenHead, count: int) -> list[Box]:
 
 
 def _feature_lines(q: Float64Array, k: Float64Array, scale: float, count: int) -> list[Box]:
-    """Returns a line for each of the largest terms, and one for the sum of the others; leaves room for the score."""
+    """Returns a heading, a line for each of the largest terms, and one for the sum of the others.
+
+    Args:
+        q: the query's features.
+        k: the key's features.
+        scale: the factor of every product.
+        count: the lines of the pane, of which five are kept for the title, the heading, the others and the score.
+    """
     terms = q * k * scale
     order = np.argsort(-np.abs(terms), kind="stable")
-    listed_features, other_features = order[: max(1, count - 5)], order[max(1, count - 5) :]
+    listed_count = max(1, count - 5)
+    listed_features, other_features = order[:listed_count], order[listed_count:]
     full_bar = float(np.abs(terms).max(initial=0))
     lines: list[Box] = [StyledText(" feature      q      k   term", style="dim")]
     for feature in listed_features.tolist():

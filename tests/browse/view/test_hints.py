@@ -23,8 +23,8 @@ def test_every_hint_is_a_button_where_it_stands(recording: Recording, width: int
     for hint in hints(state, width):
         found = line.find(f" {hint.label} {hint.description}")
         if found >= 0:
-            assert click_result(screen, state, found + 1, 23, double=False)[0] == hint.key
-    assert click_result(screen, state, 0, 22, double=False)[0] in ("", "enter")
+            assert click_result(screen, state, found + 1, 23, is_double=False)[0] == hint.key
+    assert click_result(screen, state, 0, 22, is_double=False)[0] in ("", "enter")
 
 
 def test_help_and_the_end_are_always_named() -> None:
@@ -39,7 +39,7 @@ def test_title_is_no_button(recording: Recording, keys: list[str]) -> None:
     for key in keys:
         state = press(screen, state, key)
     for x in (0, 3, 60, 119):
-        assert click_result(screen, state, x, 0, double=False) == ("", state)
+        assert click_result(screen, state, x, 0, is_double=False) == ("", state)
         assert description_at(screen, state, x, 0) == ""
 
 
