@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 def _returning_drawable(make_recording: Callable[P, Recording]) -> Callable[P, DrawableRecording]:
-    """Returns ``make_recording`` with its result made drawable; signature and docstring stay."""
+    """Returns a function like ``make_recording`` that returns a `DrawableRecording`; signature and docstring stay."""
 
     @wraps(make_recording)
     def make_drawable(*args: P.args, **kwargs: P.kwargs) -> DrawableRecording:

@@ -100,7 +100,7 @@ def page_frame(recording: Recording) -> str | None:
 
 
 def report_options(options: DrawOptions) -> ReportOptions:
-    """Returns the options of a report from keyword arguments.
+    """Returns the options of a report from keyword arguments; those that are left out have their defaults.
 
     Raises:
         AttnvizError: for an unknown name, or an invalid value.
@@ -112,19 +112,19 @@ def report_options(options: DrawOptions) -> ReportOptions:
         raise AttnvizError(f"unknown option {unknown_names[0]!r}; {choices(unknown_names[0], option_names)}")
     _refuse_types(arguments)
 
-    def given_options(names: Iterable[str]) -> dict[str, Any]:
+    def arguments_named(names: Iterable[str]) -> dict[str, Any]:
         return {name: arguments[name] for name in names if name in arguments}
 
     return ReportOptions(
-        selection=Selection.parse(**given_options(SelectionOptions.__annotations__)),
-        grouping=Grouping(**given_options(GroupingOptions.__annotations__)),
-        look=Look(**given_options(LookOptions.__annotations__)),
-        **given_options(TableOptions.__annotations__),
+        selection=Selection.parse(**arguments_named(SelectionOptions.__annotations__)),
+        grouping=Grouping(**arguments_named(GroupingOptions.__annotations__)),
+        look=Look(**arguments_named(LookOptions.__annotations__)),
+        **arguments_named(TableOptions.__annotations__),
     )
 
 
 def _refuse_types(options: dict[str, Any]) -> None:
-    """Raises AttnvizError if a value is not of the type of its option; a flag takes any value, as true or false."""
+    """Raises AttnvizError if a value is not of the type of its option; a flag takes a value of any type."""
     declared = get_type_hints(DrawOptions)
     for name, value in options.items():
         types = get_args(declared[name]) or (declared[name],)
@@ -135,7 +135,7 @@ def _refuse_types(options: dict[str, Any]) -> None:
 
 
 def options_for_medium(options: ReportOptions, suffix: str) -> ReportOptions:
-    """Returns the options with the medium that files of this suffix have; a report is laid out for its medium.
+    """Returns the options with the medium of files of this suffix, for which a report is then laid out.
 
     Raises:
         AttnvizError: for an unknown suffix, or a style or mark that such files cannot show.

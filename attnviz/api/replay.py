@@ -74,7 +74,9 @@ def replay(
 
 
 def _answer_of(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | None) -> ServerAnswer:
-    """Returns ids as an answer, whose prompt ends before the log-probabilities if its length is not given.
+    """Returns the ids as prompt and answer, with the log-probabilities of the answer if they are known.
+
+    Without ``prompt_length``, the answer has as many ids as there are log-probabilities, and the prompt the others.
 
     Raises:
         AttnvizError: if the ids are no list of whole numbers, or the prompt is longer than they are.
@@ -82,15 +84,17 @@ def _answer_of(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | 
     numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(numbers) == 1 and isinstance(numbers[0], list):
         numbers = numbers[0]
-    given = None if logprobs is None else tuple(float(number) for number in logprobs)
-    start = prompt_length if prompt_length is not None else len(numbers) - len(given or ())
-    if not 0 <= start <= len(numbers) or (given and not start):
-        raise AttnvizError(f"the prompt cannot have {start} of {len(numbers)} ids; give prompt_length from 1 to that")
-    return ServerAnswer(tuple(numbers[:start]), tuple(numbers[start:]), given)
+    answer_logprobs = None if logprobs is None else tuple(float(number) for number in logprobs)
+    prompt_count = prompt_length if prompt_length is not None else len(numbers) - len(answer_logprobs or ())
+    if not 0 <= prompt_count <= len(numbers) or (answer_logprobs and not prompt_count):
+        raise AttnvizError(
+            f"the prompt cannot have {prompt_count} of {len(numbers)} ids; give prompt_length from 1 to that"
+        )
+    return ServerAnswer(tuple(numbers[:prompt_count]), tuple(numbers[prompt_count:]), answer_logprobs)
 
 
 def _embedding_rows(model: "nn.Module") -> int | None:
-    """Returns the number of token ids that the first embedding of a model has; ``None`` without an embedding."""
+    """Returns the number of rows of a model's first embedding, one per token id; ``None`` without an embedding."""
     from torch import nn
 
     table = next((part for part in model.modules() if isinstance(part, nn.Embedding)), None)
@@ -98,7 +102,10 @@ def _embedding_rows(model: "nn.Module") -> int | None:
 
 
 def _inputs_of(model: "nn.Module", answer: ServerAnswer) -> dict[str, Any]:
-    """Returns the ids as keyword arguments of a model, on its device."""
+    """Returns the keyword arguments with which a model reads the ids, on its device.
+
+    A model with a cache does not use it. To compare log-probabilities, it computes only the logits of the answer.
+    """
     import torch
 
     names = list(inspect.signature(model.forward).parameters)

@@ -21,13 +21,16 @@ LOG_WEIGHTS = "The scores are logarithms of the weights: they differ from the mo
 
 
 def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels) -> tuple[list[LayerMaps], list[str]]:
-    """Returns maps of every cell, and remarks about them.
+    """Returns the maps of each layer and text, with every cell, and remarks on what was assumed or computed.
 
     Args:
         weights: weights in a form that `from_arrays` takes; ``None`` to compute them from the scores.
         scores: scores in such a form; ``None`` for the logarithms of the weights.
         mask: the mask of `from_arrays`.
         axis_labels: the labels of both axes.
+
+    Raises:
+        AttnvizError: if shapes differ, a number is NaN, or rows of weights do not sum to 1.
     """
     weight_layers = None if weights is None else layers_of(weights, "weights")
     score_layers = None if scores is None else layers_of(scores, "scores")
@@ -51,11 +54,12 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
                     text_weights,
                     text_scores,
                     visible=visible,
-                    has_hidden=mask is not None,
+                    checks_mask=mask is not None,
                     axis_labels=axis_labels,
                 )
             )
-    return maps, [ASSUMED_CAUSAL] * is_causal + [LOG_WEIGHTS] * (scores is None)
+    remarks = [ASSUMED_CAUSAL] if is_causal else []
+    return maps, [*remarks, LOG_WEIGHTS] if scores is None else remarks
 
 
 def _dense_maps(
@@ -65,7 +69,7 @@ def _dense_maps(
     scores: NDArray[Any] | None,
     *,
     visible: BoolArray | None,
-    has_hidden: bool,
+    checks_mask: bool,
     axis_labels: AxisLabels,
 ) -> DenseMaps:
     """Returns the maps of one text in one layer.
@@ -76,7 +80,7 @@ def _dense_maps(
         weights: ``(heads, queries, keys)``; ``None`` to compute them from the scores.
         scores: ``(heads, queries, keys)``; ``None`` for the logarithms of the weights.
         visible: the mask of the layer; ``None`` if there is none.
-        has_hidden: true if hidden cells may have weights, since the mask was not read from the weights.
+        checks_mask: true to refuse weights in cells that the mask hides; a mask read from the weights hides none.
         axis_labels: the labels of both axes.
     """
     heads, queries, keys = layer.array.shape[1:]
@@ -87,7 +91,7 @@ def _dense_maps(
     if weights is None:
         arrays = _arrays_of_scores(scores, visible, location)
     else:
-        arrays = _arrays_of_weights(weights, scores, visible, location, has_hidden)
+        arrays = _arrays_of_weights(weights, scores, visible, location, checks_mask)
     return DenseMaps(
         layer=layer.number,
         module=layer.name,
@@ -101,7 +105,7 @@ def _dense_maps(
 
 
 def _is_causal(layer: ArrayLayer) -> bool:
-    """True if the maps are square, larger than one token, and 0 above the diagonal."""
+    """True if all maps of a layer are square, larger than one token, and 0 above the diagonal."""
     queries, keys = layer.array.shape[2:]
     return queries == keys > 1 and _is_zero_above(layer.array)
 
@@ -115,8 +119,8 @@ def _is_zero_above(squares: NDArray[Any]) -> bool:
     if size <= SMALL_SQUARE:
         return not np.triu(squares, 1).any()
     half = size // 2
-    above = squares[..., :half, half:]
-    if above.max() != 0 or above.min() != 0:
+    upper_right = squares[..., :half, half:]
+    if upper_right.max() != 0 or upper_right.min() != 0:
         return False
     return _is_zero_above(squares[..., :half, :half]) and _is_zero_above(squares[..., half:, half:])
 
@@ -126,9 +130,20 @@ def _arrays_of_weights(
     scores: NDArray[Any] | None,
     visible: BoolArray | None,
     location: str,
-    has_hidden: bool,
+    checks_mask: bool,
 ) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for weights ``(heads, queries, keys)``; missing scores are logarithms."""
+    """Returns the arrays of ``DenseMaps`` for weights; missing scores are their logarithms.
+
+    Args:
+        raw_weights: ``(heads, queries, keys)``; used without a copy if it is read-only float32.
+        scores: ``(heads, queries, keys)``, or ``None``.
+        visible: the mask of the layer; ``None`` if there is none.
+        location: the layer and text, for messages.
+        checks_mask: true to refuse weights in cells that the mask hides.
+
+    Raises:
+        AttnvizError: if a weight is NaN or negative, a row does not sum to 1 or 0, or a hidden cell has a weight.
+    """
     is_shared = raw_weights.dtype == np.float32 and _is_frozen(raw_weights)
     weights = raw_weights if is_shared else np.array(raw_weights, dtype=np.float32)
     sums = weights.sum(axis=-1)  # pairwise, and far within the tolerance; float64 would take three times as long
@@ -142,8 +157,8 @@ def _arrays_of_weights(
             f"{location}: rows of weights sum to {smallest:.3g} to {largest:.3g}, not to 1; give them as scores "
             "if no softmax was applied yet"
         )
-    cells = _visible_to_seeing(sees_key, visible, weights.shape)
-    hidden_weight = float(np.abs(np.where(cells, 0, weights)).max()) if has_hidden and not cells.all() else 0.0
+    cells = _without_empty_rows(sees_key, visible, weights.shape)
+    hidden_weight = float(np.abs(np.where(cells, 0, weights)).max()) if checks_mask and not cells.all() else 0.0
     if hidden_weight > ROW_TOLERANCE:
         raise AttnvizError(
             f"{location}: cells that the mask hides have weights up to {hidden_weight:.3g}; give the mask that they had"
@@ -157,20 +172,24 @@ def _arrays_of_weights(
 
 
 def _is_frozen(array: NDArray[Any]) -> bool:
-    """True if nobody can change an array: neither it nor any array whose memory it shows is writeable."""
-    shown: Any = array
-    while isinstance(shown, np.ndarray) and not shown.flags.writeable:
-        shown = shown.base
-    return shown is None
+    """True if nobody can change an array: it is read-only, and so is every array whose memory it shares."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not owner.flags.writeable:
+        owner = owner.base
+    return owner is None
 
 
-def _visible_to_seeing(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
-    """Returns the visible cells: those that the mask shows, without queries whose row of weights is 0.
+def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
+    """Returns the cells that the mask shows, without those of queries whose weights are all 0.
+
 
     Args:
         sees_key: ``(heads, queries)``, true if the query has any weight.
         visible: the mask of the layer; ``None`` if there is none.
         shape: heads, queries and keys.
+
+    Returns:
+        ``(queries, keys)`` if all heads see the same cells, else ``(heads, queries, keys)``.
     """
     if sees_key.all():
         return np.ones(shape[1:], dtype=bool) if visible is None else visible
@@ -179,18 +198,21 @@ def _visible_to_seeing(sees_key: BoolArray, visible: BoolArray | None, shape: tu
 
 
 def _arrays_of_scores(raw_scores: NDArray[Any] | None, visible: BoolArray | None, location: str) -> dict[str, Any]:
-    """Returns the arrays of ``DenseMaps`` for scores ``(heads, queries, keys)``: weights are their softmax."""
+    """Returns the arrays of ``DenseMaps`` for scores ``(heads, queries, keys)``: weights are their softmax.
+
+    Scores up to `MASKED_SCORE` are masked. A query without a visible key has weights of 0. Refuses NaN and +inf.
+    """
     scores = np.array(raw_scores, dtype=np.float32)
     refuse_nan(scores, "scores", location)
     if np.isposinf(scores).any():
         raise AttnvizError(f"{location}: scores hold +inf, whose softmax is undefined; give finite numbers")
     cells = scores > MASKED_SCORE if visible is None else (scores > MASKED_SCORE) & visible
     weights = np.zeros_like(scores)
-    for head_scores, head_visible, out in zip(scores, cells, weights, strict=True):
+    for head_scores, head_visible, head_weights in zip(scores, cells, weights, strict=True):
         exact = np.where(head_visible, head_scores, -np.inf).astype(np.float64)
         peaks = np.maximum(exact.max(axis=1, keepdims=True), MASKED_SCORE)  # finite where a query sees no key
         powers = np.exp(exact - peaks)
-        out[...] = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
+        head_weights[...] = powers / np.maximum(powers.sum(axis=1, keepdims=True), SMALLEST_WEIGHT)
     return {"weights": weights, "scores": scores, "visible": _without_equal_heads(cells)}
 
 

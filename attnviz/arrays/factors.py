@@ -30,6 +30,9 @@ def maps_of_factors(
         mask: the mask of `from_arrays`.
         scale: the factor of q·k; ``None`` for 1/√features.
         axis_labels: the labels of both axes.
+
+    Raises:
+        AttnvizError: if queries and keys do not fit each other, a number is NaN, or the mask differs by head.
     """
     query_layers, key_layers = layers_of(queries, "queries"), layers_of(keys, "keys")
     if len(query_layers) != len(key_layers):
@@ -38,11 +41,9 @@ def maps_of_factors(
         )
     for index, (query_layer, key_layer) in enumerate(zip(query_layers, key_layers, strict=True)):
         heads, key_heads = query_layer.array.shape[1], key_layer.array.shape[1]
-        if (
-            heads % key_heads
-            or query_layer.array.shape[-1] != key_layer.array.shape[-1]
-            or len(query_layer.array) != len(key_layer.array)
-        ):
+        has_equal_features = query_layer.array.shape[-1] == key_layer.array.shape[-1]
+        has_equal_texts = len(query_layer.array) == len(key_layer.array)
+        if heads % key_heads or not has_equal_features or not has_equal_texts:
             raise AttnvizError(
                 f"queries of shape {query_layer.array.shape[1:]} do not fit keys of shape {key_layer.array.shape[1:]}; "
                 "give the same features, and a number of key heads that divides the number of heads"
@@ -59,11 +60,19 @@ def maps_of_factors(
                 item=item,
                 factors=_factors(text_queries, text_keys, mask, scale, index),
             )
-            yield maps if is_long(len(query_tokens), len(key_tokens)) else _whole(maps)
+            yield maps if is_long(len(query_tokens), len(key_tokens)) else _dense_maps(maps)
 
 
 def _factors(queries: NDArray[Any], keys: NDArray[Any], mask: Any, scale: float | None, layer: int) -> Factors:
-    """Returns the factors of one text, given ``(heads, queries, features)`` and ``(key heads, keys, features)``."""
+    """Returns the factors of one text in one layer.
+
+    Args:
+        queries: ``(heads, queries, features)``.
+        keys: ``(key heads, keys, features)``.
+        mask: the mask of `from_arrays`.
+        scale: the factor of q·k; ``None`` for 1/√features.
+        layer: the index of the layer.
+    """
     query_numbers, key_numbers = (np.array(array, dtype=np.float32) for array in (queries, keys))
     refuse_nan(query_numbers, "queries", f"layer {layer}")
     refuse_nan(key_numbers, "keys", f"layer {layer}")
@@ -120,8 +129,8 @@ def _logsumexp(queries: FloatArray, keys: FloatArray, scale: float, mask: Mask) 
     return sums
 
 
-def _whole(maps: FactoredMaps) -> DenseMaps:
-    """Returns factored maps as whole maps, with every cell computed."""
+def _dense_maps(maps: FactoredMaps) -> DenseMaps:
+    """Returns dense maps with every cell of factored maps."""
     queries, keys = len(maps.query_tokens), len(maps.key_tokens)
     window = maps.window(maps.heads, slice(0, queries), slice(0, keys))
     return DenseMaps(

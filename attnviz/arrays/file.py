@@ -56,11 +56,11 @@ def read_arrays(path: Path, tokens: Path | None = None) -> Recording:
 
 
 def _freeze(array: NDArray[Any]) -> None:
-    """Makes an array read-only, with the arrays whose memory it shows, so that it need not be copied."""
-    shown: Any = array
-    while isinstance(shown, np.ndarray):
-        shown.setflags(write=False)
-        shown = shown.base
+    """Makes an array read-only, and every array whose memory it shares, so that it need not be copied."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner.setflags(write=False)
+        owner = owner.base
 
 
 def _load(path: Path) -> tuple[Arrays, dict[str, Any]]:
@@ -119,7 +119,10 @@ def _load_safetensors(path: Path) -> tuple[Arrays, Any]:
 
 
 def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
-    """Returns the arguments of ``from_arrays``: arrays by field (``weights``, …), each field a mapping of layers."""
+    """Returns the arguments of ``from_arrays``: for each field (``weights``, …) a mapping from layers to arrays.
+
+    A field whose only array names no layer is that array. If no array has a known name, all are weights.
+    """
     arguments: dict[str, Any] = {}
     for name in list(arrays):
         layer, _, field = name.rpartition(".")
@@ -129,7 +132,7 @@ def _arguments(arrays: Arrays, path: Path) -> dict[str, Any]:
         elif name in LABELS:
             arguments[name] = _labels(arrays[name], name, path)
         elif name == "scale":
-            arguments[name] = _number(arrays[name], path)
+            arguments[name] = _scale(arrays[name], path)
         elif name == "mask":
             arguments[name] = str(arrays[name]) if arrays[name].dtype.kind == "U" else arrays[name]
     if not set(arguments) & set(FIELDS):
@@ -150,7 +153,10 @@ def _refuse_not_weights(arrays: Arrays, path: Path) -> None:
 
 
 def _without_unnamed_layer(value: Any) -> Any:
-    """Returns the only array of a mapping whose key names no layer (its first axis may be layers); else the value."""
+    """Returns the only array of a mapping whose key names no layer but 0; its first axis may be layers.
+
+    Any other value is returned unchanged.
+    """
     names_no_layer = isinstance(value, dict) and len(value) == 1 and not re.search(r"[1-9]", next(iter(value)))
     return next(iter(value.values())) if names_no_layer else value
 
@@ -162,8 +168,8 @@ def _labels(array: NDArray[Any], name: str, path: Path) -> list[str]:
     return [label.decode("utf-8", "replace") if isinstance(label, bytes) else label for label in array.tolist()]
 
 
-def _number(array: NDArray[Any], path: Path) -> float:
-    """Returns the scale that an array of one finite number holds; raises AttnvizError for any other array."""
+def _scale(array: NDArray[Any], path: Path) -> float:
+    """Returns the one finite number of an array, the scale; raises AttnvizError for any other array."""
     if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise AttnvizError(f"{str(path)!r}: scale is not a single finite number; leave it out for 1/√features")
     return float(array.reshape(()))

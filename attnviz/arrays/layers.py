@@ -59,7 +59,7 @@ class AxisLabels:
         return self._tokens("queries", self.query_tokens, queries), key_tokens
 
     def _tokens(self, axis: str, labels: Labels | None, count: int) -> Tokens:
-        """Returns the tokens of an axis, numbered if there are no labels; raises AttnvizError for too few or many."""
+        """Returns the tokens of an axis, numbered if there are no labels; refuses another number of labels."""
         if (axis, count) not in self.cached:
             if labels is not None and len(labels) != count:
                 raise AttnvizError(f"{len(labels)} labels for {count} {axis}; give one for each")
@@ -75,12 +75,12 @@ def _tokens_with_labels(labels: Labels) -> Tokens:
     return replace(Tokens.numbered(len(label_texts)), labels=label_texts, ids=ids)
 
 
-def layers_of(arrays: Any, what: str) -> list[ArrayLayer]:
+def layers_of(arrays: Any, role: str) -> list[ArrayLayer]:
     """Returns the array of each layer.
 
     Args:
         arrays: an array, or a list, tuple or mapping of an array for each layer.
-        what: the name of the arrays in refusals.
+        role: the name of the arrays in refusals.
 
     Raises:
         AttnvizError: if a value is not an array of numbers, or its shape is none that `from_arrays` takes.
@@ -88,44 +88,41 @@ def layers_of(arrays: Any, what: str) -> list[ArrayLayer]:
     if isinstance(arrays, Mapping):
         numbers = _layer_numbers(list(map(str, arrays)))
         return [
-            _array_layer(number, str(name), array_of(array, what), what)
+            _array_layer(number, str(name), array_of(array, role), role)
             for number, (name, array) in zip(numbers, arrays.items(), strict=True)
         ]
     if isinstance(arrays, list | tuple) and arrays and hasattr(arrays[0], "shape"):
         return [
-            _array_layer(number, f"layer {number}", array_of(layer_array, what), what)
+            _array_layer(number, f"layer {number}", array_of(layer_array, role), role)
             for number, layer_array in enumerate(arrays)
         ]
-    array = array_of(arrays, what)
+    array = array_of(arrays, role)
     if array.ndim == 4:
-        return [_array_layer(number, f"layer {number}", layer_array, what) for number, layer_array in enumerate(array)]
-    return [_array_layer(0, "layer 0", array, what)]
+        return [_array_layer(number, f"layer {number}", layer_array, role) for number, layer_array in enumerate(array)]
+    return [_array_layer(0, "layer 0", array, role)]
 
 
 def _layer_numbers(names: list[str]) -> list[int]:
-    """Returns the number in each name, such as ``blocks.3.attn``; 0, 1, … if a name lacks one or two are equal."""
+    """Returns the number in each name, such as ``blocks.3.attn``; 0, 1, … unless each has one that no other has."""
     numbers_in_names = [re.findall(r"\d+", name) for name in names]
-    numbers = [
-        int(numbers_in_name[0])
-        for numbers_in_name in numbers_in_names
-        if len(numbers_in_name) == 1 and len(numbers_in_name[0]) < 7
-    ]
+    single_numbers = [found[0] for found in numbers_in_names if len(found) == 1]
+    numbers = [int(digits) for digits in single_numbers if len(digits) < 7]
     return numbers if len(set(numbers)) == len(names) else list(range(len(names)))
 
 
-def _array_layer(number: int, name: str, array: NDArray[Any], what: str) -> ArrayLayer:
+def _array_layer(number: int, name: str, array: NDArray[Any], role: str) -> ArrayLayer:
     """Returns a layer of an array of two to four axes, with axes of texts and heads added; refuses other arrays."""
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
-        raise AttnvizError(f"{what} have shape {array.shape}; give {FORMS}")
+        raise AttnvizError(f"{role} have shape {array.shape}; give {FORMS}")
     return ArrayLayer(number, name, array.reshape((1,) * (4 - array.ndim) + array.shape))
 
 
-def array_of(values: Any, what: str) -> NDArray[Any]:
+def array_of(values: Any, role: str) -> NDArray[Any]:
     """Returns the numbers of an array of any library, without importing it; bfloat16 and float16 become float32.
 
     Args:
         values: an array, or nested lists of numbers.
-        what: the name of the array in refusals.
+        role: the name of the array in refusals.
 
     Raises:
         AttnvizError: if it is not an array of numbers.
@@ -135,7 +132,7 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
         values = values.float() if values.is_floating_point() else values
     array = _to_numpy(values)
     if array is None or array.dtype.kind not in "fiub":
-        raise AttnvizError(f"{what} are not an array of numbers but of type {type(values).__name__}; give {FORMS}")
+        raise AttnvizError(f"{role} are not an array of numbers but of type {type(values).__name__}; give {FORMS}")
     return array.astype(np.float32) if array.dtype.itemsize == 2 and array.dtype.kind == "f" else array
 
 
@@ -174,22 +171,28 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
                 f"unknown mask {mask!r}; give {CAUSAL!r}, or an array that is true where a query may see a key"
             )
         return np.tri(queries, keys, keys - queries, dtype=bool)  # the last query sees every key, as with a cache
-    allowed = array_of(mask, "mask")
-    if allowed.dtype != bool and not np.isin(allowed, (0, 1)).all():
+    mask_array = array_of(mask, "mask")
+    if mask_array.dtype != bool and not np.isin(mask_array, (0, 1)).all():
         raise AttnvizError("the mask has numbers other than 0 and 1; give true where a query may see a key")
-    if allowed.ndim == 4:
-        allowed = allowed[layer if len(allowed) > 1 else 0]
-    if allowed.ndim == 3 and len(allowed) == 1:
-        allowed = allowed[0]
+    if mask_array.ndim == 4:
+        mask_array = mask_array[layer if len(mask_array) > 1 else 0]
+    if mask_array.ndim == 3 and len(mask_array) == 1:
+        mask_array = mask_array[0]
     try:
-        return np.broadcast_to(allowed, (heads, queries, keys)[-max(allowed.ndim, 2) :]).astype(bool)
+        return np.broadcast_to(mask_array, (heads, queries, keys)[-max(mask_array.ndim, 2) :]).astype(bool)
     except ValueError:
-        raise AttnvizError(f"a mask of shape {allowed.shape} does not broadcast to maps of shape {shape}") from None
+        raise AttnvizError(f"a mask of shape {mask_array.shape} does not broadcast to maps of shape {shape}") from None
 
 
-def refuse_nan(array: FloatArray, what: str, location: str) -> None:
-    """Raises AttnvizError, with the first position, if a number of an array ``(heads, queries, keys)`` is NaN."""
+def refuse_nan(array: FloatArray, role: str, location: str) -> None:
+    """Raises AttnvizError, which names the first position, if a number of an array is NaN.
+
+    Args:
+        array: ``(heads, queries, keys)``.
+        role: the name of the array in the message.
+        location: the layer and text, for the message.
+    """
     is_nan = np.isnan(array)
     if is_nan.any():
         head, query, key = (int(index) for index in np.argwhere(is_nan)[0])
-        raise AttnvizError(f"{location}: {what} of head {head} are NaN at query {query}, key {key}; give numbers")
+        raise AttnvizError(f"{location}: {role} of head {head} are NaN at query {query}, key {key}; give numbers")

@@ -17,30 +17,30 @@ CUT_OUT = "This file holds only some queries or keys: rows lack the weights of t
 
 
 def recording_of_numbers(
-    about: dict[str, Any], arrays: dict[str, NDArray[Any]], what: str, labels: Labels | None = None
+    about: dict[str, Any], arrays: dict[str, NDArray[Any]], file_name: str, labels: Labels | None = None
 ) -> Recording:
     """Returns a recording of the heads whose numbers a file holds.
 
     Args:
         about: the metadata of the file: ``heads``, each with its name, layer, module and tokens, and ``recording``.
         arrays: an array ``(queries, keys)`` for each head and quantity, by names such as ``0.3.weight``.
-        what: the name of the file in refusals.
+        file_name: the name of the file in refusals.
         labels: labels that replace those in the file; ``None`` to keep these.
 
     Raises:
         AttnvizError: if the file holds a comparison, or lacks a value or an array.
     """
     heads_of_call: dict[Call, list[Entry]] = {}
-    for head in Entry(about, what).entries("heads"):
+    for head in Entry(about, file_name).entries("heads"):
         if "module" not in head.value:
-            raise AttnvizError(f"{what!r} holds the numbers of a comparison; give numbers that attnviz show wrote")
+            raise AttnvizError(f"{file_name!r} holds the numbers of a comparison; give numbers that attnviz show wrote")
         key = (head.count("layer"), head.line("module"), head.line("kind"), head.count("item"))
         heads_of_call.setdefault(key, []).append(head)
-    source = Entry(about, what).entry("recording")
+    source = Entry(about, file_name).entry("recording")
     heads = [head for call_heads in heads_of_call.values() for head in call_heads]
     is_part = any(head.entry(axis).count("first") for head in heads for axis in ("queries", "keys"))
     return Recording(
-        maps=tuple(_maps(call, heads, arrays, what, labels) for call, heads in heads_of_call.items()),
+        maps=tuple(_maps(call, heads, arrays, file_name, labels) for call, heads in heads_of_call.items()),
         model=source.line("model"),
         untrained=source.required_value("untrained", bool),
         settings=source.required_value("settings", dict),
@@ -51,11 +51,11 @@ def recording_of_numbers(
 
 
 def _maps(
-    call: Call, heads: list[Entry], arrays: dict[str, NDArray[Any]], what: str, labels: Labels | None
+    call: Call, heads: list[Entry], arrays: dict[str, NDArray[Any]], file_name: str, labels: Labels | None
 ) -> DenseMaps:
-    """Returns the maps of the heads of one attention call."""
+    """Returns the maps of the heads of one attention call; refuses missing arrays."""
     layer, module, kind, item = call
-    scores, weights, visible = (_stacked(heads, arrays, name, what) for name in QUANTITIES)
+    scores, weights, visible = (_stacked(heads, arrays, name, file_name) for name in QUANTITIES)
     query_labels, key_labels = (_labels(heads[0].entry(axis), labels) for axis in ("queries", "keys"))
     axes = AxisLabels(key_labels, None if query_labels == key_labels else query_labels)
     query_tokens, key_tokens = axes.of_axes(*weights.shape[1:])
@@ -75,16 +75,16 @@ def _maps(
     )
 
 
-def _stacked(heads: list[Entry], arrays: dict[str, NDArray[Any]], quantity: str, what: str) -> NDArray[Any]:
+def _stacked(heads: list[Entry], arrays: dict[str, NDArray[Any]], quantity: str, file_name: str) -> NDArray[Any]:
     """Returns a quantity of all heads of a call, ``(heads, queries, keys)``; refuses missing arrays."""
     names = [f"{head.line('name')}.{quantity}" for head in heads]
     faulty_name = next((name for name in names if name not in arrays or arrays[name].ndim != 2), None)
     if faulty_name is not None or len({arrays[name].shape for name in names}) > 1:
         fault = f"{faulty_name or names[0]} is missing or of another shape"
-        raise AttnvizError(f"{what!r}: {fault}; write the numbers again with attnviz show")
+        raise AttnvizError(f"{file_name!r}: {fault}; write the numbers again with attnviz show")
     return np.stack([arrays[name] for name in names])
 
 
 def _labels(axis: Entry, labels: Labels | None) -> Labels:
-    """Returns the given labels, or the labels of the file if there are none."""
+    """Returns the labels of the user, or those of the file if the user gave none."""
     return axis.lines("tokens") if labels is None else labels

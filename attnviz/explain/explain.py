@@ -79,21 +79,17 @@ def explain(
     if step is not None and pair is not None:
         raise AttnvizError(f"{option('step', step)} and {option('pair')} each choose one step; give one of them")
     view = HeadView(computation, head, line_width)
-    steps = (
-        [replace(explain_pair(view, pair), name=PAIR)]
-        if pair
-        else [
-            replace(explain_step(view), name=name)
-            for name, explain_step in STEPS.items()
-            if name == step or (step is None and _is_usual(name, computation))
-        ]
-    )
+    if pair:
+        steps = [replace(explain_pair(view, pair), name=PAIR)]
+    else:
+        names = [step] if step is not None else [name for name in STEPS if _is_usual(name, computation)]
+        steps = [replace(STEPS[name](view), name=name) for name in names]
     text_start = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
     return Explanation(
         title=look.title or text_start,
         head=f"{computation.layer}.{head}",
-        steps=tuple(replace(each, sentence=look.worded(each.sentence)) for each in steps),
+        steps=tuple(replace(shown_step, sentence=look.worded(shown_step.sentence)) for shown_step in steps),
         remarks=(_remark(computation),),
         look=look,
     )
@@ -107,7 +103,7 @@ def _remark(computation: Computation) -> str:
 
 
 def _is_usual(name: str, computation: Computation) -> bool:
-    """True if the step is shown when the user names none; false for ablation, which runs the model again."""
+    """True if an explanation of all steps has this one: its numbers are known, and it does not run the model again."""
     if name == COMPOSITION:
         return bool(computation.key_parts)
     if computation.model_name and (name in UNCAPTURED_STEPS or (name == "output" and not computation.output.size)):

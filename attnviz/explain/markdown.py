@@ -28,6 +28,7 @@ def escape(text: str) -> str:
 
 
 def _step_parts(number: int, step: Step) -> list[str]:
+    """Returns the paragraphs of one step: heading, sentence, formula, shapes, tables and examples."""
     parts = [
         f"## {number}. {step.title}",
         escape(step.sentence),
@@ -41,6 +42,7 @@ def _step_parts(number: int, step: Step) -> list[str]:
 
 
 def _table_text(table: Table) -> str:
+    """Returns a table of Markdown, with a row of labels on top and a column of labels at the left."""
     rows = [("", *table.columns), *((row, *cells) for row, cells in zip(table.rows, table.cells, strict=True))]
     lines = [f"| {' | '.join(escape(cell) for cell in row)} |" for row in rows]
     rule = "|" + "---:|" * (len(table.columns) + 1)

@@ -67,6 +67,7 @@ def write(explanation: Explanation, suffix: str, file: IO[bytes]) -> None:
 
 
 def _section(number: int, step: Step) -> str:
+    """Returns one step as a section of HTML: heading, sentence, formula, shapes, tables and examples."""
     parts = [
         f'<section id="{step.name}">',
         f"<h2><span>{number}</span>{escape(step.title)}</h2>",
@@ -86,6 +87,7 @@ def _formula(formula: str) -> str:
 
 
 def _table(table: Table) -> str:
+    """Returns a table as HTML, with a sentence below it if rows or columns are left out."""
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
     rows = [
         f'<tr><th scope="row">{escape(label)}</th>{"".join(_cells(table, number))}</tr>'
@@ -102,19 +104,20 @@ def _table(table: Table) -> str:
 
 
 def _cells(table: Table, row: int) -> list[str]:
+    """Returns the cells of a row as HTML, on the colours of their numbers if the table has a scale."""
     texts = table.cells[row]
     if table.scale is None:
-        return [
-            f'<td class="none">{text}</td>' if text in (GAP_SIGN, ABSENT_SIGN) else f"<td>{text}</td>" for text in texts
-        ]
-    papers = table.scale.rgb(table.values[row])
+        classes = (' class="none"' if text in (GAP_SIGN, ABSENT_SIGN) else "" for text in texts)
+        return [f"<td{html_class}>{text}</td>" for html_class, text in zip(classes, texts, strict=True)]
+    backgrounds = table.scale.rgb(table.values[row])
     return [
         f'<td class="none">{text}</td>'
         if text in (GAP_SIGN, ABSENT_SIGN)
-        else f'<td style="background:{_hex(paper)};color:{_hex(ink)}">{text}</td>'
-        for text, paper, ink in zip(texts, papers.tolist(), ink_on(papers).tolist(), strict=True)
+        else f'<td style="background:{_hex(background)};color:{_hex(ink)}">{text}</td>'
+        for text, background, ink in zip(texts, backgrounds.tolist(), ink_on(backgrounds).tolist(), strict=True)
     ]
 
 
 def _hex(color: list[int]) -> str:
+    """Returns a colour of red, green and blue as CSS writes it, ``#ff00c8``."""
     return "#" + bytes(color).hex()

@@ -30,17 +30,17 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
     terms = queries.astype(np.float64) * keys * scale
     order = np.argsort(-np.abs(terms), kind="stable")
     top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
-    names = [f"feature {feature}" for feature in top_features] + (
-        [f"{len(other_features)} more"] if len(other_features) else []
-    )
-    top_rows = np.stack([queries[top_features], keys[top_features], terms[top_features]], axis=1)
-    other_rows = np.array([[np.nan, np.nan, terms[other_features].sum()]])[: bool(len(other_features))]
+    names = [f"feature {feature}" for feature in top_features]
+    rows = np.stack([queries[top_features], keys[top_features], terms[top_features]], axis=1)
+    if len(other_features):
+        names.append(f"{len(other_features)} more")
+        rows = np.concatenate([rows, [[np.nan, np.nan, terms[other_features].sum()]]])
     table = Matrix(
         f"the score of “{computation.tokens.labels[row]}” and “{computation.key_tokens.labels[column]}” by feature",
-        np.concatenate([top_rows, other_rows]),
+        rows,
         tuple(names),
         ("q", "k", "term"),
-        ~np.isnan(np.concatenate([top_rows, other_rows])),
+        ~np.isnan(rows),
         spec=".4f",
     )
     score, weight = computation.scores[head.number, row, column], computation.weights[head.number, row, column]

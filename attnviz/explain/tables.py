@@ -43,7 +43,7 @@ class Table:
 
     @property
     def gap(self) -> int | None:
-        """The number of the column that stands for the columns left out; ``None`` if there are none."""
+        """The index of the column that stands for the columns left out; ``None`` if there are none."""
         gaps = [column for column in range(len(self.columns)) if all(row[column] == GAP_SIGN for row in self.cells)]
         return gaps[0] if gaps else None
 
@@ -151,14 +151,14 @@ def cut_table(matrix: Matrix, line_width: int) -> Table:
 
 
 def _columns_that_fit(matrix: Matrix, line_width: int) -> int:
-    """Returns the number of columns that fit a line, each as wide as the longest number or label."""
-    has_number = matrix.values[matrix.has_number]
-    longest_number = (
-        max(len(format(end, matrix.spec)) for end in (has_number.min(), has_number.max())) if has_number.size else 1
-    )
-    width = 1 + max(longest_number, *(min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns))
-    label = 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
-    return (line_width - label) // width
+    """Returns the number of columns that fit a line beside the row labels, all as wide as the widest."""
+    numbers, number_width = matrix.values[matrix.has_number], 1
+    if numbers.size:
+        number_width = max(len(format(number, matrix.spec)) for number in (numbers.min(), numbers.max()))
+    label_widths = (min(cell_len(label), MAX_COLUMN_LABEL_WIDTH) for label in matrix.columns)
+    column_width = 1 + max(number_width, *label_widths)
+    row_label_width = 1 + min(MAX_ROW_LABEL_WIDTH, max(cell_len(row) for row in matrix.rows))
+    return (line_width - row_label_width) // column_width
 
 
 def _cell(matrix: Matrix, row: int | None, column: int | None) -> str:
@@ -178,7 +178,9 @@ def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | No
 
 
 def keep_ends(count: int, max_count: int) -> list[int | None]:
-    """Returns at most ``max_count`` of ``count`` indexes, from both ends; ``None`` stands for the indexes left out."""
+    """Returns the indexes below ``count`` if they are at most ``max_count``; else those at both ends.
+
+    ``None`` in the middle, which counts as one, stands for the indexes left out."""
     if count <= max_count:
         return list(range(count))
     first_count = max_count // 2

@@ -50,19 +50,19 @@ def explanation_lines(explanation: Explanation) -> list[Line]:
     width = explanation.look.width
     lines: list[Line] = [[Span(line, style="bold")] for line in wrap(explanation.title, width)]
     for number, step in enumerate(explanation.steps, 1):
-        lines += [[], *_block(number, step, explanation)]
+        lines += [[], *_step_lines(number, step, explanation)]
     return [*lines, [], *([Span(line, style="dim")] for remark in explanation.remarks for line in wrap(remark, width))]
 
 
 def overview_lines(explanation: Explanation) -> list[Line]:
-    """Returns one line per step, and the numbers of the last query from its scores to its weights."""
+    """Returns one line per step; if they fit, the last query's numbers from scores to weights; then the remarks."""
     look, steps = explanation.look, explanation.steps
-    names = max(len(step.name) for step in steps)
+    name_width = max(len(step.name) for step in steps)
     lines: list[Line] = [[Span(fit(explanation.title, look.width).rstrip(), style="bold")], []]
     for number, step in enumerate(steps, 1):
         formula = step.formula.partition("    ")[0].partition("; ")[0]
         shape = f"  → {step.after}"
-        start = f"{number:2} {step.name.ljust(names)}  "
+        start = f"{number:2} {step.name.ljust(name_width)}  "
         free_columns = look.width - cell_len(start + formula)
         fitting_shape = shape if cell_len(shape) <= free_columns else ""
         lines.append([Span(start), Span(fit(formula, look.width - cell_len(start)).rstrip(), style="bold")])
@@ -74,7 +74,10 @@ def overview_lines(explanation: Explanation) -> list[Line]:
 
 
 def _last_query_lines(explanation: Explanation) -> list[Line]:
-    """Returns a table of the last query: a row per step from scores to weights, a column per key."""
+    """Returns a table of the last query: a row per step from scores to weights, a column per key.
+
+    It is empty if the explanation lacks these steps, or the table is too wide.
+    """
     rows = {step.name: step.tables[0] for step in explanation.steps if step.name in OVERVIEW_STEPS and step.tables}
     tables = [table for table in rows.values() if table.columns == next(iter(rows.values())).columns]
     if not tables:
@@ -100,7 +103,7 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
     return lines
 
 
-def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:
+def _step_lines(number: int, step: Step, explanation: Explanation) -> list[Line]:
     """Returns the lines of one step: heading, sentence, formula, shapes, tables and examples."""
     width, inner_width = explanation.look.width, explanation.look.width - INDENT
     step_number = f"{number} " if len(explanation.steps) > 1 else ""
@@ -113,8 +116,8 @@ def _block(number: int, step: Step, explanation: Explanation) -> list[Line]:
         *([Span(" " * INDENT), Span(line, style="bold")] for line in _wrapped_formula(step.formula, inner_width)),
         *([Span(" " * INDENT), Span(line, style="dim")] for line in _shape_lines(step, inner_width)),
     ]
-    for tables in _side_by_side(step.tables, inner_width):
-        lines += [[], *_band([_table_lines(table, inner_width, explanation.look.colors > 0) for table in tables])]
+    for tables in _bands(step.tables, inner_width):
+        lines += [[], *_band_lines([_table_lines(table, inner_width, explanation.look.colors > 0) for table in tables])]
         lines += [
             [Span(" " * INDENT), Span(line, style="dim")] for table in tables for line in _cut_lines(table, inner_width)
         ]
@@ -143,22 +146,20 @@ def _shape_lines(step: Step, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for part in unbroken for line in wrap(part, width)]
 
 
-def _side_by_side(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
-    """Groups tables into bands: the tables of a band fit the width side by side."""
+def _bands(tables: tuple[Table, ...], width: int) -> list[list[Table]]:
+    """Returns the tables in bands, in order; the tables of a band fit the width side by side."""
     bands: list[list[Table]] = []
     for table in tables:
-        if (
-            bands
-            and sum(_table_width(neighbour, width) + GUTTER for neighbour in bands[-1]) + _table_width(table, width)
-            <= width
-        ):
-            bands[-1].append(table)
+        neighbours = bands[-1] if bands else []
+        used_width = sum(_table_width(neighbour, width) + GUTTER for neighbour in neighbours)
+        if neighbours and used_width + _table_width(table, width) <= width:
+            neighbours.append(table)
         else:
             bands.append([table])
     return bands
 
 
-def _band(blocks: list[list[Line]]) -> list[Line]:
+def _band_lines(blocks: list[list[Line]]) -> list[Line]:
     """Returns the lines of blocks side by side, indented."""
     lines: list[Line] = []
     for row in range(max(len(block) for block in blocks)):
@@ -202,18 +203,19 @@ def _table_lines(table: Table, max_width: int, colored: bool) -> list[Line]:
 
 
 def _cut_lines(table: Table, width: int) -> list[str]:
+    """Returns the lines of the sentence on rows and columns left out; none if the table is whole."""
     return wrap(table.cut, width) if table.cut else []
 
 
 def _cells(table: Table, row: int, widths: list[int], colored: bool) -> Line:
     """Returns the spans of a row of cells; coloured if the table has a scale and ``colored`` is True."""
     texts = [text.rjust(width) for text, width in zip(table.cells[row], widths, strict=True)]
-    is_sign = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
+    are_signs = [cell in (GAP_SIGN, ABSENT_SIGN) for cell in table.cells[row]]
     if table.scale is None or not colored:
-        return [Span(text, style="dim" if dim else "") for text, dim in zip(texts, is_sign, strict=True)]
+        return [Span(text, style="dim" if is_sign else "") for text, is_sign in zip(texts, are_signs, strict=True)]
     papers = table.scale.rgb(table.values[row])
     inks = ink_on(papers).tolist()
     return [
-        Span(text, style="dim") if dim else Span(text, ink=tuple(ink), paper=tuple(paper))
-        for text, dim, ink, paper in zip(texts, is_sign, inks, papers.tolist(), strict=True)
+        Span(text, style="dim") if is_sign else Span(text, ink=tuple(ink), paper=tuple(paper))
+        for text, is_sign, ink, paper in zip(texts, are_signs, inks, papers.tolist(), strict=True)
     ]

@@ -17,7 +17,7 @@ def raw_scores(computation: Computation, head: int) -> FloatArray:
 
 
 def join_heads(features: FloatArray) -> FloatArray:
-    """Joins heads: ``(heads, tokens, width)`` becomes ``(tokens, heads * width)``, head 0 first."""
+    """Returns the heads joined, ``(heads, tokens, width)`` to ``(tokens, heads * width)``, head 0 first."""
     return features.transpose(1, 0, 2).reshape(features.shape[1], -1)
 
 
@@ -34,7 +34,7 @@ def variance_table(width: int, line_width: int) -> Table:
 
 
 def projection_example(computation: Computation) -> str:
-    """Works out the first feature of the first query."""
+    """Returns the first feature of the first query worked out as a sum of products."""
     bias = None if computation.query_bias is None else float(computation.query_bias[0])
     result = float(join_heads(computation.queries)[0, 0])
     products = _sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
@@ -42,7 +42,7 @@ def projection_example(computation: Computation) -> str:
 
 
 def score_example(computation: Computation, head: int) -> str:
-    """Works out a score of the first query: of the first ``MAX_TERMS`` keys, the largest in absolute value."""
+    """Returns a score of the first query worked out: of the first ``MAX_TERMS`` keys, the largest in absolute value."""
     row, column = 0, int(np.argmax(np.abs(raw_scores(computation, head)[0, :MAX_TERMS])))
     products = _sum_of_products(computation.queries[head, row], computation.keys[head, column])
     result = _number(float(raw_scores(computation, head)[row, column]))
@@ -51,7 +51,7 @@ def score_example(computation: Computation, head: int) -> str:
 
 
 def weight_example(computation: Computation, head: int) -> str:
-    """Works out a weight of the last query that sees any key: the largest on its first ``MAX_TERMS`` keys."""
+    """Returns a weight of the last query that sees a key worked out: the largest on its first ``MAX_TERMS`` keys."""
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
@@ -62,18 +62,18 @@ def weight_example(computation: Computation, head: int) -> str:
     scores = scores - offset
     exponentials = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
-    rest = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
+    ellipsis = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
     result = _number(float(computation.weights[head, row, column]))
     note = f"; {_number(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({_number(scores[column])}) / ({terms}{rest}) = {np.exp(scores[column]):.4f} / {exponentials.sum():.4f} "
+        f"exp({_number(scores[column])}) / ({terms}{ellipsis}) = {np.exp(scores[column]):.4f} / {exponentials.sum():.4f} "
         f"= {result}{note}"
     )
 
 
 def masking_example(computation: Computation, head: int) -> str:
-    """Shows that masking after the softmax, then renormalizing, gives the same weights; measures the difference."""
+    """Returns the sentence that masking after the softmax, then renormalizing, changes no weight."""
     exponentials = np.exp(computation.scores[head] - computation.scores[head].max(axis=1, keepdims=True))
     masked_weights = exponentials / exponentials.sum(axis=1, keepdims=True) * computation.visible_to(head)
     renormalized = masked_weights / np.maximum(masked_weights.sum(axis=1, keepdims=True), np.finfo(np.float32).tiny)
@@ -85,7 +85,7 @@ def masking_example(computation: Computation, head: int) -> str:
 
 
 def sum_example(computation: Computation, head: int) -> str:
-    """Works out the first feature of the last query's output."""
+    """Returns the first feature of the last query's output worked out as a sum of products."""
     products = _sum_of_products(computation.dropped_weights[head, -1], computation.values[head, :, 0])
     result = _number(float(computation.mixed_values[head, -1, 0]))
     first_feature = head * computation.mixed_values.shape[2]
@@ -93,7 +93,7 @@ def sum_example(computation: Computation, head: int) -> str:
 
 
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
-    """Returns the first terms of a dot product and their number: ``0.2702 × −2.1608 + … (12 products)``."""
+    """Returns the first `MAX_TERMS` terms of a dot product, their number if there are more, and the bias if any."""
     terms = [
         f"{_number(float(factor))} × {_number(float(other_factor))}"
         for factor, other_factor in zip(left, right, strict=True)
