@@ -180,7 +180,8 @@ def _shown_values(matrix: Matrix, rows: list[int | None], columns: list[int | No
 def keep_ends(count: int, max_count: int) -> list[int | None]:
     """Returns the indexes below ``count`` if they are at most ``max_count``; else those at both ends.
 
-    ``None`` in the middle, which counts as one, stands for the indexes left out."""
+    ``None`` in the middle, which counts as one, stands for the indexes left out.
+    """
     if count <= max_count:
         return list(range(count))
     first_count = max_count // 2

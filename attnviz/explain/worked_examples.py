@@ -67,8 +67,8 @@ def weight_example(computation: Computation, head: int) -> str:
     note = f"; {_number(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({_number(scores[column])}) / ({terms}{ellipsis}) = {np.exp(scores[column]):.4f} / {exponentials.sum():.4f} "
-        f"= {result}{note}"
+        f"exp({_number(scores[column])}) / ({terms}{ellipsis}) = "
+        f"{np.exp(scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
     )
 
 

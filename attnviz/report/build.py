@@ -66,7 +66,7 @@ def build_report(recording: Recording, options: ReportOptions) -> Report:
 
 
 class _Answer(NamedTuple):
-    """What the last turn or passage looked at.
+    """The turn or passage that the last one looked at most, and the heads that did.
 
     Attributes:
         sentence: the turn or passage that it looked at most, with a space after the sentence; "" if it is not known.
@@ -78,9 +78,9 @@ class _Answer(NamedTuple):
 
 
 def _answer(recording: Recording, options: ReportOptions) -> _Answer:
-    """Returns what the last turn or passage looked at.
+    """Returns the turn or passage that the last one looked at most, and the heads that did.
 
-    Nothing is known for other units, for contributions, and if no unit is before the last one.
+    It is empty for other units, for contributions, and if no unit is before the last one.
     """
     if options.grouping.units not in REMAINDER_LABELS or options.of == CONTRIBUTIONS:
         return _Answer()

@@ -74,19 +74,22 @@ def key_at(row: ImageRow, width: int, lines: int, x: int, y: int) -> int | None:
     for number, left, columns, height in _places(row.keys, width, lines):
         image = row.keys.media[number]
         if isinstance(image, Image) and left <= x < left + columns and y < height:
-            across, down = (x - left + 0.5) / columns * image.width, (y + 0.5) / height * image.height
-            boxes = row.keys.places
-            inside = (boxes[:, 0] <= across) & (across < boxes[:, 2]) & (boxes[:, 1] <= down) & (down < boxes[:, 3])
-            keys = np.flatnonzero(inside & (row.keys.medium == number))
+            pixel_x, pixel_y = (x - left + 0.5) / columns * image.width, (y + 0.5) / height * image.height
+            first_x, first_y, end_x, end_y = row.keys.places.T
+            is_inside = (first_x <= pixel_x) & (pixel_x < end_x) & (first_y <= pixel_y) & (pixel_y < end_y)
+            keys = np.flatnonzero(is_inside & (row.keys.medium == number))
             return int(keys[0]) if len(keys) else None
     return None
 
 
 def _places(tokens: Tokens, width: int, lines: int) -> list[tuple[int, int, int, int]]:
-    """Returns for each image its index among the media, first column, columns and lines; none if they are too small."""
+    """Returns the place of each image: its index among the media, first column, columns and lines.
+
+    Images are as high as the pane allows, all equally high; none is shown if they would be too small.
+    """
     images = images_of(tokens)
-    shapes = [tokens.media[number] for number in images]
-    aspects = [medium.width / medium.height for medium in shapes if isinstance(medium, Image)]
+    media = [tokens.media[number] for number in images]
+    aspects = [medium.width / medium.height for medium in media if isinstance(medium, Image)]
     free_columns = width - 1 - GAP * (len(images) - 1)
     height = min(lines, int(free_columns / 2 / sum(aspects))) if aspects else 0  # a line is as high as two columns
     if height < MIN_LINES:
@@ -100,17 +103,28 @@ def _places(tokens: Tokens, width: int, lines: int) -> list[tuple[int, int, int,
 
 
 def _over_image(row: ImageRow, number: int, columns: int, lines: int, size: Size) -> OverImage:
-    """Composes one image under the weights of its patches."""
+    """Composes one image under the weights of its patches, with the query's patch framed if it is in this image.
+
+    Args:
+        row: the weights of the query over all images.
+        number: the index of the image among the media of the keys.
+        columns: columns of the screen.
+        lines: lines of the screen.
+        size: the size of the terminal.
+    """
     in_image = row.keys.medium == number
     image, places = row.keys.media[number], np.where(in_image[:, None], row.keys.places, 0)
     count = len(row.keys)
-    has_place = row.query is not None and row.queries.medium[row.query] >= 0
-    stands_here = has_place and row.queries.media[row.queries.medium[row.query or 0]] is image
+    query_places = None
+    if row.query is not None:
+        medium = row.queries.medium[row.query]
+        if medium >= 0 and row.queries.media[medium] is image:
+            query_places = row.queries.places[[row.query]]
     panel = Panel(
         title="",
         values=row.values[None],
         visible=(row.visible & in_image)[None],
-        rows=Axis("queries", ("",), (0, 1), places=row.queries.places[[row.query or 0]] if stands_here else None),
+        rows=Axis("queries", ("",), (0, 1), places=query_places),
         columns=Axis("keys", row.keys.labels, tuple(range(count + 1)), canvas=image, places=places),
         quantity=PERCENT,
         scale=row.scale,

@@ -131,7 +131,8 @@ def _caption(recording: Recording, kept: KeptMass) -> str:
 def _summary(kept: KeptMass, wide: bool) -> Summary:
     """Returns a list with a row per policy: what it keeps, its memory, and the heads and tokens that lose most.
 
-    A wide terminal lists more heads and tokens in a row."""
+    A wide terminal lists more heads and tokens in a row.
+    """
     means = kept.kept.mean(axis=(1, 2))
 
     def worst_heads(number: int) -> str:

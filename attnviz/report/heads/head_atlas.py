@@ -286,7 +286,8 @@ def _panels(table: HeadFrame, metrics: tuple[Measure, ...]) -> list[Panel]:
 def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
     """Returns the quantity of each unit; if there are several units, its name lists its metrics, as "entropy: bits".
 
-    The unit with most metrics is called "all others" instead if it has more than `MAX_NAMED_METRICS`."""
+    The unit with most metrics is called "all others" instead if it has more than `MAX_NAMED_METRICS`.
+    """
     names: dict[str, list[str]] = {}
     for metric in metrics:
         names.setdefault(metric.unit, []).append(metric.name)

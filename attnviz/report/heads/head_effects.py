@@ -61,7 +61,8 @@ def _panel(effects: Effects) -> Panel:
 def _pairs_panel(effects: Effects) -> list[Panel]:
     """Returns a panel of heads by heads with the change without both; none if no two heads were removed together.
 
-    A greedy search has none either: its rows are sets that grow by one head."""
+    A greedy search has none either: its rows are sets that grow by one head.
+    """
     pairs = [row for row in effects.rows if len(row.heads) == 2]
     if effects.greedy or not pairs:
         return []
@@ -100,7 +101,8 @@ def with_unit(measure: Measure) -> str:
 def _summary(effects: Effects) -> Summary:
     """Returns a list with a row per head or set of heads: the metric without it, the change, and what else is known.
 
-    The order is that of ``effects.sorted()``."""
+    The order is that of ``effects.sorted()``.
+    """
     rows = effects.sorted()
     bar = bar_length([row.mean for row in rows])
     columns = [

@@ -31,8 +31,8 @@ class HeadSummaries:
     frame: "HeadFrame"
     first: tuple[HeadKey, ...] = ()
 
-    def led_by(self, first: Sequence[HeadKey]) -> Self:
-        """Returns the summaries with these heads as the first that a reader should meet."""
+    def with_first_heads(self, first: Sequence[HeadKey]) -> Self:
+        """Returns the summaries with these heads before all others, in this order."""
         return replace(self, first=tuple(first))
 
     @cached_property

@@ -138,7 +138,8 @@ def _picture_remarks(parts: LogitParts, heads: list[LogitPart]) -> tuple[str, ..
 def _by_layer(parts: LogitParts) -> Panel:
     """Returns a panel of the parts in layers: a row per layer, a column per head, and columns for MLPs and the like.
 
-    Parts that share a cell are summed; a layer without a part has a blank cell."""
+    Parts that share a cell are summed; a layer without a part has a blank cell.
+    """
     in_layers = [part for part in parts.parts if part.layer is not None]
     layers = sorted({part.layer for part in in_layers if part.layer is not None})
     ordered = sorted(in_layers, key=lambda part: (part.head is None, part.head or 0))

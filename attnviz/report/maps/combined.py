@@ -121,7 +121,8 @@ def combined_report(
 def _sink_remarks(head: ChosenHead, panels: Sequence[Panel]) -> tuple[str, ...]:
     """Returns a remark on a special token that gets over half of the weight, which makes all others pale; else empty.
 
-    Pooled maps and contributions have none."""
+    Pooled maps and contributions have none.
+    """
     special, values = head.maps.key_tokens.special[head.keys], panels[0].values
     if not special.any() or panels[0].pooled or panels[0].quantity is CONTRIBUTION:
         return ()

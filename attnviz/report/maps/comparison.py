@@ -125,7 +125,8 @@ def comparison_report(
 def _with_fewer_details(comparison: _Comparison) -> Iterator[Heatmaps]:
     """Yields the report of all heads, then of the head that changes most, with fewer and fewer details.
 
-    The table loses rows, the cells their numbers, and the picture its less important remarks."""
+    The table loses rows, the cells their numbers, and the picture its less important remarks.
+    """
     full = _heatmaps(comparison)
     yield full
     by_change = np.argsort(-comparison.variations, kind="stable").tolist()

@@ -151,7 +151,7 @@ def _extents(length: int, max_cells: int, of_repeats: bool) -> Iterator[Extent]:
 
 
 def _extents_with_last_row(length: int, max_cells: int) -> Iterator[Extent]:
-    """Returns the extents to try if the last row matters most, as that of an answer: it is part of each of them.
+    """Yields the extents to try, most informative first, if the last row matters most: each extent has it.
 
     Args:
         length: the number of units of the text.
@@ -207,7 +207,8 @@ def _restricted(head: ChosenHead, extent: Extent) -> ChosenHead:
 def _with_fewer_remarks(report: Heatmaps, recording: Recording) -> Iterator[Heatmaps]:
     """Yields the report, then without the remark on exact weights, then also without those on masks and colours.
 
-    A warning that weights are not exact stays."""
+    A warning that weights are not exact stays.
+    """
     yield report
     passed_check = tuple(remark for remark in fidelity_remarks(recording) if not remark.startswith("Warning"))
     for omitted in (passed_check, (*passed_check, MASKED, LIFTED)):

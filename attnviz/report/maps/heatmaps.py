@@ -111,9 +111,9 @@ def _maps_of_heads(
     if summaries is not None:
         from attnviz.report.maps.fitting import fit_screen
 
-        return fit_screen(recording, heads, options, summaries.led_by(first_heads), draw_all)
+        return fit_screen(recording, heads, options, summaries.with_first_heads(first_heads), draw_all)
     if first_heads and (options.sort, options.top) == (None, None):
-        return _first_heads(recording, _led_by(heads, first_heads), options, notes, MAX_LED_MAPS)
+        return _first_heads(recording, _with_first_heads(heads, first_heads), options, notes, MAX_LED_MAPS)
     if _are_equally_random(recording, heads, options):
         return _first_heads(recording, heads, options, notes, len(heads))
     return draw_all()
@@ -147,8 +147,8 @@ def _are_equally_random(recording: Recording, heads: list[ChosenHead], options: 
     return recording.untrained and not has_order and not _are_too_many(heads, options)
 
 
-def _led_by(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -> list[ChosenHead]:
-    """Returns the heads with those of some keys first, in the order of the keys."""
+def _with_first_heads(heads: list[ChosenHead], first_heads: Sequence[HeadKey]) -> list[ChosenHead]:
+    """Returns the heads with those of ``first_heads`` before all others, in the order of these keys."""
     ranks = {key: rank for rank, key in enumerate(first_heads)}
     return sorted(heads, key=lambda head: ranks.get(head.key, len(ranks)))
 
@@ -159,7 +159,9 @@ def _first_heads(
     """Returns the report of the first ``count`` heads, or of as many of them as fit on the screen."""
     from attnviz.report.maps.fitting import fit_first_heads
 
-    return fit_first_heads(heads, recording, options, lambda some: _heatmaps(recording, some, options, notes), count)
+    return fit_first_heads(
+        heads, recording, options, lambda some_heads: _heatmaps(recording, some_heads, options, notes), count
+    )
 
 
 def _title_notes(

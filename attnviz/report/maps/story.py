@@ -112,7 +112,8 @@ def _outlined_pair(address: Address, head: ChosenHead) -> tuple[int | None, int 
 def _lens_report(address: Address, recording: Recording, options: ReportOptions) -> Heatmaps:
     """Returns the report of one token's row in every head, or in the `MAX_LENS_HEADS` with the largest weights.
 
-    The token is the query, or the key if the address names no query or has the direction ``from``."""
+    The token is the query, or the key if the address names no query or has the direction ``from``.
+    """
     heads = filtered_heads_of(recording, options)
     query, key = _outlined_pair(address, heads[0])
     of_query = query is not None and (key is None or address.get("direction") != "from")
@@ -165,7 +166,8 @@ def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: Rep
 def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
     """Returns the `MAX_LENS_HEADS` rows with the largest weights, largest first.
 
-    With a second token, rows are compared by their weight on it; else by their largest weight."""
+    With a second token, rows are compared by their weight on it; else by their largest weight.
+    """
 
     def weight(panel: Panel) -> float:
         cell = None if second_token is None else panel.columns.cell_of(second_token)

@@ -344,7 +344,8 @@ def _dropout_remarks(recording: Recording) -> tuple[str, ...]:
 def fidelity_remarks(recording: Recording) -> tuple[str, ...]:
     """Returns the remark on how closely weights @ values match the model's own output; empty if that was not measured.
 
-    A difference above `MAX_OUTPUT_DIFFERENCE` is a warning, unless the model ran in half precision."""
+    A difference above `MAX_OUTPUT_DIFFERENCE` is a warning, unless the model ran in half precision.
+    """
     maps_of_difference = {maps.fidelity: maps for maps in recording.maps if maps.fidelity is not None}
     if not maps_of_difference:
         return ()
