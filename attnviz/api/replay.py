@@ -88,7 +88,7 @@ def _answer_of(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | 
     prompt_count = prompt_length if prompt_length is not None else len(numbers) - len(answer_logprobs or ())
     if not 0 <= prompt_count <= len(numbers) or (answer_logprobs and not prompt_count):
         raise AttnvizError(
-            f"the prompt cannot have {prompt_count} of {len(numbers)} ids; give prompt_length from 1 to that"
+            f"a prompt of {prompt_count} of {len(numbers)} ids is impossible; give prompt_length 1 to {len(numbers)}"
         )
     return ServerAnswer(tuple(numbers[:prompt_count]), tuple(numbers[prompt_count:]), answer_logprobs)
 

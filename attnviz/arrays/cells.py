@@ -34,25 +34,19 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
     """
     weight_layers = None if weights is None else layers_of(weights, "weights")
     score_layers = None if scores is None else layers_of(scores, "scores")
-    weight_shapes, score_shapes = (
-        [layer.array.shape for layer in layers or []] for layers in (weight_layers, score_layers)
-    )
-    if weight_layers and score_layers and weight_shapes != score_shapes:
+    if weight_layers and score_layers and _shapes(weight_layers) != _shapes(score_layers):
         raise AttnvizError("weights and scores are of different shapes; give both of the same heads, queries and keys")
     is_causal = weight_layers is not None and mask is None and all(map(_is_causal, weight_layers))
     maps: list[LayerMaps] = []
     for index, layer in enumerate(weight_layers or score_layers or []):
         visible = visible_cells(CAUSAL if is_causal else mask, layer.array.shape[1:], index)
         for item in range(len(layer.array)):
-            text_weights, text_scores = (
-                None if layers is None else layers[index].array[item] for layers in (weight_layers, score_layers)
-            )
             maps.append(
                 _dense_maps(
                     layer,
                     item,
-                    text_weights,
-                    text_scores,
+                    None if weight_layers is None else weight_layers[index].array[item],
+                    None if score_layers is None else score_layers[index].array[item],
                     visible=visible,
                     checks_mask=mask is not None,
                     axis_labels=axis_labels,
@@ -60,6 +54,11 @@ def maps_of_cells(weights: Any, scores: Any, mask: Any, axis_labels: AxisLabels)
             )
     remarks = [ASSUMED_CAUSAL] if is_causal else []
     return maps, [*remarks, LOG_WEIGHTS] if scores is None else remarks
+
+
+def _shapes(layers: list[ArrayLayer]) -> list[tuple[int, ...]]:
+    """Returns the shape of each layer's array."""
+    return [layer.array.shape for layer in layers]
 
 
 def _dense_maps(

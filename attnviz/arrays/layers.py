@@ -181,7 +181,9 @@ def visible_cells(mask: Any, shape: tuple[int, ...], layer: int) -> BoolArray | 
     try:
         return np.broadcast_to(mask_array, (heads, queries, keys)[-max(mask_array.ndim, 2) :]).astype(bool)
     except ValueError:
-        raise AttnvizError(f"a mask of shape {mask_array.shape} does not broadcast to maps of shape {shape}") from None
+        raise AttnvizError(
+            f"a mask of shape {mask_array.shape} does not broadcast to maps of shape {shape}; give one cell for each"
+        ) from None
 
 
 def refuse_nan(array: FloatArray, role: str, location: str) -> None:

@@ -44,7 +44,7 @@ def early_screen(session: Session, ascii: bool) -> Iterator[None]:
     try:
         terminal_mode = termios.tcgetattr(0)
     except termios.error as error:
-        raise AttnvizError("browse needs a terminal, and this one is closed") from error
+        raise AttnvizError("browse needs a terminal, and this one is closed; run it in another") from error
 
     def restore_terminal() -> None:
         """Restores the terminal; uses the file descriptor, since a signal may interrupt a write to the stream."""

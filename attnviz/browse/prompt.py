@@ -115,7 +115,7 @@ class PromptLine:
         """Gives the chosen head the typed name, also in the file of names; an empty text takes the name away."""
         state, session = self.stage.state, self.stage.current_screen.session
         maps, number = session.heads[state.head]
-        message = f"named in {session.names_file}"
+        message = f"saved the name in {session.names_file}"
         try:
             write_name(session.names_file, (maps.layer, number), state.prompt_text)
             session.ranking.given_names = dict(read_names(session.names_file))

@@ -47,7 +47,9 @@ def open_image(path: Path) -> "PillowImage":
         if lacks_memory(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise AttnvizError(f"{str(path)!r} is damaged or cut off: {printable_line(reason)}") from error
+        raise AttnvizError(
+            f"{str(path)!r} is damaged or cut off: {printable_line(reason)}; give an intact image"
+        ) from error
     return Pillow.fromarray(pixels)
 
 

@@ -279,7 +279,7 @@ def test_recording_is_saved_under_a_name_by_which_it_is_known(recording: Recordi
         (".svg", {"colour": "red"}, r"unknown option 'colour'; did you mean colors\? Choose layers, heads, .*theme"),
         (".svg", {"heads": "0.9"}, "no head in layer 0: 9"),
         (".svg", {"theme": "pink"}, "unknown theme 'pink'"),
-        (".svg", {"size": "1x1"}, "choose 2 to 60 a side"),
+        (".svg", {"size": "1x1"}, "choose 2 to 60 inches a side"),
         (".csv", {"table": "all"}, "unknown table 'all'"),
         (".svg", {"by": 3}, "by needs text, not a value of type int"),
         (".svg", {"by": ["words"]}, "by needs text, not a value of type list"),

@@ -14,7 +14,7 @@ def test_a_head_is_named_by_e_and_keeps_its_name_in_the_file(recording: Recordin
 
     async def play(pilot, browser) -> None:  # type: ignore[no-untyped-def]
         await pilot.press("right", "e", *"mover", "enter")
-        assert browser.canvas.state.message == f"named in {file}"
+        assert browser.canvas.state.message == f"saved the name in {file}"
 
     browser = Browser(Session(recording, names_file=str(file)), no_save)
     after_play(browser, play, (80, 24))

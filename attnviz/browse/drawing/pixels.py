@@ -102,6 +102,7 @@ def _blank_lines(cells: Cells, rgb: ByteArray) -> list[Line]:
     blanks, masked_span = " " * cells.cell, Span("·".ljust(cells.cell), style="dim")
 
     def span(paper: list[int], is_visible: bool) -> Span:
+        """Returns the span of one cell."""
         return Span(blanks, paper=(paper[0], paper[1], paper[2])) if is_visible else masked_span
 
     rows = zip(rgb.tolist(), cells.block.visible.tolist(), strict=True)

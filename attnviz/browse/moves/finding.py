@@ -97,6 +97,7 @@ def _matching_labels(labels: tuple[str, ...], search_text: str) -> list[int]:
     exact_label = folded_text.strip()
 
     def order(candidate: tuple[int, str]) -> tuple[bool, bool]:
+        """Returns the sort key of a label: equal to the text, then beginning with it, then others."""
         label = candidate[1]
         return label != exact_label, not label.startswith(exact_label)
 

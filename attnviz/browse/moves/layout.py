@@ -214,6 +214,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     least_width = min(MIN_RANKED_TILE_WIDTH if is_sorted else MIN_TILE_WIDTH, size.width)
 
     def widths_that_fit(body: int) -> list[int]:
+        """Returns the widths of tiles at which all heads fit ``body`` lines."""
         widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
         return [width for width in widths if _all_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
 

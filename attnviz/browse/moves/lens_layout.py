@@ -100,7 +100,8 @@ def lens_heads(session: Session, state: State) -> list[int]:
         return listed
     unit = state.sort_token
 
-    def weight(head: int) -> float:  # below every weight for masked cells, and lower where it is not computed
+    def weight(head: int) -> float:
+        """Returns the absolute weight on the sort token; -1 if it is masked, -2 if it is not computed yet."""
         row = session.token_rows.find(head, state.view, state.token, state.direction)
         if row is None or unit >= len(row.values):
             return -2.0

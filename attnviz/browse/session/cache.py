@@ -18,8 +18,12 @@ class LruCache(Generic[Value]):
         return key in self._values
 
     def find(self, key: Hashable) -> Value | None:
-        """Returns the cached value of a key; ``None`` if the key is not cached."""
-        return self.get(key, lambda: self._values[key]) if key in self._values else None
+        """Returns the cached value of a key, which counts as a use of it; ``None`` if the key is not cached."""
+        if key not in self._values:
+            return None
+        value = self._values[key]
+        self.keep(key, value)
+        return value
 
     def keep(self, key: Hashable, value: Value) -> None:
         """Caches a value in place of an earlier value of the key."""

@@ -75,6 +75,7 @@ class Session(InspectedHeads):
     names_file: str = ""
 
     def __post_init__(self) -> None:
+        """Makes maps of both recordings that have cells, in blocks if they were captured so, and empty caches."""
         recordings = (self.recording,) if self.other is None else (self.recording, self.other)
         self.recording, *others = block_cells(recordings, self.selection)
         self.other = others[0] if others else None

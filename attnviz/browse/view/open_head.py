@@ -145,7 +145,8 @@ def _map_lines(head: OpenHead) -> tuple[Box, ...]:
         label = StyledText(text, pane.labels, "reverse" if has_cursor else "dim", right=True)
         labels.append(BoxRow((label, StyledText("▸" if has_cursor else " "))))
     gap = BoxColumn((StyledText("", 1),) * len(labels))
-    boxes = [box for index, cells in enumerate(maps) for box in ((gap, cells) if index else (cells,))]
+    first_map, *other_maps = maps
+    boxes = [first_map, *(box for cells in other_maps for box in (gap, cells))]
     return *_header(head, cursor_cell[1]), BoxRow((BoxColumn(tuple(labels)), *boxes))
 
 
@@ -176,6 +177,7 @@ def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
     """Returns the text of every cell: its number, or a dot if it is masked."""
 
     def text(value: float, is_visible: bool) -> str:
+        """Returns the text of one cell."""
         return _number_in_four_columns(value, panel) if is_visible else "  · "
 
     rows = zip(panel.values.tolist(), panel.visible.tolist(), strict=True)
@@ -198,7 +200,8 @@ def _header(head: OpenHead, cursor_column: int) -> list[Box]:
     lines: list[Box] = [BoxRow((margin, *first_line(head, cursor_column)))]
     labels = [_key_label_lines(head, panel) for panel in head.panels]
     for label_lines in zip(*labels, strict=True):
-        boxes = [box for index, line in enumerate(label_lines) for box in ((_GAP, *line) if index else line)]
+        first, *others = label_lines
+        boxes = [*first, *(box for line in others for box in (_GAP, *line))]
         lines.append(BoxRow((margin, *boxes)))
     return lines
 

@@ -26,7 +26,7 @@ MAX_TOKEN_CHARACTERS = 14
 KEPT = Quantity("share of the weight that is kept", ".0%", "%")
 NOT_A_LOSS = (
     "Kept is the weight of this run's rows on the keys that the cache would still hold. It is not what the output "
-    "loses: a model without these keys would go on otherwise; attnviz ablate measures outputs."
+    "loses: a model without these keys would continue differently; attnviz ablate measures outputs."
 )
 READS_ALL = "top:K chooses from all keys at each step, so it saves no memory; no policy that reads K keys keeps more."
 
@@ -136,11 +136,13 @@ def _summary(kept: KeptMass, wide: bool) -> Summary:
     means = kept.kept.mean(axis=(1, 2))
 
     def worst_heads(number: int) -> str:
+        """Returns the heads in which a policy keeps least, with the share that it keeps."""
         by_head = kept.kept[number].mean(axis=1)
         order = np.argsort(by_head, kind="stable")[: LISTED[wide]].tolist()
         return ", ".join(f"{kept.heads[place].name} {by_head[place]:.0%}" for place in order)
 
     def lost_tokens(number: int) -> str:
+        """Returns the tokens whose weight a policy loses most, with that weight."""
         lost = list(zip(kept.lost_keys[number].tolist(), kept.lost_weights[number].tolist(), strict=True))
         return ", ".join(
             f"{first_words(kept.tokens.labels[key], MAX_TOKEN_CHARACTERS)} ({key}) {weight:.1%}"
@@ -163,7 +165,7 @@ def _summary(kept: KeptMass, wide: bool) -> Summary:
 def _panels(kept: KeptMass) -> list[Panel]:
     """Returns a map of layers by heads for each policy; raises AttnvizError if no head has a cache."""
     if not kept.heads:
-        raise AttnvizError("no head has a cache")
+        raise AttnvizError("none of the chosen heads has a cache; choose heads of self-attention")
     means = kept.kept.mean(axis=2)
     return [
         layers_by_heads(kept.heads, means[number].tolist(), policy, KEPT) for number, policy in enumerate(kept.policies)

@@ -29,7 +29,7 @@ WIDE = 100  # columns
 MAX_LABEL_CHARACTERS = 22  # of a unit in a list
 MAX_TOKEN_CHARACTERS = 14
 MAX_DRAWN_STEPS = 400  # rows of a picture
-PAGE_REFUSAL = "steps have no page of their own"
+PAGE_REFUSAL = "steps are drawn as one picture; use -o steps.png, or -o steps.csv for numbers"
 TERMS = (
     "Step: the row of the query before its token, from which the token was decided. Own: weight on the tokens written "
     "before. Change: total variation from the row of the step before, 0 to 1."
@@ -158,12 +158,14 @@ def _summary(steps: DecodingSteps, wide: bool) -> Summary:
     earlier = _earlier_units(steps)
 
     def units(step: int) -> str:
+        """Returns the earlier units with the largest shares of a step."""
         best = sorted(earlier, key=lambda unit: -shares[step, unit])[: LISTED_UNITS[wide]]
         return _names_with_shares(
             [(first_words(steps.units[unit], MAX_LABEL_CHARACTERS), shares[step, unit]) for unit in best]
         )
 
     def tokens(step: int) -> str:
+        """Returns the tokens with the largest weights of a step."""
         keys = steps.strongest_keys[step, : LISTED_TOKENS[wide]].tolist()
         labels = [_short_label(steps.key_tokens.labels[key]) for key in keys]
         return _names_with_shares(list(zip(labels, steps.strongest_weights[step].tolist(), strict=False)))

@@ -89,7 +89,7 @@ def units_report(recording: Recording, checks: UnitChecks, options: ReportOption
         summary=lambda: _summary(checks),
         panels=lambda: [_panel(checks)],
         refusal="units that are hidden are drawn as one picture; use -o units.png, or -o units.csv for numbers",
-        picture_remarks=("Columns are the units that were hidden, each in a run of its own.",),
+        picture_remarks=("Columns are the units that were hidden, each in a separate run.",),
         about={"recording": origin(recording)},
     )
     return results.report(options)
@@ -128,11 +128,13 @@ def _summary(checks: UnitChecks) -> Summary:
     """Returns a list with a row per unit, the largest share first; a number that was not measured has no column."""
 
     def formatted(values: Float64Array, spec: str) -> Any:
+        """Returns the function that writes a unit's number in this format; "" for NaN."""
         return lambda unit: format_known(float(values[unit]), spec)
 
     largest = float(np.nanmax(np.abs(checks.lost))) or 1.0
 
     def bar(unit: int) -> float | None:
+        """Returns the length of the bar of a unit's loss; ``None`` if it was not hidden."""
         return None if math.isnan(checks.lost[unit]) else float(checks.lost[unit]) / largest
 
     columns = [

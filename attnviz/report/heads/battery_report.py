@@ -42,12 +42,15 @@ def _summary(types: HeadTypes) -> Summary:
     scores = types.scores
 
     def best_first(type: HeadType) -> list[int]:
+        """Returns the rows of the heads, that with the highest score of a type first."""
         return scores.ranked(type.name)
 
     def number_of_best(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
+        """Returns a number of the best head of a type: its score, or its margin or control."""
         return float(frame.column(type.name, of)[best_first(type)[0]])
 
     def next_heads(type: HeadType) -> list[str]:
+        """Returns the heads after the best one of a type, with their scores."""
         column = scores.column(type.name)
         return [f"{scores.rows[row].name} {column[row]:.2f}" for row in best_first(type)[1 : 1 + MAX_NEXT_HEADS]]
 

@@ -228,11 +228,13 @@ def _column(table: HeadFrame, metric: Measure) -> Column[int]:
     full_bar = 1.0 if metric.unit == "share" else _largest(values)
 
     def cell(row: int) -> str:
+        """Returns the number of a row as text, with its standard deviation if it has one."""
         if np.isnan(values[row]):
             return UNKNOWN
         return format_number(values[row]) + ("" if np.isnan(spreads[row]) else f"±{format_number(spreads[row])}")
 
     def bar(row: int) -> float | None:
+        """Returns the length of a row's bar, 0 to 1; ``None`` for NaN."""
         if np.isnan(values[row]):
             return None
         return float(abs(values[row])) / full_bar if full_bar > 0 else 0.0

@@ -60,13 +60,14 @@ def _selected_heads(parts: LogitParts, options: ReportOptions) -> list[LogitPart
         return []
 
     def is_selected(part: LogitPart) -> bool:
+        """True if the part's layer and head are among those selected; all are if none is named."""
         layers, heads = selection.chosen_layers, selection.heads_of(part.layer or 0)
         return (not layers or part.layer in layers) and (not heads or part.head in heads)
 
     selected = [part for part in parts.heads if is_selected(part)]
     if not selected:
         heads = [part.name for part in parts.heads]
-        raise AttnvizError(f"no such head adds to the logit; choose from {heads[0]} to {heads[-1]}")
+        raise AttnvizError(f"none of the chosen heads adds to the logit; choose from {heads[0]} to {heads[-1]}")
     return selected
 
 
@@ -109,7 +110,7 @@ def _key_list(parts: LogitParts, heads: list[LogitPart]) -> Summary:
     bar = bar_length(values.ravel().tolist())
 
     def column(head: LogitPart, amounts: Float64Array) -> Column[int]:
-        # the row after the last key holds the sum
+        """Returns the column of a head: what each key adds, and in the row after the last key their sum."""
         return Column(
             head.name,
             lambda key: f"{amounts[key] if key < len(labels) else head.adds:+.4f}",

@@ -45,7 +45,8 @@ HeadPair = tuple[ChosenHead, ChosenHead]
 MAX_SCREEN_ROWS = 4  # rows of a table that fits on a screen together with a map
 MAX_NAMED_CHANGE = 16  # characters; a longer name of the change does not fit over a panel
 ONLY_CHANGE = (
-    "Each thumbnail shows the change, B − A: A and B of {} heads do not fit on one page; use {} to see one head's."
+    "Each thumbnail shows the change, B − A: A and B of {} heads do not fit on one page; use {} to see both of one "
+    "head."
 )
 MEASURES = (
     "Total variation (0 to 1), Jensen-Shannon divergence and entropy (both in bits) are means over the queries; "
@@ -66,7 +67,10 @@ class _Comparison:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The names of the two recordings over their panels."""
+        """The names of A and B over their panels.
+
+        They have the name of the change if it is short, and are else ``before`` and ``after``.
+        """
         if len(self.change) > MAX_NAMED_CHANGE:
             return "before", "after"
         return f"without {self.change}", f"with {self.change}"

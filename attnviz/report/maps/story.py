@@ -170,6 +170,7 @@ def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
     """
 
     def weight(panel: Panel) -> float:
+        """Returns the weight on the second token, or the largest weight if it is not in the row."""
         cell = None if second_token is None else panel.columns.cell_of(second_token)
         values = np.where(panel.visible, panel.values, 0)[0]
         return float(values.max() if cell is None else values[cell])

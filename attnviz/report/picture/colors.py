@@ -56,10 +56,10 @@ class ColorScale:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low < self.high):
-            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are no scale; give the smaller number first: 0:1")
+            raise AttnvizError(f"limits {self.low:g}:{self.high:g} are not a scale; give the smaller number first: 0:1")
         if self.steps == "log" and self.low <= 0 and not self.is_signed:
             raise AttnvizError(
-                f"limits {self.low:g}:{self.high:g} are no logarithmic scale; give positive numbers: 0.001:1"
+                f"limits {self.low:g}:{self.high:g} are not a logarithmic scale; give positive numbers: 0.001:1"
             )
 
     @property

@@ -20,18 +20,21 @@ PICTURE_MEDIA = ("terminal", *FIGURES, "page")
 
 
 def _check_colormap(name: str, value: str) -> None:
+    """Raises AttnvizError if no colormap has this name."""
     from attnviz.report.picture.colors import colormap
 
     colormap(value)
 
 
 def _colormaps() -> dict[str, str]:
+    """Returns the names of the colormaps to suggest, each with an empty description."""
     from attnviz.report.picture.colors import SAMPLES
 
     return dict.fromkeys(SAMPLES, "")
 
 
 def _check_mark(name: str, value: str) -> None:
+    """Raises AttnvizError if the mark is a pattern that cannot be compiled."""
     from attnviz.text.named_groups import compile_mark
 
     compile_mark(value)
@@ -107,7 +110,8 @@ class Look:
     limits: Annotated[
         str,
         Option(
-            "Set the limits of the colours: shared by all heads, head for each its own, or 0:0.5.", media=PICTURE_MEDIA
+            "Set the limits of the colours: shared by all heads, head for one scale each, or two numbers as 0:0.5.",
+            media=PICTURE_MEDIA,
         ),
     ] = "shared"
     cmap: Annotated[

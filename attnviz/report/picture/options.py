@@ -69,6 +69,7 @@ class Medium:
 
 
 def _metrics() -> dict[str, str]:
+    """Returns the names of all metrics, each with its meaning, to suggest."""
     from attnviz.metrics.metrics import METRICS
 
     return {metric.name: metric.meaning for metric in METRICS.values()}
@@ -91,6 +92,7 @@ class Rank:
 
 
 def _reductions() -> dict[str, str]:
+    """Returns the names of the ways to combine heads, each with an empty description, to suggest."""
     from attnviz.metrics.combine import REDUCTIONS
 
     return dict.fromkeys(REDUCTIONS, "")

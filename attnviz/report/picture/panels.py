@@ -165,8 +165,8 @@ class Axis:
 
     def cell_of(self, token: int) -> int | None:
         """Returns the cell of a token; ``None`` if the token is not on the axis."""
-        within = self.edges[0] <= token < self.edges[-1]
-        return bisect_right(self.edges, token) - 1 if within else None
+        is_on_axis = self.edges[0] <= token < self.edges[-1]
+        return bisect_right(self.edges, token) - 1 if is_on_axis else None
 
     def middle(self, cell: int) -> int:
         """Returns the token in the middle of a cell."""

@@ -71,7 +71,7 @@ def shared_scale(
 
     Raises:
         AttnvizError: if the look asks for steps other than linear for scores, which may be negative, or for lift of
-            contributions, or for limits that are no scale.
+            contributions, or for limits that are not a scale.
     """
     look = look or Look()
     cmap, steps = look.cmap or default_cmap, _steps(quantity, look)
@@ -200,7 +200,7 @@ def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
-    """Returns the panels in which some query sees several keys; all panels if there is none."""
+    """Returns the panels in which some query sees several keys, or keys are not counted; else all panels."""
     return [panel for panel in panels if panel.visible_keys is None or (panel.visible_keys > 1).any()] or panels
 
 

@@ -17,7 +17,7 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     """Returns width and height in inches of ``16:9``, ``4:3``, ``1:1``, ``8x6`` (inches) or ``1920x1080`` (pixels).
 
     Raises:
-        AttnvizError: if the text is no size, or the size is too small or too large for a picture.
+        AttnvizError: if the text is not a size, or the size is too small or too large for a picture.
     """
     if text in SLIDES:
         return SLIDES[text]
@@ -25,12 +25,12 @@ def parse_size(text: str, dpi: int) -> tuple[float, float]:
     if match is None:
         pixels = f"{round(9.6 * dpi)}x{round(5.4 * dpi)}"
         choices = f"{', '.join(SLIDES)}, 8x6 (inches), {pixels} (pixels), {', '.join(COLUMNS)}, 3.25in or 84mm"
-        raise AttnvizError(f"{option('size')} {text!r} is no size; choose {choices}")
+        raise AttnvizError(f"{option('size')} {text!r} is not a size; choose {choices}")
     sides = (float(match[1]), float(match[2]))
     width, height = sides if max(sides) <= MAX_PICTURE_INCHES else (sides[0] / dpi, sides[1] / dpi)
     if not (2 <= width <= MAX_PICTURE_INCHES and 2 <= height <= MAX_PICTURE_INCHES):
         stated_size = f"{option('size')} {text!r} is {width:g} x {height:g} inches"
-        raise AttnvizError(f"{stated_size}; choose 2 to {MAX_PICTURE_INCHES} a side")
+        raise AttnvizError(f"{stated_size}; choose 2 to {MAX_PICTURE_INCHES} inches a side")
     refuse_pixels(width, height, dpi)
     return width, height
 
@@ -73,11 +73,11 @@ def parse_bytes(text: str) -> int:
     """Returns the number of bytes that a size such as ``50MB``, ``500kB`` or ``1.5GB`` stands for.
 
     Raises:
-        AttnvizError: if the text is no size, or the size is too small for any page.
+        AttnvizError: if the text is not a size, or the size is too small for any page.
     """
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,3})?)\s*(kB|MB|GB)\s*", text, re.ASCII | re.IGNORECASE)
     if match is None:
-        raise AttnvizError(f"{option('max_size')} {text!r} is no file size; give 50MB, 500kB or 1.5GB")
+        raise AttnvizError(f"{option('max_size')} {text!r} is not a file size; give 50MB, 500kB or 1.5GB")
     count = int(float(match[1]) * BYTE_UNITS[match[2].lower()])
     if count < MIN_PAGE_BYTES:
         minimum = f"{MIN_PAGE_BYTES // 1000}kB or more"

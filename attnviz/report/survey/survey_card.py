@@ -115,10 +115,12 @@ def _numbers(frame: HeadFrame) -> Summary:
     numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
 
     def write(of: str, metric: Measure, tenth: int | None = None) -> str:
+        """Returns a number of a metric as text, or one of its deciles; a dash for NaN."""
         value = numbers[of][metric.name] if tenth is None else numbers[of][metric.name][tenth]
         return UNKNOWN if np.isnan(value) else METRIC_QUANTITIES[metric.unit].cell(value)
 
     def share(metric: Measure) -> float | None:
+        """Returns the mean as the length of a bar; ``None`` if it is no share."""
         return numbers["values"][metric.name] if metric.unit == "share" else None
 
     columns = [

@@ -64,9 +64,11 @@ def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
     length = bar_length(shares)
 
     def write(change: NumberChange, number: float) -> str:
+        """Returns a number in the format of the change's measure."""
         return METRIC_QUANTITIES[change.measure.unit].cell(number)
 
     def bar(change: NumberChange) -> float | None:
+        """Returns the length of the bar of a changed share; ``None`` for other measures."""
         return length(change.difference) if change.measure.unit == "share" and any(shares) else None
 
     columns = [
@@ -101,9 +103,9 @@ def _caption(changes: HeadChanges) -> str:
     clear_count = sum(change.clearness > CLEAR for change in changes.changes)
     first = changes.changes[0]
     change_text = f"head {first.name} most clearly: {first.measure.name} {first.before:.3f} to {first.after:.3f}"
-    clearest = change_text if first.clearness > CLEAR else "no head surely does"
+    clearest = f"; {change_text}" if first.clearness > CLEAR else ""
     return (
-        f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one; {clearest}."
+        f"{clear_count} of {len(changes.changes)} numbers of heads change significantly, tested one by one{clearest}."
     )
 
 

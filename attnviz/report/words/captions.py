@@ -104,7 +104,13 @@ def model_name(recording: Recording) -> str:
 
 
 def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = None) -> str:
-    """Returns the title of a head's panel, as ``head 0.3``, followed by its note if ``notes`` has one."""
+    """Returns the title of a head's panel, as ``head 0.3``, with its note behind if there is one.
+
+    Args:
+        recording: the recording of the head.
+        head: the head.
+        notes: the notes by `ChosenHead.key`; ``None`` for none.
+    """
     note = (notes or {}).get(head.key, "")
     return f"head {head.name}{which_maps(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
 

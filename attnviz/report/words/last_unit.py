@@ -47,7 +47,7 @@ def summarize_last_unit(
     by = option("by", grouping.units)
     maps = [layer_maps for recording in recordings for layer_maps in recording.maps]
     if len(recordings) > 1 or len({layer_maps.item for layer_maps in maps}) > 1:
-        raise AttnvizError(f"{by} needs a single text, since each text has its own; give one")
+        raise AttnvizError(f"{by} needs a single text, since units differ between texts; give one text")
     refuse_missing_units(maps, grouping)
     frame, shares = unit_frame(heads, grouping.units)
     if not shares:

@@ -58,7 +58,7 @@ def test_chosen_heads_have_a_row_a_key() -> None:
     report = logit_report(PARTS, options(".txt", heads="0.1"))
     assert isinstance(report, HeadList)
     assert report.summary.rows == (("on", "+0.0000"), ("the", "-2.5000"), ("cat", "+0.5000"), ("sum", "-2.0000"))
-    with pytest.raises(AttnvizError, match=r"no such head adds to the logit; choose from 0\.0 to 0\.1"):
+    with pytest.raises(AttnvizError, match=r"none of the chosen heads adds to the logit; choose from 0\.0 to 0\.1"):
         logit_report(PARTS, options(".txt", heads="3.1"))
 
 
