@@ -16,7 +16,7 @@ from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.metrics.head_frame import HeadFrame, HeadRow
 from attnviz.metrics.measure import Measure
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import REMAINDER_LABELS, named_groups
+from attnviz.text.named_groups import REMAINDER_LABELS, named_groups, numbered_label
 from attnviz.text.units import Units
 
 MIN_RUN_KEYS = 256  # runs with at least this many keys on average are streamed one by one
@@ -228,11 +228,7 @@ def _column_names(units: tuple[NumberedUnit, ...]) -> list[str]:
     names = [RETRIEVAL, LIFT, LOOKBACK, *METRICS]
     metrics = len(names)
     for _, label in units:
-        name, number = label, 1
-        while name in names:
-            number += 1
-            name = f"{label} ({number})"
-        names.append(name)
+        names.append(numbered_label(label, names))
     return names[metrics:]
 
 

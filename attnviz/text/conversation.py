@@ -2,22 +2,26 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from attnviz.base.errors import AttnvizError, choices
 from attnviz.base.printable import printable
 from attnviz.base.reading import parse_json, read_json, read_start
 from attnviz.media.text import refuse_surrogates
+from attnviz.text.chat_passages import (
+    DOCUMENTS,
+    TURN_KINDS,
+    TurnPart,
+    chat_passages,
+    question_number,
+    with_parts_reversed,
+    with_question_part,
+)
+from attnviz.text.message_parts import SEPARATOR, ContentPart, content_parts, read_document
+from attnviz.text.named_groups import QUESTION
 
-TURN_KINDS = {  # the kind of turn of the content of a message, by its role
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool result",
-}
 THINKING, TOOL_CALL, TOOLS, ANSWER = "thinking", "tool call", "tools", "answer"
 THOUGHT_IN_TEXT = re.compile(r"(<think>)(.*?)(</think>)", re.DOTALL)
 THINKING_FIELDS = ("reasoning_content", "reasoning", "thinking")
@@ -30,6 +34,20 @@ MAX_SEARCHED_BYTES = 2**16
 Change = Callable[[str, str], str]  # returns the new text, given the label of its turn and the text
 
 
+class TemplateInputs(NamedTuple):
+    """The inputs of a chat template, as JSON objects.
+
+    Attributes:
+        messages: the messages.
+        tools: the definitions of tools.
+        documents: the documents, each with ``title`` and ``text``.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[Any]
+    documents: list[dict[str, str]]
+
+
 @dataclass(frozen=True)
 class Conversation:
     """The messages of a chat, and the definitions of the tools that its model may call.
@@ -37,6 +55,9 @@ class Conversation:
     Attributes:
         messages: the messages as JSON objects: ``role`` with ``content``, ``reasoning_content`` or ``tool_calls``.
         tools: the definitions of tools as JSON objects; empty if there are none.
+        documents: texts beside the messages that the chat template may write, as strings or JSON objects.
+        given: the messages as they were given, whose content may have several parts.
+        passages: the documents, the parts of messages, and the question; empty without documents and parts.
 
     Raises:
         AttnvizError: if there are no messages or too many, or if one has an unknown role, no text, or content that is
@@ -45,14 +66,21 @@ class Conversation:
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Any, ...] = ()
+    given: tuple[Mapping[str, Any], ...] = field(init=False, repr=False, compare=False)
+    passages: tuple[TurnPart, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise AttnvizError('the chat has no messages; give {"messages": [{"role": "user", "content": "…"}]}')
         if len(self.messages) > MAX_MESSAGES:
             raise AttnvizError(f"the chat has {len(self.messages)} messages; give at most {MAX_MESSAGES}")
+        documents = [read_document(value, f"document {number}") for number, value in enumerate(self.documents, 1)]
         checked = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
+        object.__setattr__(self, "given", self.messages)
         object.__setattr__(self, "messages", tuple(checked))
+        object.__setattr__(self, "documents", tuple(_document_fields(one) for one in documents))
+        object.__setattr__(self, "passages", chat_passages(self.given, documents))
         self.changed(_refuse_surrogates)
 
     @classmethod
@@ -86,16 +114,42 @@ class Conversation:
         """The label of the turn that a model writes after these messages, such as ``3 answer``."""
         return f"{len(self.messages) + 1} {ANSWER}"
 
-    def changed(self, change: Change) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Returns the messages, and the tools, with each text replaced by ``change(label, text)``.
+    def changed(self, change: Change) -> TemplateInputs:
+        """Returns the inputs of a template with each text of a turn replaced by ``change(label, text)``.
 
         A label is the number of the message, from 1, and the kind of the turn: ``2 user``, ``3 thinking``; texts of
-        tools have the label ``tools``. ``change`` is called in the order of the texts, first for those of tools.
+        tools have the label ``tools``, and those of documents ``documents``. ``change`` is called in the order of the
+        texts, first those of tools and of documents.
         """
         tools = [_changed_tool(tool, change) for tool in self.tools]
-        return [
-            _changed_message(dict(message), number, change) for number, message in enumerate(self.messages, 1)
-        ], tools
+        documents = [
+            {name: change(DOCUMENTS, document[name]) for name in ("title", "text")} for document in self.documents
+        ]
+        messages = [_changed_message(dict(message), number, change) for number, message in enumerate(self.messages, 1)]
+        return TemplateInputs(messages, tools, documents)
+
+    def with_question(self, question: str) -> Self | None:
+        """Returns the conversation with another text as the user's last message, or as its last part.
+
+        Returns ``None`` if the user wrote nothing.
+        """
+        asked = question_number(self.given)
+        if asked is None:
+            return None
+        message = with_question_part(self.given[asked - 1], asked, question)
+        return type(self)((*self.given[: asked - 1], message, *self.given[asked:]), self.tools, self.documents)
+
+    def with_passages_reversed(self) -> Self | None:
+        """Returns the conversation with the passages of each message, and the documents, in the reverse order.
+
+        Each keeps its label. Returns ``None`` with fewer than two passages before the question.
+        """
+        if sum(passage.label != QUESTION for passage in self.passages) < 2:
+            return None
+        messages = [with_parts_reversed(message, number, self.passages) for number, message in enumerate(self.given, 1)]
+        labels = [passage.label for passage in self.passages if passage.turn == DOCUMENTS]
+        labelled = [{**document, "label": label} for document, label in zip(self.documents, labels, strict=True)]
+        return type(self)(tuple(messages), self.tools, tuple(reversed(labelled)))
 
     def turns(self) -> dict[str, str]:
         """Returns a dictionary from the label of each turn to its text, without turns that are empty."""
@@ -133,7 +187,9 @@ def is_conversation(path: Path) -> bool:
 
 
 def read_conversation(path: Path) -> Conversation:
-    """Reads a conversation from a JSON file: a list of messages, or an object with ``messages`` and ``tools``.
+    """Reads a conversation from a JSON file: a list of messages, or an object with ``messages``.
+
+    The object may also have ``tools`` and ``documents``.
 
     Raises:
         AttnvizError: if the file cannot be read, or is not a conversation.
@@ -144,8 +200,11 @@ def read_conversation(path: Path) -> Conversation:
     for name, entries in (("messages", messages), ("tools", tools)):
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise AttnvizError(f'{str(path)!r} has no list of {name}; write {{"{name}": [{{…}}, …]}}')
+    documents = chat.get("documents") or []
+    if not isinstance(documents, list):
+        raise AttnvizError(f'{str(path)!r} has no list of documents; write {{"documents": ["…", …]}}')
     assert isinstance(messages, list)
-    return Conversation(tuple(messages), tuple(tools))
+    return Conversation(tuple(messages), tuple(tools), tuple(documents))
 
 
 def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -174,19 +233,18 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     return checked_message
 
 
+def _document_fields(document: ContentPart) -> dict[str, str]:
+    """Returns a document as a JSON object."""
+    return {"title": document.title, "text": document.text, "label": document.label}
+
+
 def _joined_content(content: Any, number: int) -> str:
     """Returns the content of a message as one string: texts of several parts joined with newlines; "" for ``None``.
 
     Raises:
         AttnvizError: if a part is not text.
     """
-    parts = content if isinstance(content, list) else [{"type": "text", "text": "" if content is None else content}]
-    for part in parts:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            kind = part.get("type") if isinstance(part, dict) else part
-            printable_kind = printable(str(kind))[:MAX_ROLE_CHARACTERS]
-            raise AttnvizError(f"message {number} holds {printable_kind!r}, and only text is read; give a text")
-    return "\n".join(part["text"] for part in parts)
+    return SEPARATOR.join(part.text for part in content_parts(content, number))
 
 
 def _parsed_calls(calls: Any, number: int) -> list[dict[str, Any]]:

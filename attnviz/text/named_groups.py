@@ -3,7 +3,7 @@
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -50,6 +50,15 @@ def plural(name: str) -> str:
 def singular(name: str) -> str:
     """Returns the noun for one group: ``line`` for ``lines``, and ``part`` for a name outside ``NAMES``."""
     return name.removesuffix("s") if name in NAMES else "part"
+
+
+def numbered_label(label: str, labels: Collection[str]) -> str:
+    """Returns the label, with a number if it is among other labels: ``a (2)``."""
+    name, number = label, 1
+    while name in labels:
+        number += 1
+        name = f"{label} ({number})"
+    return name
 
 
 @lru_cache(maxsize=8)

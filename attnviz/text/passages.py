@@ -1,6 +1,6 @@
 """Reads passages, texts of files that are set before a question, and finds the tokens of each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import NamedTuple
@@ -9,9 +9,11 @@ import numpy as np
 
 from attnviz.base.errors import AttnvizError, option
 from attnviz.base.printable import printable_line
-from attnviz.base.reading import read_text
+from attnviz.base.reading import read_json, read_text
+from attnviz.media.text import refuse_surrogates
 from attnviz.text.groups import Groups
-from attnviz.text.named_groups import QUESTION
+from attnviz.text.message_parts import read_document
+from attnviz.text.named_groups import QUESTION, numbered_label
 from attnviz.text.tokens import Tokens
 
 SEPARATOR = "\n\n"
@@ -37,12 +39,14 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
 
     Files are ordered by their paths; a file whose name another has too is labelled by its path.
 
+    A JSON file holds a list of texts, or of objects with ``title`` and ``text``, each of which is a passage.
+
     Args:
         pattern: a glob pattern of the files, such as ``docs/*.txt``.
         question: the text after the passages.
 
     Raises:
-        AttnvizError: if no file matches, more than ``MAX_PASSAGES`` match, or one is empty or not a text.
+        AttnvizError: if no file matches, there are more than ``MAX_PASSAGES`` passages, or one is empty or not a text.
     """
     option_text = option("passages", pattern)
     files = sorted(Path(name) for name in glob(pattern, recursive=True) if Path(name).is_file())
@@ -50,17 +54,52 @@ def read_passages(pattern: str, question: str) -> tuple[str, tuple[Passage, ...]
         raise AttnvizError(
             f"{option_text} matches {len(files) or 'no'} files; give 1 to {MAX_PASSAGES}, as 'docs/*.txt'"
         )
-    texts = [read_text(file).strip() for file in files]
-    empty_file = next((file for file, text in zip(files, texts, strict=True) if not text), None)
-    if empty_file is not None:
-        raise AttnvizError(f"{str(empty_file)!r} of {option_text} is empty; give files with a text")
+    texts: dict[str, str] = {}
     names = [file.name for file in files]
-    labels = [file.name if names.count(file.name) == 1 else str(file) for file in files]
-    parts, passages, start = [*texts, question], [], 0
-    for label, text in zip([*map(printable_line, labels), QUESTION], parts, strict=True):
+    for file in files:
+        name = printable_line(file.name if names.count(file.name) == 1 else str(file))
+        for label, text in _texts_of_file(file, name, option_text):
+            texts[numbered_label(label, (*texts, QUESTION))] = text
+    if len(texts) > MAX_PASSAGES:
+        raise AttnvizError(f"{option_text} holds {len(texts)} passages; give at most {MAX_PASSAGES}")
+    return placed_passages({**texts, QUESTION: question})
+
+
+def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, str]]:
+    """Returns the label and the text of each passage of a file: one, or those of a list in JSON.
+
+    Args:
+        file: the file.
+        name: the name of the file for labels.
+        option_text: the option as the user gave it, for refusals.
+    """
+    if file.suffix.lower() != ".json":
+        text = read_text(file).strip()
+        if not text:
+            raise AttnvizError(f"{str(file)!r} of {option_text} is empty; give files with a text")
+        return [(name, text)]
+    entries = read_json(file)
+    if not isinstance(entries, list) or not entries:
+        raise AttnvizError(f'{str(file)!r} of {option_text} is no list of texts; write ["…", "…"]')
+    documents = [
+        read_document(entry, f"text {number} of {str(file)!r}") for number, entry in enumerate(entries, start=1)
+    ]
+    for document in documents:
+        refuse_surrogates(document.text)
+    stem = name.removesuffix(file.suffix)
+    return [
+        (printable_line(document.label) or f"{stem} {number}", document.text.strip())
+        for number, document in enumerate(documents, start=1)
+    ]
+
+
+def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]:
+    """Returns texts joined by blank lines to one text, and where each is in it, given a text for each label."""
+    passages, start = [], 0
+    for label, text in texts.items():
         passages.append(Passage(label, start, start + len(text)))
         start += len(text) + len(SEPARATOR)
-    return SEPARATOR.join(parts), tuple(passages)
+    return SEPARATOR.join(texts.values()), tuple(passages)
 
 
 def passage_groups(tokens: Tokens, passages: Sequence[Passage], start: int = 0) -> Groups:

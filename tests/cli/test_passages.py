@@ -1,5 +1,6 @@
 """Passages before a question on the command line: the one that is gone on with is named."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_an_answer_is_a_passage_of_its_own_with_and_without_a_chat(
         assert "answer looked most at " in said
         for label in ("a.txt", "b.txt", "c.txt", "question", "answer"):
             assert f" {label} " in said
+
+
+@pytest.mark.slow
+def test_parts_of_a_message_and_documents_are_passages(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = chat_model(tmp_path_factory.mktemp("qwen"), "qwen")
+    parts = [{"type": "text", "text": text} for text in (*TEXTS.values(), "What has two wheels?")]
+    chat = {"messages": [{"role": "user", "content": parts}], "documents": ["The tower is 330 m high."]}
+    Path("chat.json").write_text(json.dumps(chat))
+    given = ["chat.json", "--model", model, "--by", "passages", "--heads", "1.1"]
+    capsys.readouterr()
+    said = shown(capsys, "show", *given, "--generate", "4")
+    assert "answer looked most at 1 user part" in said
+    assert said.startswith("What has two wheels?")
+    assert "The chat template left out: documents." in said
+    capsys.readouterr()
+    units = json.loads(shown(capsys, "show", *given, "--check", "3", "--json"))["units"]
+    assert {unit["unit"] for unit in units} == {"1 user part 1", "1 user part 2", "1 user part 3"}
+    assert all(unit["calibrated"] is not None and unit["reversed"] is not None for unit in units)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_parts_of_text_are_joined_and_thinking_is_a_turn() -> None:
     thought = {"role": "assistant", "content": "<think>hm</think>330 m"}
     chat = Conversation(({"role": "user", "content": parts}, thought))
     assert chat.turns() == {"1 user": "How high\nis it?", "2 thinking": "hm", "2 assistant": "330 m"}
-    unchanged, _ = chat.changed(lambda label, text: text)
+    unchanged = chat.changed(lambda label, text: text).messages
     assert unchanged[1]["content"] == thought["content"]
 
 

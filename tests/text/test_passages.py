@@ -32,6 +32,18 @@ def test_files_of_one_name_are_told_apart(folder: Path) -> None:
     assert [each.label for each in passages] == ["a.txt", "b.txt", str(Path("sub/a.txt")), "question"]
 
 
+def test_a_list_of_texts_in_json_is_a_passage_each(folder: Path) -> None:
+    (folder / "texts.json").write_text('["one king ", {"title": "bike", "text": "two wheels"}, {"text": "snow"}]')
+    text, passages = read_passages("texts.json", "who?")
+    assert text == "one king\n\ntwo wheels\n\nsnow\n\nwho?"
+    assert [(each.label, text[each.start : each.stop]) for each in passages] == [
+        ("texts 1", "one king"),
+        ("bike", "two wheels"),
+        ("texts 3", "snow"),
+        ("question", "who?"),
+    ]
+
+
 @pytest.mark.parametrize("tokenizer", ["word", "char", "byte"])
 def test_a_token_belongs_to_the_passage_of_its_first_character(folder: Path, tokenizer: str) -> None:
     text, passages = read_passages("*.txt", "who?")
@@ -56,3 +68,13 @@ def test_refusals_are_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     (folder / "c.csv").write_text(" \n")
     with pytest.raises(AttnvizError, match=r"'c\.csv' of .* is empty; give files with a text"):
         read_passages("*.csv", "who?")
+    monkeypatch.setattr("attnviz.text.passages.MAX_PASSAGES", 2)
+    for content, said in (
+        ('{"a": 1}', r"is no list of texts; write \[\"…\", \"…\"\]"),
+        ('["a", 7]', r"text 2 of 'list\.json' has no text; write"),
+        ('["a", "b", "c"]', "holds 3 passages; give at most 2"),
+        ('["a", "\\ud800"]', "the text is not valid UTF-8"),
+    ):
+        (folder / "list.json").write_text(content)
+        with pytest.raises(AttnvizError, match=said):
+            read_passages("list.json", "who?")

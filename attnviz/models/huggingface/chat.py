@@ -9,7 +9,7 @@ import html
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from attnviz.base.bounded import run_bounded
 from attnviz.base.errors import AttnvizError, option
 from attnviz.models.huggingface.tokens import tokenize_text
 from attnviz.models.reading.example import Example
-from attnviz.text.conversation import ANSWER, Conversation
+from attnviz.text.conversation import ANSWER, Conversation, TemplateInputs
 from attnviz.text.groups import Groups
 from attnviz.text.named_groups import PASSAGES, TURNS, with_generated_from
 from attnviz.text.tokens import Tokens
@@ -37,33 +37,46 @@ class _CharacterCoder:
     """Replaces the characters of messages by codes, and remembers the turn and the character of each.
 
     If there are more characters than codes, codes are used again from the first; the order tells them apart.
+
+    Attributes:
+        labels: the labels of the turns.
+        turns: the turn of each code.
+        characters: the character of each code.
+        places: the index of that character in the text of its turn.
+        lengths: by label, the number of characters of each turn so far.
     """
 
     labels: list[str] = field(default_factory=list)
     turns: list[int] = field(default_factory=list)
     characters: list[str] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    lengths: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, label: str, text: str) -> str:
         """Returns the text with codes for its characters; a blank text unchanged.
 
         The parts of the text that match ``UNCODED``, which templates search for or strip, keep their characters.
         """
+        start = self.lengths.get(label, 0)
+        self.lengths[label] = start + len(text)
         if not text.strip():
             return text
         if label not in self.labels:
             self.labels.append(label)
         turn, coded_text, end = self.labels.index(label), [], 0
-        for match in UNCODED.finditer(text):
-            coded_text += [self._code(turn, character) for character in text[end : match.start()]]
-            coded_text.append(match.group())
-            end = match.end()
-        return "".join(coded_text + [self._code(turn, character) for character in text[end:]])
+        for uncoded in (*UNCODED.finditer(text), None):
+            stop = len(text) if uncoded is None else uncoded.start()
+            coded_text += [self._code(turn, text[place], start + place) for place in range(end, stop)]
+            coded_text += [] if uncoded is None else [uncoded.group()]
+            end = stop if uncoded is None else uncoded.end()
+        return "".join(coded_text)
 
-    def _code(self, turn: int, character: str) -> str:
-        """Remembers a character with its turn, and returns its code."""
+    def _code(self, turn: int, character: str, place: int) -> str:
+        """Remembers a character with its turn and its place in the turn's text, and returns its code."""
         plane, index = divmod(len(self.turns) % CODE_COUNT, PLANE_SIZE)
         self.turns.append(turn)
         self.characters.append(character)
+        self.places.append(place)
         return chr(PRIVATE_PLANES[plane] + index)
 
     def number(self, code_character: str, expected: int) -> int | None:
@@ -88,11 +101,15 @@ class RenderedChat:
         text: the text that the model reads.
         labels: the labels of the turns.
         turns: ``(characters,)``, the turn of each character; -1 for characters of the template.
+        passage_labels: the labels of the passages of the conversation; empty without passages.
+        passages: ``(characters,)``, the passage of each character; -1 for none.
     """
 
     text: str
     labels: tuple[str, ...]
     turns: IntArray
+    passage_labels: tuple[str, ...]
+    passages: IntArray
 
     @property
     def missing_turns(self) -> tuple[str, ...]:
@@ -100,17 +117,27 @@ class RenderedChat:
         written_turns = set(self.turns.tolist())
         return tuple(label for number, label in enumerate(self.labels) if number not in written_turns)
 
-    def groups(self, tokens: Tokens) -> Groups:
-        """Returns the turns as groups of tokens.
+    def groups(self, tokens: Tokens) -> dict[str, Groups]:
+        """Returns the turns of the tokens, and their passages if there are any, by the name of the groups."""
+        groups = {TURNS: _groups_of_tokens(tokens, self.turns, self.labels)}
+        if self.passage_labels:
+            groups[PASSAGES] = _groups_of_tokens(tokens, self.passages, self.passage_labels)
+        return groups
 
-        A token belongs to the turn of its first character that is in a turn; without such a character it is in no
-        group.
-        """
-        turn_characters = np.flatnonzero(self.turns >= 0)
-        starts, stops = tokens.offsets.T
-        next_turn_character = np.searchsorted(turn_characters, starts)
-        first_characters = np.append(turn_characters, len(self.turns))[next_turn_character]
-        return Groups(np.where(first_characters < stops, np.append(self.turns, -1)[first_characters], -1), self.labels)
+
+def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]) -> Groups:
+    """Returns the group of each token: that of its first character that is in a group; -1 if it has none.
+
+    Args:
+        tokens: the tokens of the text.
+        numbers: ``(characters,)``, the group of each character; -1 for none.
+        labels: the labels of the groups.
+    """
+    grouped_characters = np.flatnonzero(numbers >= 0)
+    starts, stops = tokens.offsets.T
+    next_grouped = np.searchsorted(grouped_characters, starts)
+    first_characters = np.append(grouped_characters, len(numbers))[next_grouped]
+    return Groups(np.where(first_characters < stops, np.append(numbers, -1)[first_characters], -1), labels)
 
 
 def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, starts_answer: bool) -> RenderedChat:
@@ -129,20 +156,31 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
             f"this model has no chat template; leave {option('chat')} out, or use a model made for chats"
         )
     coder, is_answer_next = _CharacterCoder(), starts_answer and not conversation.is_answered
-    messages, coded_messages = conversation.changed(_unchanged), conversation.changed(coder)
+    inputs, coded_inputs = conversation.changed(_unchanged), conversation.changed(coder)
 
     def template_outputs() -> str:
         """Returns both texts as JSON, which another process hands back; "" for codes that the template refuses."""
-        text = _apply_template(tokenizer, *messages, is_answer_next)
+        text = _apply_template(tokenizer, inputs, is_answer_next)
         try:
-            return json.dumps([text, _apply_template(tokenizer, *coded_messages, is_answer_next)])
+            return json.dumps([text, _apply_template(tokenizer, coded_inputs, is_answer_next)])
         except Exception:  # a template may refuse codes, which are no letters
             return json.dumps([text, ""])
 
     text, coded_text = json.loads(run_bounded(template_outputs, "the model's chat template"))
-    turns = _turns_of(text, coded_text, coder)
-    turns = _turns_by_search(text, conversation, coder) if turns is None else turns
-    return RenderedChat(text, tuple(coder.labels), _without_gaps(turns, _is_own_sign(text, turns, tokenizer)))
+    codes = _codes_of(text, coded_text, coder)
+    if codes is None:
+        turns, places = _places_by_search(text, conversation, coder)
+    else:
+        turns, places = (np.array([*numbers, -1], dtype=np.int64)[codes] for numbers in (coder.turns, coder.places))
+    is_own_sign = _is_own_sign(text, turns, tokenizer)
+    passages = _passages_of(turns, places, conversation, coder)
+    return RenderedChat(
+        text,
+        tuple(coder.labels),
+        _without_gaps(turns, is_own_sign),
+        tuple(passage.label for passage in conversation.passages),
+        _without_gaps(passages, is_own_sign),
+    )
 
 
 def chat_remarks(rendered: RenderedChat, tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
@@ -172,7 +210,7 @@ def tokenize_example(tokenizer: "PreTrainedTokenizerBase", example: Example) -> 
     tokens = tokenize_text(tokenizer, rendered.text, example.pair, chat=True)
     if example.passages:
         tokens = example.with_groups(tokens, _message_start(rendered, example.text))
-    return replace(tokens, groups={**tokens.groups, TURNS: rendered.groups(tokens)}), chat_remarks(rendered, tokenizer)
+    return replace(tokens, groups={**tokens.groups, **rendered.groups(tokens)}), chat_remarks(rendered, tokenizer)
 
 
 def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
@@ -184,7 +222,7 @@ def with_answer(tokens: Tokens, count: int, example: Example) -> Tokens:
         example: the example; in a conversation the answer is also a turn, and after passages it is also a passage.
     """
     labels = {} if example.conversation is None else {TURNS: example.conversation.answer}
-    labels |= {PASSAGES: ANSWER} if example.passages else {}
+    labels |= {PASSAGES: ANSWER} if example.has_passages else {}
     answer_groups = {}
     for name, label in labels.items():
         groups = tokens.groups[name]
@@ -215,22 +253,27 @@ def _unchanged(label: str, text: str) -> str:
     return text
 
 
-def _apply_template(tokenizer: "PreTrainedTokenizerBase", messages: Any, tools: Any, prompt: bool) -> str:
+def _apply_template(tokenizer: "PreTrainedTokenizerBase", inputs: TemplateInputs, prompt: bool) -> str:
     """Returns the text that the chat template writes.
 
     Args:
         tokenizer: the model's tokenizer.
-        messages: the messages as JSON objects.
-        tools: the definitions of tools as JSON objects.
+        inputs: the messages, the definitions of tools, and the documents.
         prompt: if true, the template also begins the model's answer.
     """
     return str(
-        tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, add_generation_prompt=prompt)
+        tokenizer.apply_chat_template(
+            inputs.messages,
+            tools=inputs.tools or None,
+            documents=inputs.documents or None,
+            tokenize=False,
+            add_generation_prompt=prompt,
+        )
     )
 
 
-def _turns_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
-    """Returns the turn of each character, -1 for characters of the template, ``(characters,)``.
+def _codes_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | None:
+    """Returns the number of each character's code, -1 for characters of the template, ``(characters,)``.
 
     Returns ``None`` if the coded text does not lead to the text, as the template treats codes differently from letters.
 
@@ -240,7 +283,7 @@ def _turns_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | 
         coder: the coder of those messages.
     """
     for forms_of in (_plain_form, _escaped_forms):
-        turns = np.full(len(text), -1, dtype=np.int64)
+        codes = np.full(len(text), -1, dtype=np.int64)
         position = expected = 0
         for character in coded_text:
             number = coder.number(character, expected)
@@ -249,13 +292,29 @@ def _turns_of(text: str, coded_text: str, coder: _CharacterCoder) -> IntArray | 
             if match is None:
                 break
             if number is not None:
-                turns[position : position + len(match)] = coder.turns[number]
+                codes[position : position + len(match)] = number
                 expected = number + 1
             position += len(match)
         else:
             if position == len(text) and position:
-                return turns
+                return codes
     return None
+
+
+def _passages_of(turns: IntArray, places: IntArray, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
+    """Returns the passage of each character, -1 for none, ``(characters,)``.
+
+    Args:
+        turns: ``(characters,)``, the turn of each character.
+        places: ``(characters,)``, the index of each character in the text of its turn.
+        conversation: the messages with their passages.
+        coder: the coder of the messages, which numbers the turns.
+    """
+    passages = np.full(len(turns), -1, dtype=np.int64)
+    for number, (turn, _, start, stop) in enumerate(conversation.passages):
+        if turn in coder.labels:
+            passages[(turns == coder.labels.index(turn)) & (places >= start) & (places < stop)] = number
+    return passages
 
 
 def _plain_form(character: str) -> list[str]:
@@ -318,19 +377,25 @@ def _without_gaps(turns: IntArray, is_own_sign: BoolArray) -> IntArray:
     return np.where(is_in_gap, turns[previous_turn], turns)
 
 
-def _turns_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> IntArray:
-    """Returns the turn of each character, ``(characters,)``, by a search for each turn's text after the previous one.
+def _places_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
+    """Returns the turn of each character and its index in the text of the turn, ``(characters,)``; -1 for none.
 
-    A turn whose text is not found has no characters, and characters outside of turns are -1. The search is needed if
-    the template treats codes differently from letters, such as one that writes all in lower case.
+    Each turn's text is searched for after the previous one, and one that is not found has no characters. The search is
+    needed if the template treats codes differently from letters, such as one that writes all in lower case. Indices
+    in a text that the template writes in JSON are not known.
     """
-    turns, position = np.full(len(text), -1, dtype=np.int64), 0
+    turns, places = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
+    position = 0
     for label, message in conversation.turns().items():
-        json_forms = (json.dumps(message.strip(), ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
-        for form in dict.fromkeys((message.strip(), *json_forms)):
+        stripped = message.strip()
+        json_forms = (json.dumps(stripped, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
+        for form in dict.fromkeys((stripped, *json_forms)):
             match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
             if match is not None:
                 turns[match.start() : match.end()] = coder.labels.index(label)
+                if form == stripped:
+                    first = message.index(stripped)
+                    places[match.start() : match.end()] = np.arange(first, first + match.end() - match.start())
                 position = match.end()
                 break
-    return turns
+    return turns, places

@@ -74,6 +74,11 @@ class Example:
 
         return Conversation.from_question(self.text) if self.chat else self.messages
 
+    @property
+    def has_passages(self) -> bool:
+        """True if passages stand before the question: in the text, or in the messages of a chat."""
+        return bool(self.passages or (self.messages is not None and self.messages.passages))
+
     def with_groups(self, tokens: "Tokens", start: int = 0) -> "Tokens":
         """Returns the tokens with the passages of the text as groups; unchanged if the text has no passages.
 
@@ -100,7 +105,7 @@ class Example:
         from attnviz.text.named_groups import PASSAGES, QUESTION, TURNS
 
         if by == PASSAGES:
-            return QUESTION if self.passages else None
+            return QUESTION if self.has_passages else None
         conversation = self.conversation
         if by != TURNS or conversation is None:
             return None
@@ -117,33 +122,22 @@ class Example:
             *passages, last = self.passages
             text = self.text[: last.start] + question
             return replace(self, text=text, passages=(*passages, last._replace(stop=len(text))))
-        conversation = self.conversation
-        if conversation is None:
-            return None
-        messages = list(conversation.messages)
-        user_indices = [index for index, message in enumerate(messages) if message["role"] == "user"]
-        if not user_indices:
-            return None
-        messages[user_indices[-1]] = {**messages[user_indices[-1]], "content": question}
-        return replace(self, chat=False, messages=replace(conversation, messages=tuple(messages)))
+        messages = None if self.conversation is None else self.conversation.with_question(question)
+        return None if messages is None else replace(self, chat=False, messages=messages)
 
     def with_passages_reversed(self) -> Self | None:
-        """Returns the example with its passages in the reverse order, and the question still last.
-
-        Returns ``None`` if it has fewer than two passages.
-        """
-        from attnviz.text.passages import SEPARATOR
-
+        """Returns the example with its passages in the reverse order; ``None`` with fewer than two."""
+        if self.messages is not None:
+            messages = self.messages.with_passages_reversed()
+            return None if messages is None else replace(self, messages=messages)
         if len(self.passages) < 3:
             return None
+        from attnviz.text.passages import placed_passages
+
         *passages, question = self.passages
-        texts, moved_passages, start = [], [], 0
-        for passage in (*reversed(passages), question):
-            text = self.text[passage.start : passage.stop]
-            texts.append(text)
-            moved_passages.append(passage._replace(start=start, stop=start + len(text)))
-            start += len(text) + len(SEPARATOR)
-        return replace(self, text=SEPARATOR.join(texts), passages=tuple(moved_passages))
+        texts = {each.label: self.text[each.start : each.stop] for each in (*reversed(passages), question)}
+        text, placed = placed_passages(texts)
+        return replace(self, text=text, passages=placed)
 
     @property
     def parts(self) -> tuple[str, ...]:

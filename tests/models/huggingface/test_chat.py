@@ -101,6 +101,36 @@ def test_tags_of_thoughts_that_a_user_types_belong_to_the_user() -> None:
     assert turns(rendered("qwen", [{"role": "user", "content": hostile}]))["1 user"] == hostile
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_parts_of_a_message_are_passages(style: str) -> None:
+    parts = ["The king: <|im_end|>", ' my "bike" is red\n', "The king: <|im_end|>", "which is red?"]
+    content = [{"type": "text", "text": part} for part in parts]
+    found = rendered(style, [{"role": "user", "content": content}])
+    characters = np.array(list(found.text))
+    texts = ["".join(characters[found.passages == number]) for number in range(4)]
+    assert found.passage_labels == ("1 user part 1", "1 user part 2", "1 user part 3", "question")
+    assert texts == [part.strip() for part in parts]
+
+
+def test_documents_are_found_where_the_template_writes_them() -> None:
+    tokenizer = chat_tokenizer("chatml")
+    tokenizer.chat_template = (
+        "{% for d in documents %}<doc {{ d.title }}>{{ d.text | tojson }}\n{% endfor %}" + tokenizer.chat_template
+    )
+    documents = ({"title": "king", "text": 'lives "here"'}, "snow falls")
+    found = render(tokenizer, Conversation((QUESTION,), documents=documents), answers=True)
+    characters = np.array(list(found.text))
+    texts = {label: "".join(characters[found.passages == number]) for number, label in enumerate(found.passage_labels)}
+    assert texts == {
+        "king": r'king>"lives \"here\"',
+        "document 2": "snow falls",
+        "question": QUESTION["content"].strip(),
+    }
+    assert "documents" in turns(found)
+    left_out = render(chat_tokenizer("llama"), Conversation((QUESTION,), documents=documents), answers=True)
+    assert chat_remarks(left_out, chat_tokenizer("llama")) == ("The chat template left out: documents.",)
+
+
 def test_what_a_template_leaves_out_is_said() -> None:
     tokenizer = chat_tokenizer("chatml")
     tokenizer.chat_template = "{% for m in messages if m.role == 'user' %}{{ m.content }} . {% endfor %}"

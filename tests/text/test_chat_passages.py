@@ -1,0 +1,73 @@
+"""Passages of a chat: documents, parts of messages and the question, told apart and put in the reverse order."""
+
+from typing import Any
+
+from attnviz.text.conversation import Conversation
+
+TEXTS = ["the king lives here", "my bike is red", "which is red?"]
+PARTS: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": text} for text in TEXTS]}
+DOCUMENTS: tuple[Any, ...] = ({"title": "king", "text": TEXTS[0]}, TEXTS[1], {"title": "king", "text": "snow"})
+
+
+def passages(chat: Conversation) -> dict[str, str]:
+    """The text of each passage, by its label."""
+    texts: dict[str, str] = {}
+
+    def collect(label: str, text: str) -> str:
+        texts[label] = texts.get(label, "") + text
+        return text
+
+    chat.changed(collect)
+    return {each.label: texts[each.turn][each.start : each.stop] for each in chat.passages}
+
+
+def test_parts_of_a_message_are_passages_and_the_last_is_the_question() -> None:
+    chat = Conversation((PARTS,))
+    assert passages(chat) == {"1 user part 1": TEXTS[0], "1 user part 2": TEXTS[1], "question": TEXTS[2]}
+    assert chat.turns() == {"1 user": "\n".join(TEXTS)}
+
+
+def test_documents_stand_beside_the_messages_and_equal_titles_are_told_apart() -> None:
+    chat = Conversation(({"role": "user", "content": "which is red?"},), documents=DOCUMENTS)
+    assert passages(chat) == {
+        "king": f"king{TEXTS[0]}",
+        "document 2": TEXTS[1],
+        "king (2)": "kingsnow",
+        "question": "which is red?",
+    }
+    assert "documents" in chat.turns()
+
+
+def test_a_tool_result_of_several_parts_has_passages() -> None:
+    result = {"role": "tool", "content": PARTS["content"][:2]}
+    chat = Conversation(({"role": "user", "content": "which is red?"}, result))
+    assert list(passages(chat)) == ["2 tool result part 1", "2 tool result part 2", "question"]
+
+
+def test_a_chat_of_whole_messages_has_no_passages() -> None:
+    answer = {"role": "assistant", "content": PARTS["content"]}
+    assert Conversation(({"role": "user", "content": "which is red?"}, answer)).passages == ()
+
+
+def test_another_question_keeps_the_passages() -> None:
+    changed = Conversation((PARTS,), documents=DOCUMENTS).with_question("N/A")
+    assert changed is not None
+    assert passages(changed) == {
+        **passages(Conversation((PARTS,), documents=DOCUMENTS)),
+        "question": "N/A",
+    }
+    whole = Conversation(({"role": "user", "content": "which?"}, {"role": "assistant", "content": "b"}))
+    assert whole.with_question("N/A") == Conversation(({"role": "user", "content": "N/A"}, whole.messages[1]))
+
+
+def test_passages_in_the_reverse_order_keep_their_labels_and_the_question_its_place() -> None:
+    chat = Conversation((PARTS,), documents=DOCUMENTS)
+    reversed_chat = chat.with_passages_reversed()
+    assert reversed_chat is not None
+    expected = passages(chat)
+    assert passages(reversed_chat) == expected
+    order = ["king (2)", "document 2", "king", "1 user part 2", "1 user part 1", "question"]
+    assert [each.label for each in reversed_chat.passages] == order
+    assert reversed_chat.messages[0]["content"] == "\n".join([TEXTS[1], TEXTS[0], TEXTS[2]])
+    assert Conversation((PARTS,)).with_passages_reversed() is not None
+    assert Conversation(({"role": "user", "content": PARTS["content"][1:]},)).with_passages_reversed() is None
