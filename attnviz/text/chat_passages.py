@@ -54,24 +54,33 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
     """
     labels: list[str] = []
     passages = _document_passages(documents, labels)
-    asked, question = question_number(messages), None
+    asked = question_number(messages)
     for number, message in enumerate(messages, 1):
-        parts = content_parts(message.get("content"), number)
-        turn, is_asked = f"{number} {TURN_KINDS[message['role']]}", number == asked
-        has_passages = message["role"] != "assistant" and (len(parts) > 1 or parts[0].is_document)
-        start = 0
-        for place, part in enumerate(parts):
-            stop = start + len(part.text)
-            if is_asked and place == _question_part(parts) and not part.is_document:
-                question = TurnPart(turn, QUESTION, start, stop)
-                passages += [question] if has_passages else []
-            elif has_passages:
-                label = _added_label(part.label or f"{turn} part {place + 1}", labels)
-                passages.append(TurnPart(turn, label, start, stop))
-            start = stop + len(SEPARATOR)
-    if not passages or passages == [question]:
-        return ()
-    return (*passages, *([] if question is None or question in passages else [question]))
+        passages += _message_passages(message, number, number == asked, labels)
+    has_passages = any(passage.label != QUESTION for passage in passages)
+    return tuple(passages) if has_passages else ()
+
+
+def _message_passages(message: Mapping[str, Any], number: int, is_asked: bool, labels: list[str]) -> list[TurnPart]:
+    """Returns the parts of a message as passages, if it has several or a document, and the question if it has that.
+
+    Args:
+        message: the message.
+        number: the number of the message.
+        is_asked: True if its last text is the question.
+        labels: the labels that other passages have, to which those of the parts are added.
+    """
+    parts, kind = content_parts(message.get("content"), number), TURN_KINDS[message["role"]]
+    question_part = _question_part(parts) if is_asked else None
+    has_passages = message["role"] != "assistant" and (len(parts) > 1 or parts[0].is_document)
+    passages, start = [], 0
+    for place, part in enumerate(parts):
+        is_question = place == question_part and not part.is_document
+        if has_passages or is_question:
+            label = QUESTION if is_question else _added_label(part.label or f"{number}.{place + 1} {kind}", labels)
+            passages.append(TurnPart(f"{number} {kind}", label, start, start + len(part.text)))
+        start += len(part.text) + len(SEPARATOR)
+    return passages
 
 
 def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[TurnPart]:
@@ -84,7 +93,7 @@ def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[
     passages, start = [], 0
     for number, document in enumerate(documents, 1):
         stop = start + len(document.title) + len(document.text)
-        passages.append(TurnPart(DOCUMENTS, _added_label(document.label or f"document {number}", labels), start, stop))
+        passages.append(TurnPart(DOCUMENTS, _added_label(document.label or f"{number} document", labels), start, stop))
         start = stop
     return passages
 

@@ -32,7 +32,7 @@ class ContentPart(NamedTuple):
 
 
 def content_parts(content: Any, number: int) -> list[ContentPart]:
-    """Returns the parts of a message's content; a string is one part, and ``None`` is an empty one.
+    """Returns the parts of a message's content; a string is one part, and no content is an empty one.
 
     Args:
         content: the content, in JSON.
@@ -43,7 +43,7 @@ def content_parts(content: Any, number: int) -> list[ContentPart]:
     """
     if not isinstance(content, list):
         content = [{"type": "text", "text": "" if content is None else content}]
-    return [_read_part(part, number) for part in content]
+    return [_read_part(part, number) for part in content] or [ContentPart("")]
 
 
 def read_document(value: Any, name: str) -> ContentPart:

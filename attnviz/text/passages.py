@@ -88,7 +88,7 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
         refuse_surrogates(document.text)
     stem = name.removesuffix(file.suffix)
     return [
-        (printable_line(document.label) or f"{stem} {number}", document.text.strip())
+        (printable_line(document.label) or f"{number} {stem}", document.text.strip())
         for number, document in enumerate(documents, start=1)
     ]
 

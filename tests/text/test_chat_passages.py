@@ -23,7 +23,7 @@ def passages(chat: Conversation) -> dict[str, str]:
 
 def test_parts_of_a_message_are_passages_and_the_last_is_the_question() -> None:
     chat = Conversation((PARTS,))
-    assert passages(chat) == {"1 user part 1": TEXTS[0], "1 user part 2": TEXTS[1], "question": TEXTS[2]}
+    assert passages(chat) == {"1.1 user": TEXTS[0], "1.2 user": TEXTS[1], "question": TEXTS[2]}
     assert chat.turns() == {"1 user": "\n".join(TEXTS)}
 
 
@@ -31,7 +31,7 @@ def test_documents_stand_beside_the_messages_and_equal_titles_are_told_apart() -
     chat = Conversation(({"role": "user", "content": "which is red?"},), documents=DOCUMENTS)
     assert passages(chat) == {
         "king": f"king{TEXTS[0]}",
-        "document 2": TEXTS[1],
+        "2 document": TEXTS[1],
         "king (2)": "kingsnow",
         "question": "which is red?",
     }
@@ -41,7 +41,7 @@ def test_documents_stand_beside_the_messages_and_equal_titles_are_told_apart() -
 def test_a_tool_result_of_several_parts_has_passages() -> None:
     result = {"role": "tool", "content": PARTS["content"][:2]}
     chat = Conversation(({"role": "user", "content": "which is red?"}, result))
-    assert list(passages(chat)) == ["2 tool result part 1", "2 tool result part 2", "question"]
+    assert list(passages(chat)) == ["question", "2.1 tool result", "2.2 tool result"]
 
 
 def test_a_chat_of_whole_messages_has_no_passages() -> None:
@@ -66,7 +66,7 @@ def test_passages_in_the_reverse_order_keep_their_labels_and_the_question_its_pl
     assert reversed_chat is not None
     expected = passages(chat)
     assert passages(reversed_chat) == expected
-    order = ["king (2)", "document 2", "king", "1 user part 2", "1 user part 1", "question"]
+    order = ["king (2)", "2 document", "king", "1.2 user", "1.1 user", "question"]
     assert [each.label for each in reversed_chat.passages] == order
     assert reversed_chat.messages[0]["content"] == "\n".join([TEXTS[1], TEXTS[0], TEXTS[2]])
     assert Conversation((PARTS,)).with_passages_reversed() is not None

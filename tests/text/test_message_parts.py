@@ -29,7 +29,7 @@ def test_parts_are_texts_and_documents() -> None:
         ContentPart("how?"),
         ContentPart("snow", label="b", is_document=True),
     ]
-    assert content_parts(None, 2) == [ContentPart("")]
+    assert content_parts(None, 2) == content_parts([], 2) == [ContentPart("")]
 
 
 @pytest.mark.parametrize(

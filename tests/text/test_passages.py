@@ -37,9 +37,9 @@ def test_a_list_of_texts_in_json_is_a_passage_each(folder: Path) -> None:
     text, passages = read_passages("texts.json", "who?")
     assert text == "one king\n\ntwo wheels\n\nsnow\n\nwho?"
     assert [(each.label, text[each.start : each.stop]) for each in passages] == [
-        ("texts 1", "one king"),
+        ("1 texts", "one king"),
         ("bike", "two wheels"),
-        ("texts 3", "snow"),
+        ("3 texts", "snow"),
         ("question", "who?"),
     ]
 

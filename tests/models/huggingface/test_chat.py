@@ -108,7 +108,7 @@ def test_parts_of_a_message_are_passages(style: str) -> None:
     found = rendered(style, [{"role": "user", "content": content}])
     characters = np.array(list(found.text))
     texts = ["".join(characters[found.passages == number]) for number in range(4)]
-    assert found.passage_labels == ("1 user part 1", "1 user part 2", "1 user part 3", "question")
+    assert found.passage_labels == ("1.1 user", "1.2 user", "1.3 user", "question")
     assert texts == [part.strip() for part in parts]
 
 
@@ -123,7 +123,7 @@ def test_documents_are_found_where_the_template_writes_them() -> None:
     texts = {label: "".join(characters[found.passages == number]) for number, label in enumerate(found.passage_labels)}
     assert texts == {
         "king": r'king>"lives \"here\"',
-        "document 2": "snow falls",
+        "2 document": "snow falls",
         "question": QUESTION["content"].strip(),
     }
     assert "documents" in turns(found)
