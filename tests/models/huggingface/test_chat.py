@@ -29,7 +29,7 @@ TOOL = {"type": "function", "function": {"name": "search", "description": "Searc
 
 
 def rendered(style: str, messages: list[dict[str, Any]], tools: tuple[dict[str, Any], ...] = ()) -> RenderedChat:
-    return render(chat_tokenizer(style), Conversation(tuple(messages), tools), answers=True)
+    return render(chat_tokenizer(style), Conversation(tuple(messages), tools), starts_answer=True)
 
 
 def turns(found: RenderedChat) -> dict[str, str]:
@@ -118,7 +118,7 @@ def test_documents_are_found_where_the_template_writes_them() -> None:
         "{% for d in documents %}<doc {{ d.title }}>{{ d.text | tojson }}\n{% endfor %}" + tokenizer.chat_template
     )
     documents = ({"title": "king", "text": 'lives "here"'}, "snow falls")
-    found = render(tokenizer, Conversation((QUESTION,), documents=documents), answers=True)
+    found = render(tokenizer, Conversation((QUESTION,), documents=documents), starts_answer=True)
     characters = np.array(list(found.text))
     texts = {label: "".join(characters[found.passages == number]) for number, label in enumerate(found.passage_labels)}
     assert texts == {
@@ -127,14 +127,14 @@ def test_documents_are_found_where_the_template_writes_them() -> None:
         "question": QUESTION["content"].strip(),
     }
     assert "documents" in turns(found)
-    left_out = render(chat_tokenizer("llama"), Conversation((QUESTION,), documents=documents), answers=True)
+    left_out = render(chat_tokenizer("llama"), Conversation((QUESTION,), documents=documents), starts_answer=True)
     assert chat_remarks(left_out, chat_tokenizer("llama")) == ("The chat template left out: documents.",)
 
 
 def test_what_a_template_leaves_out_is_said() -> None:
     tokenizer = chat_tokenizer("chatml")
     tokenizer.chat_template = "{% for m in messages if m.role == 'user' %}{{ m.content }} . {% endfor %}"
-    found = render(tokenizer, Conversation((SYSTEM, QUESTION)), answers=True)
+    found = render(tokenizer, Conversation((SYSTEM, QUESTION)), starts_answer=True)
     assert found.missing_turns == ("1 system",)
     assert chat_remarks(found, tokenizer) == ("The chat template left out: 1 system.",)
 
@@ -142,7 +142,7 @@ def test_what_a_template_leaves_out_is_said() -> None:
 def test_a_template_that_changes_letters_is_searched() -> None:
     tokenizer = chat_tokenizer("chatml")
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content | lower }};{% endfor %}"
-    found = render(tokenizer, Conversation(({"role": "user", "content": "Über. lower"}, SYSTEM)), answers=True)
+    found = render(tokenizer, Conversation(({"role": "user", "content": "Über. lower"}, SYSTEM)), starts_answer=True)
     assert turns(found) == {"1 user": "über. lower", "2 system": "be brief.", "": "user: ;system: ;"}
 
 
@@ -170,4 +170,4 @@ def test_tokens_have_the_turn_of_their_characters_and_new_ones_are_the_answer() 
 
 def test_refuses_a_model_without_template() -> None:
     with pytest.raises(AttnvizError, match="this model has no chat template"):
-        render(chat_tokenizer(None), Conversation((QUESTION,)), answers=True)
+        render(chat_tokenizer(None), Conversation((QUESTION,)), starts_answer=True)
