@@ -107,7 +107,8 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = [
-        _about_head(cells, head, texts, visible_counts) for cells, head in zip(numbers.heads, heads, strict=True)
+        _about_head(cells, head, texts, visible_counts) | _given_name(report, cells)
+        for cells, head in zip(numbers.heads, heads, strict=True)
     ]
     sides = [packed for head in heads for packed in head.sides]
     has_masked, has_nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
@@ -266,6 +267,12 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _AxisTexts, visible_c
             for side in cells.sides.values()
         ],
     }
+
+
+def _given_name(report: ExactNumbers, cells: HeadCells) -> dict[str, str]:
+    """Returns the name that a user gave to a head as ``given``; empty without a name."""
+    name = report.given_names.get((cells.maps.layer, cells.head), "")
+    return {"given": name} if name else {}
 
 
 def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ...]:

@@ -50,6 +50,7 @@ def _about_page(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
         "texts": [],
         "heads": [
             {"layer": row.layer, "head": row.head, "name": row.name, "kind": row.kind, "item": None}
+            | ({"given": row.given_name} if row.given_name else {})
             for row in frame.rows
         ],
         "metrics": about_metrics(frame),

@@ -1,4 +1,4 @@
-"""Adds metrics, patterns, effects and notes of heads to a report of exact numbers, for media that sort heads."""
+"""Adds metrics, patterns, effects, notes and given names to a report of exact numbers, for media that sort heads."""
 
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from attnviz.report.heads.effect_columns import MOVED, effect_remark, read_effec
 from attnviz.report.picture.numbers import HeadCells, Numbers
 from attnviz.report.picture.options import ReportOptions
 from attnviz.report.picture.report import ExactNumbers
+from attnviz.report.words.head_names import read_names
 from attnviz.report.words.notes import read_notes
 
 MAX_MEASURED_CELLS = 50_000_000  # over all heads: about a second; above it, only some blocks of queries are measured
@@ -24,12 +25,12 @@ def shown_metrics(numbers: Numbers) -> HeadFrame | None:
 
 
 def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumbers:
-    """Returns the report with the metrics, effects and notes that a page shows; unchanged for other media.
+    """Returns the report with the metrics, effects, notes and names that a page shows; unchanged for other media.
 
     A report that already has numbers of its heads keeps them instead of metrics.
 
     Raises:
-        AttnvizError: if the file of effects or of notes cannot be read, or has none of these heads.
+        AttnvizError: if the file of effects, notes or names cannot be read, or has none of these heads.
     """
     if not options.medium.sorts_heads:
         return report
@@ -41,6 +42,7 @@ def with_page_numbers(report: ExactNumbers, options: ReportOptions) -> ExactNumb
         frame=frame if frame is None or effects is None else frame.with_columns_of(effects.frame),
         effects="" if effects is None else effect_remark(effects),
         notes=tuple(read_notes(report.look.notes)),
+        given_names=read_names(report.look.names),
     )
 
 

@@ -176,7 +176,7 @@ class Look:
         str | None,
         Option(
             "Name heads from a file with lines as: 4.11 name mover; e in browse writes them.",
-            media=("terminal", *FIGURES),
+            media=("terminal", "page", *FIGURES),
         ),
     ] = None
     width: int = 80

@@ -1,6 +1,6 @@
 """The report types, one for each kind of picture: every choice is made, and only drawing remains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
@@ -168,6 +168,7 @@ class ExactNumbers(_Described):
         frame: for a page, the metrics of the heads; ``None`` if single cells are not known.
         effects: for a page, the sentence on the effects in ``frame``; "" if it has none.
         notes: for a page, the notes with their places.
+        given_names: for a page, the names that a user gave to heads, by layer and number.
     """
 
     numbers: Numbers
@@ -178,6 +179,7 @@ class ExactNumbers(_Described):
     frame: "HeadFrame | None" = None
     effects: str = ""
     notes: tuple[dict[str, Any], ...] = ()
+    given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

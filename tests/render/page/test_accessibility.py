@@ -37,3 +37,17 @@ def test_axe_finds_nothing_in_any_view_or_dialog(show: Opener, scheme: str) -> N
         opened.page.click(f"#{dialog}")
         assert opened.evaluate(FOUND)[0] == [], dialog
         opened.press("Escape")
+
+
+def test_first_tab_skips_to_the_heads_and_escape_from_one_token_leaves_the_focus_on_them(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.until("scene.strip !== null")
+    opened.press("Tab")
+    assert opened.evaluate("document.activeElement.textContent") == "Skip to the heads"
+    opened.press("Enter")
+    assert opened.evaluate("document.activeElement.dataset.number") == "0"
+    opened.evaluate("location.hash = 'query=it'")
+    opened.until("scene.shown?.whole")
+    opened.evaluate("document.activeElement.blur()")
+    opened.press("Escape")
+    opened.until("state.list === 'maps' && document.activeElement.matches('.thumb')")

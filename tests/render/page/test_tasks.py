@@ -75,7 +75,7 @@ def test_what_it_attends_to_in_all_heads_is_one_click(show: Opener) -> None:
     weights = weights_of(recording)[:, IT]
     shown = [hand.opened.evaluate(f"Array.from(scene.shown.lineOf({row}))") for row in range(12)]
     np.testing.assert_allclose(shown, weights, rtol=1e-6)
-    listed = hand.opened.page.locator(".inspector ul bdi").all_inner_texts()
+    listed = hand.opened.page.locator(".inspector ul:not(.layers) bdi").all_inner_texts()
     assert listed == [SENTENCE[key] for key in np.argsort(-weights.mean(axis=0), kind="stable")[:8]]
 
 
@@ -127,7 +127,7 @@ def test_two_heads_stand_side_by_side_with_one_cursor(show: Opener) -> None:
     hand.opened.until("scene.current.stages.every((stage) => stage.picture.factor > 1.2)")
 
 
-@pytest.mark.parametrize("how", ["Mean", "Maximum", "Difference", "Rollout"])
+@pytest.mark.parametrize("how", ["Mean", "Max", "Difference", "Rollout"])
 def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
     recording = sentence()
     hand = Hand(show(report_of(recording)))
@@ -142,7 +142,7 @@ def test_chosen_heads_become_one_map(show: Opener, how: str) -> None:
         first, second = (weights_of(recording)[number] for number in chosen)
         expected = second - first
     else:
-        maps = reduce_heads(heads, {"Mean": "mean", "Maximum": "max", "Rollout": "rollout"}[how])
+        maps = reduce_heads(heads, {"Mean": "mean", "Max": "max", "Rollout": "rollout"}[how])
         expected = maps.window((0,), slice(0, 12), slice(0, 12)).weights[0]
     found = np.array(hand.opened.evaluate("Array.from(scene.shown.values)")).reshape(12, 12)
     np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -539,3 +539,41 @@ def test_a_slider_goes_from_query_to_query_of_the_text(show: Opener) -> None:
     opened.until("state.pin?.query === 5")
     opened.evaluate("keepToken({query: 2, key: null})")
     assert slider.input_value() == "2"
+
+
+def test_layers_means_are_listed_beside_one_token_and_lead_to_their_rows(show: Opener) -> None:
+    recording = sentence(layers=6, heads=12)
+    opened = show(report_of(recording))
+    opened.evaluate("location.hash = 'query=it'")
+    opened.until("scene.shown?.whole && document.querySelectorAll('.layers li').length === 6")
+    place = opened.evaluate("scene.shown.place")
+    mean = dense(recording, 4).weights[:, place].mean(axis=0)
+    line = opened.text(".layers li:nth-child(5)").split()
+    assert line[0] == "4"
+    assert line[1] == recording.maps[4].key_tokens.labels[int(mean.argmax())]
+    assert float(line[2].rstrip("%")) == pytest.approx(100 * mean.max(), abs=0.01)
+    before = opened.evaluate("scene.current.stage.element.scrollTop")
+    opened.page.click(".layers li:nth-child(6) button")
+    assert opened.evaluate("scene.current.stage.element.scrollTop") > before
+
+
+@pytest.mark.parametrize(("tokens", "written"), [(4, True), (16, False)])
+def test_many_numbers_that_round_to_zero_are_left_out_of_cells(show: Opener, tokens: int, written: bool) -> None:
+    opened = show(report_of(large(tokens, heads=1, causal=False)))
+    opened.page.set_viewport_size({"width": 1920, "height": 1080})
+    opened.until("scene.current?.stage")
+    opened.evaluate("scene.current.stage.picture.shown.values.fill(0.001)")
+    texts = opened.evaluate(
+        "(() => { const texts = []; const { picture, area } = scene.current.stage;"
+        "picture.drawNumbers({ text: (text) => texts.push(text) }, area); return texts; })()"
+    )
+    assert opened.evaluate("scene.current.stage.picture.numbered")
+    assert texts == (["0"] * tokens**2 if written else [])
+
+
+def test_command_of_a_kept_token_says_that_it_is_framed_in_the_link_alone(show: Opener) -> None:
+    opened = show(report_of(sentence()))
+    opened.evaluate("location.hash = 'head=1.2&query=it'")
+    opened.until("state.pin !== null && scene.current !== null")
+    opened.page.click("#share-open")
+    assert "It frames no token" in opened.text("#share")

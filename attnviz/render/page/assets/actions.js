@@ -112,6 +112,8 @@ export function choose(name, value) {
   /** @type {Partial<State>} */
   const changes = { [name]: value };
   if (name === "of") changes.steps = stepsTurned(/** @type {State["of"]} */ (value));
+  if (name === "scores" && value === "shown") changes.by = "tokens"; // a word has no score
+  if (name === "by" && value === "words") changes.scores = "hidden";
   if (name === "direction" && state.pin && page.heads[firstHead()].same) changes.pin = { query: state.pin.key, key: state.pin.query };
   return set(changes);
 }

@@ -19,6 +19,7 @@ export const WORDS = {
   side: ["", "A", "B", "change"],
   by: ["tokens", "words"],
   special: ["shown", "hidden"],
+  scores: ["hidden", "shown"],
 };
 
 /** @type {Record<string, string[]>} the words that an address may say, by their name in it */
@@ -33,6 +34,7 @@ const WORDS_OF_ADDRESS = {
   size: WORDS.size,
   by: WORDS.by,
   special: WORDS.special,
+  scores: WORDS.scores,
 };
 
 /** The values that name numbers of a survey's heads, and the names that an address has for them. */
@@ -115,6 +117,7 @@ function lookParts(state, begun, page) {
   if (state.size) parts.push(["size", state.size]);
   if (state.by !== "tokens") parts.push(["by", state.by]);
   if (state.special !== "shown") parts.push(["special", state.special]);
+  if (state.scores !== "hidden") parts.push(["scores", state.scores]);
   if (state.pool === "max") parts.push(["pool", "max"]);
   if (state.direction === "from") parts.push(["direction", "from"]);
   return parts;
@@ -216,6 +219,7 @@ function lookOf(address, begun, page) {
     size: oneOf(WORDS.size, address.get("size")) ?? "",
     by: oneOf(WORDS.by, address.get("by")) ?? "tokens",
     special: oneOf(WORDS.special, address.get("special")) ?? "shown",
+    scores: oneOf(WORDS.scores, address.get("scores")) ?? "hidden",
     pool: oneOf(WORDS.pool, address.get("pool")) ?? "mean",
     direction: oneOf(WORDS.direction, address.get("direction")) ?? "to",
   };

@@ -6,6 +6,7 @@ import { make, one } from "./elements.js";
 import { quotedPlace } from "./formatting.js";
 import { showsMoved } from "./moved.js";
 import { listedHeads, sortMetric } from "./listing.js";
+import { showsScores } from "./score_map.js";
 import { addressOfView, scene, state } from "./state.js";
 
 /** The words of `attnviz show --size` for the sizes of figures. */
@@ -16,7 +17,7 @@ function commandOf() {
   const heads = state.together ? state.chosen : state.head === null ? null : [state.head];
   const words = [page.command.input, showsMoved() ? "--of contributions" : "", ...headWords(heads), ...unitWords(), ...viewWords(heads), ...scaleWords(heads)];
   const size = state.size && `--size ${SIZES[state.size]}`;
-  return { line: [...words, size].filter(Boolean).join(" ") + ` -o figure.${state.size === "slide" ? "png" : "svg"}`, lacks: lacking() };
+  return { line: [...words, size].filter(Boolean).join(" ") + ` -o figure.${state.size === "slide" ? "png" : "svg"}`, lacks: [lacking(), page.command.remark].filter(Boolean).join(" ") };
 }
 
 /** @param {number[] | null} heads */
@@ -77,11 +78,13 @@ function scaleWords(heads) {
 
 /** What of the screen the line does not draw. */
 function lacking() {
+  if (showsScores()) return "It draws weights: a figure of the scores is saved here, by SVG.";
   if (state.together === "difference") return "It draws both heads: a figure of the difference of two heads is saved here, by SVG.";
   if (state.together === "overlay") return "It draws each head: a figure of heads over each other is saved here, by SVG.";
+  if (state.pin && state.head !== null && state.view === "matrix") return "It frames no token: the kept one is in the link.";
   if (state.head === null && !state.together && state.list === "numbers") return "It draws thumbnails: attnviz heads lists the numbers.";
   if (state.head === null && state.list === "lens" && state.pin?.query === null) return "It shades what a token attends to; what attends to it is saved here, by SVG.";
-  return page.command.remark;
+  return "";
 }
 
 /** A word as a shell reads it. @param {string} word */

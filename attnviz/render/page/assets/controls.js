@@ -8,9 +8,11 @@ import { hasPalette } from "./legend.js";
 import { MAX_OVERLAID } from "./overlay.js";
 import { listedHeads } from "./listing.js";
 import { meaningOf, METRIC_NAMES } from "./metrics.js";
+import { hasScoreMap, showsScores } from "./score_map.js";
 import { state } from "./state.js";
 import { poolsThumbnails } from "./thumbnails.js";
 import { titleOfView } from "./titles.js";
+import { hasUnits } from "./units.js";
 
 /** @import { Limits, ListName, Pool, Quantity, SideName, State, Steps, Together, ViewName } from "./types.js" */
 
@@ -21,7 +23,7 @@ export const VIEWS = [["matrix", "Matrix"], ["arcs", "Arcs"], ["text", "Text"], 
 /** @type {[ListName, string][]} */
 export const LISTS = [["maps", "Maps"], ["numbers", "Numbers"], ["lens", "One token"]];
 /** @type {[Together, string][]} */
-const TOGETHER = [["side", "Side by side"], ["overlay", "Overlaid"], ["difference", "Difference"], ["mean", "Mean"], ["max", "Maximum"], ["rollout", "Rollout"]];
+const TOGETHER = [["side", "Side by side"], ["overlay", "Overlaid"], ["difference", "Difference"], ["mean", "Mean"], ["max", "Max"], ["rollout", "Rollout"]];
 /** @type {[SideName, string][]} */
 const SIDES = [["A", "A"], ["B", "B"], ["change", "B − A"]];
 /** @type {[Pool, string][]} */
@@ -38,13 +40,6 @@ const DIRECTIONS = [["to", "→ looks at"], ["from", "← seen by"]];
 /** @param {string} label @param {string} title @param {boolean} pressed @param {() => void} turn */
 function toggle(label, title, pressed, turn) {
   return { label, title, pressed, turn };
-}
-
-/** Whether units can be chosen here: of maps that are held cell by cell. */
-function hasUnits() {
-  const number = state.head ?? (state.together ? state.chosen[0] : 0);
-  const matrix = state.head !== null ? state.view === "matrix" : state.together ? state.together !== "overlay" : state.list === "lens";
-  return matrix && page.block === 1 && !(page.heads[number].factors ?? []).length;
 }
 
 /** Whether words can be joined in what is shown. */
@@ -73,9 +68,16 @@ export function drawButtons(change, together) {
   fillToggles(one("units"), [
     ...(hasWords() ? [toggle("Words", "Join the tokens of each word", state.by === "words", () => change("by", state.by === "words" ? "tokens" : "words"))] : []),
     ...(hasSpecial() ? [toggle("No special", "Leave out special tokens, such as [CLS]", state.special === "hidden", () => change("special", state.special === "hidden" ? "shown" : "hidden"))] : []),
+    ...(hasScoreMap() ? [toggle("Scores", "Show scores instead of weights", showsScores(), () => change("scores", showsScores() ? "hidden" : "shown"))] : []),
   ]);
   fillChoices(one("together"), several, state.together ?? /** @type {Together} */ (""), together);
   showButtons(open);
+}
+
+/** Puts the buttons of the colours under their legend where this stands at the side, else into the bar. @param {boolean} open */
+export function placeColours(open) {
+  if (open && matchMedia("(min-width: 760px)").matches) one("side").insertBefore(one("colours"), one("inspector"));
+  else one("bar").insertBefore(one("colours"), one("zooms"));
 }
 
 /** Steps of the colours; lift is of weights. */
@@ -91,12 +93,14 @@ function hasPools() {
 
 /** Whether heads may have colours of their own. */
 function hasLimits() {
+  if (showsScores()) return false;
   if (state.head === null) return page.heads.length > 1 && !state.together && state.list === "maps";
   return page.heads.length > 1 && (hasPalette() || state.view === "arcs");
 }
 
 /** Whether anything has colours. */
 function hasSteps() {
+  if (showsScores()) return false;
   return state.head === null ? state.list !== "numbers" || state.together !== null : state.view !== "table";
 }
 

@@ -55,6 +55,7 @@ export function decimalsOf(largest) {
 
 /** A percentage, as it stands in a cell. @param {number} value @param {Scale} scale @param {number} decimals */
 export function cellText(value, scale, decimals = 0) {
+  if (scale.scores) return withMinus(value.toFixed(1));
   if (value === 0) return "0";
   const percent = (100 * value).toFixed(decimals).replace(/^-(0\.?0*)$/, "$1").replace(/^(-?)0\./, "$1.");
   return scale.change && Number(percent) > 0 ? `+${percent}` : withMinus(percent);
@@ -63,6 +64,7 @@ export function cellText(value, scale, decimals = 0) {
 /** A percentage under the legend. @param {number} value @param {Scale} scale */
 export function tickText(value, scale) {
   if (scale.steps === "lift" && !scale.change) return `${Number(value.toPrecision(2))}×`;
+  if (scale.scores) return withMinus(value.toFixed(scale.high - scale.low < 1 ? 2 : 1));
   const percent = Math.abs(100 * value);
   const digits = percent === 0 || percent >= 10 ? 0 : Math.min(8, 1 - Math.floor(Math.log10(percent)));
   const sign = value < 0 ? "−" : scale.change && value > 0 ? "+" : "";

@@ -3,14 +3,16 @@
 import { page } from "./data.js";
 import { make, one, refill } from "./elements.js";
 import { positionOf, quoted } from "./formatting.js";
+import { LensShown } from "./lens.js";
 import { meaningOf, METRIC_NAMES, metricText, numbersOf, patternOf } from "./metrics.js";
-import { quantitiesOf, weightText } from "./quantities.js";
+import { cellNumber, quantitiesOf, weightText } from "./quantities.js";
+import { showsScores } from "./score_map.js";
 import { scene, state } from "./state.js";
 import { withoutSpecial } from "./units.js";
 import { strongestOf } from "./values.js";
 import { whySection } from "./why.js";
 
-/** @import { Axis, Mark, Shown, Text } from "./types.js" */
+/** @import { Axis, Mark, Scale, Shown, Text } from "./types.js" */
 
 const LIST_LENGTH = 8;
 const HINT =
@@ -39,7 +41,8 @@ export function drawInspector(shown, choose) {
   const pointed = one("pointed");
   refill(pointed, shown ? shownSections(shown, mark) : [hint(LIST_HINT)]);
   pointed.onclick = ({ target }) => {
-    const { query, key } = /** @type {Element} */ (target).closest("button")?.dataset ?? {};
+    const { query, key, row } = /** @type {Element} */ (target).closest("button")?.dataset ?? {};
+    if (row) scene.current?.stage?.revealRow(Number(row));
     if (query && key) choose({ query: Number(query), key: Number(key) });
   };
   drawKnown();
@@ -84,11 +87,23 @@ function lensSections(shown, mark) {
     sections.push(make("section", {}, make("h3", {}, where), make("p", { className: "pair" }, make("bdi", {}, pair), " ", make("b", {}, number))));
   }
   if (!values || !shades) return [...sections, hint("Computing every head…")];
+  if (shown instanceof LensShown && shown.layers.length > 1) sections.push(layersSection(shown));
   const items = strongestOf(withoutSpecial(values, shown.tokens ?? shown.keys), LIST_LENGTH).map((place) => {
     return make("li", {}, listButton(shown, shown.tokens ?? shown.keys, place, values[place]));
   });
   sections.push(make("section", {}, make("h3", {}, shades.said), make("ul", { className: "list" }, ...items)));
   return sections;
+}
+
+/** The mean of each layer's heads: its strongest token, and a button that goes to its row. @param {LensShown} shown */
+function layersSection(shown) {
+  const items = shown.layerRows().map(({ layer, row, column, value }) => {
+    const label = column === undefined ? "" : `${layer}  ${shown.keys.labels[column]}`;
+    const button = namedBar(label, `mean of the heads of layer ${layer}`, value, shown.scale);
+    button.dataset.row = String(row);
+    return make("li", {}, button);
+  });
+  return make("section", {}, make("h3", {}, "means of the layers, strongest token"), make("ul", { className: "list layers" }, ...items));
 }
 
 /** @param {Shown} shown @param {Mark} mark */
@@ -131,9 +146,9 @@ function besideSections(query, key) {
   const numbers = make("dl", { className: "numbers" });
   for (const { picture } of stages) {
     const shown = picture.source ?? picture.shown;
-    numbers.append(make("dt", {}, shown.title), make("dd", {}, weightText(shown.at(query, key), shown.scale.change)));
+    numbers.append(make("dt", {}, shown.title), make("dd", {}, cellNumber(shown, query, key)));
   }
-  return [make("section", {}, make("h3", {}, "side by side"), numbers)];
+  return [make("section", {}, make("h3", {}, showsScores() ? "side by side, scores" : "side by side"), numbers)];
 }
 
 /** @param {Shown} shown @param {Axis} axis @param {number} place */
@@ -166,11 +181,15 @@ function verbOf(outward, change) {
 
 /** @param {Shown} shown @param {Text} others @param {number} other @param {number} value */
 function listButton({ scale }, others, other, value) {
+  return namedBar(others.labels[other], `position ${positionOf(others, other)}`, value, scale);
+}
+
+/** A line of a list: a label, a bar, a number. @param {string} text @param {string} title @param {number} value @param {Scale} scale */
+function namedBar(text, title, value, scale) {
   const bar = make("b", { className: scale.change ? (value < 0 ? "less" : "more") : "" });
   bar.style.width = `${Math.min(100, (100 * Math.abs(value)) / (scale.change ? scale.high : 1))}%`;
   const number = make("span", {}, weightText(value, scale.change));
-  const label = make("bdi", {}, others.labels[other]);
-  const title = `position ${positionOf(others, other)}`;
+  const label = make("bdi", {}, text);
   return make("button", { type: "button", title }, label, make("i", {}, bar), number);
 }
 

@@ -6,6 +6,7 @@ import { comparing, page, textOf } from "./data.js";
 import { one, say } from "./elements.js";
 import { stepNotes } from "./notes.js";
 import { spokenOf } from "./quantities.js";
+import { hasScoreMap, showsScores } from "./score_map.js";
 import { firstHead, scene, set, state } from "./state.js";
 import { fitView } from "./view.js";
 
@@ -48,6 +49,7 @@ export function actionOf(key, target) {
     r: () => choose("direction", state.direction === "to" ? "from" : "to"),
     t: () => hasSpecial() && choose("special", state.special === "shown" ? "hidden" : "shown"),
     w: () => hasWords() && choose("by", state.by === "tokens" ? "words" : "tokens"),
+    v: () => hasScoreMap() && choose("scores", showsScores() ? "hidden" : "shown"),
     d: () => showTogether("difference"),
     m: () => showTogether("mean"),
     "[": () => step(-1),

@@ -10,7 +10,7 @@ import { seenBy } from "./seen.js";
 import { sideNumber, state } from "./state.js";
 import { combinedOf } from "./combining.js";
 import { sumsOf, unitsNow } from "./units.js";
-import { ABSENT, changeOf, largestOf } from "./values.js";
+import { ABSENT, changeOf, largestOf, strongestOf } from "./values.js";
 
 /** @import { Axis, Mark, Shown, Side } from "./types.js" */
 
@@ -131,6 +131,16 @@ export class LensShown {
     if (number !== undefined) return this.lines.get(number) ?? null;
     const layer = this.layers[row - this.heads.length - 1];
     return layer === undefined ? null : this.meanOf(layer);
+  }
+
+  /** The rows of the layers' means, each with the column of its largest weight. */
+  layerRows() {
+    return this.layers.map((layer, place) => {
+      const row = this.heads.length + 1 + place;
+      const line = this.lineOf(row);
+      const [column] = line ? strongestOf(line, 1) : [];
+      return { layer, row, column, value: line?.[column] ?? ABSENT };
+    });
   }
 
   /** @param {number} layer */

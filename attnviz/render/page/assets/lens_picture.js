@@ -124,6 +124,11 @@ export class LensPicture extends MatrixPicture {
   placeOf(mark) {
     return super.placeOf(this.cellOf(mark));
   }
+
+  /** Where a row is, of a head or of a layer. @param {number} row */
+  rowPlace(row) {
+    return super.placeOf({ query: row, key: null });
+  }
 }
 
 /** The largest of each pixel's cells by size. @param {Float32Array} line @param {number} left @param {number} right @param {Float32Array} out */

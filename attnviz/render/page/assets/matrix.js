@@ -14,6 +14,7 @@ const MIN_CELL = 0.004;
 const MAX_RATIO = 1.8; // of a cell's width to its height, either way
 const MIN_NUMBER_HEIGHT = 17; // pixels from which on a cell may show its number
 const MIN_NUMBER_WIDTH = 24;
+const MAX_WRITTEN_ZEROS = 100; // cells, above which a number that rounds to 0 is left out, so that the others stand out
 export const LABEL_STEP = 12; // pixels that a label needs
 const MAX_ZOOMED_CELL = 96;
 
@@ -126,12 +127,14 @@ export class MatrixPicture {
     const [firstRow, lastRow] = this.span("query", area);
     const [firstColumn, lastColumn] = this.span("key", area);
     const digits = decimalsOf(scale.steps === "lift" ? 1 : scale.high);
-    const size = Math.min(15, this.tall * 0.6, this.wide / (2.2 + digits * 0.6));
+    const size = Math.min(15, this.tall * 0.6, this.wide / ((scale.change || scale.scores ? 2.9 : 2.2) + digits * 0.6));
+    const many = this.shown.rows * this.shown.columns > MAX_WRITTEN_ZEROS;
     for (let row = firstRow; row < lastRow; row++) {
       for (let column = firstColumn; column < lastColumn; column++) {
         const value = this.shown.at(row, column);
         if (value === ABSENT) continue;
         const text = Number.isNaN(value) ? "NaN" : cellText(value, scale, digits);
+        if (many && !scale.scores && Number(text) === 0) continue;
         const [x, y] = [this.left + (column + 0.5) * this.wide - area.x, this.top + (row + 0.5) * this.tall - area.y];
         const color = inkOn(rgbOf(value, scale, this.shown.seen(row, column)));
         surface.text(text, x, y, { size, align: "center", color });

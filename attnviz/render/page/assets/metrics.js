@@ -38,18 +38,24 @@ export function numberOf(number, name) {
 
 /** What a head does, such as “previous token 0.98”; "" where nothing is known. @param {number} number */
 export function patternOf(number) {
-  return patternsOf(number).join(", ");
+  return [givenName(number), ...patternsOf(number)].filter(Boolean).join(", ");
 }
 
-/** The clearest thing that a head does, nothing where that is mixed. @param {number} number */
+/** The name that a person gave a head, in quotation marks; "" where none did. @param {number} number */
+function givenName(number) {
+  const { given } = page.heads[number];
+  return given ? `“${given}”` : "";
+}
+
+/** Its given name, and the clearest thing that a head does, nothing where that is mixed. @param {number} number */
 export function noteOf(number) {
   const [first = ""] = patternsOf(number);
-  return first === "mixed" ? "" : first;
+  return [givenName(number), first === "mixed" ? "" : first].filter(Boolean).join(", ");
 }
 
-/** The same in the width of a thumbnail. @param {number} number */
+/** The same in the width of a thumbnail: the given name alone where there is one. @param {number} number */
 export function shortNoteOf(number) {
-  return noteOf(number).replace(/^(previous|next|own|duplicate) token /, "$1 ");
+  return givenName(number) || noteOf(number).replace(/^(previous|next|own|duplicate) token /, "$1 ");
 }
 
 /** Each thing that a head does. @param {number} number */

@@ -16,7 +16,7 @@ import { listenToPointedHead } from "./pointed_head.js";
 import { listenToPrint } from "./printing.js";
 import { offerSizes, savePng, saveSvg } from "./save.js";
 import { followAddress, scene, set, subscribe } from "./state.js";
-import { draw, fitView, followState } from "./view.js";
+import { draw, fitView, focusPicture, followState } from "./view.js";
 
 start();
 
@@ -61,6 +61,7 @@ function follow() {
 
 function listenToButtons() {
   const actions = {
+    skip: focusPicture,
     back: () => openHead(null),
     previous: () => step(-1),
     next: () => step(1),

@@ -22,6 +22,13 @@ export function weightText(weight, signed = false, error = null) {
   return percentText(weight, { largest: page.precision.largest, high: Math.max(...highs) }, signed, error);
 }
 
+/** The number that a cell shows: a weight in percent, or a score. @param {Shown} shown @param {number} row @param {number} column */
+export function cellNumber(shown, row, column) {
+  const value = shown.at(row, column);
+  if (!shown.scale.scores) return weightText(value, shown.scale.change);
+  return value === ABSENT ? "masked" : scoreText(shown.score(row, column));
+}
+
 /**
  * The numbers that a cell has, each with its name and how it is written.
  *

@@ -14,7 +14,8 @@ const LOG_RANGE = 1e-4; // of the largest value: where logarithmic steps begin
  */
 export function fractionOf(value, scale) {
   if (scale.steps === "lift" && !scale.change) return liftFraction(value, scale);
-  const part = Math.min(1, Math.max(0, (Math.abs(value) - scale.low) / (scale.high - scale.low)));
+  const size = scale.change ? Math.abs(value) : value;
+  const part = Math.min(1, Math.max(0, (size - scale.low) / (scale.high - scale.low)));
   const stepped = scale.steps === "sqrt" || scale.steps === "lift" ? Math.sqrt(part) : scale.steps === "log" ? logOf(part) : part;
   return scale.change ? 0.5 + (Math.sign(value) * stepped) / 2 : stepped;
 }

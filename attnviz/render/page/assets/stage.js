@@ -175,6 +175,14 @@ export class PictureStage {
     this.draw();
   }
 
+  /** Scrolls to a row of the picture. @param {number} row */
+  revealRow(row) {
+    const mark = this.picture.rowPlace?.(row);
+    if (!mark) return;
+    this.element.scrollTop = mark.y + mark.height - this.height / 2;
+    this.draw();
+  }
+
   /** @type {Stage["showTip"]} */
   showTip(mark, content = null, x = 0, y = 0) {
     this.tip.hidden = !mark || !content;

@@ -4,6 +4,7 @@ import { headTitle, page, textOf } from "./data.js";
 import { quoted } from "./formatting.js";
 import { listedHeads, sortMetric } from "./listing.js";
 import { noteOf } from "./metrics.js";
+import { showsScores } from "./score_map.js";
 import { firstHead, state } from "./state.js";
 
 /** @import { Mark, Together } from "./types.js" */
@@ -22,10 +23,11 @@ export function titleOfHeads(numbers, how) {
 
 /** What is open, in words. */
 export function titleOfView() {
-  if (state.together) return titleOfHeads(state.chosen, state.together);
+  const cells = showsScores() ? ", scores" : "";
+  if (state.together) return titleOfHeads(state.chosen, state.together) + cells;
   if (state.head === null) return state.list === "lens" && state.pin ? `${tokenSaid(state.pin)} in all heads` : "";
   const note = noteOf(state.head);
-  return `${headTitle(state.head)}${note && ` · ${note}`}`;
+  return `${headTitle(state.head)}${cells}${note && ` · ${note}`}`;
 }
 
 /** The chosen token, and which way is looked. @param {Mark} mark */

@@ -128,6 +128,7 @@
  * @property {number} layer
  * @property {number} head
  * @property {string} name
+ * @property {string} [given] the name that a person gave it
  * @property {"self" | "cross"} kind
  * @property {number | null} item number of its text in a batch
  * @property {boolean} same whether queries and keys are the same tokens
@@ -211,6 +212,7 @@
  * @property {string} palette
  * @property {Steps} steps
  * @property {boolean} change whether values are changes, around zero
+ * @property {boolean} [scores] whether values are scores, which may be negative
  */
 
 /**
@@ -323,6 +325,7 @@
  * @property {(surface: Surface, area: Area) => void} drawOver
  * @property {(x: number, y: number, area: Area) => Mark | null} pointAt
  * @property {(mark: Mark) => Area} placeOf
+ * @property {(row: number) => Area} [rowPlace] where a row of a lens is
  * @property {(factor: number) => number} zoomBy how far the content grew
  * @property {(mark: Mark | null) => void} [click]
  * @property {Shown} [source] the map of tokens, where this is of units
@@ -344,6 +347,7 @@
  * @property {(factor: number) => void} zoom
  * @property {() => void} moved
  * @property {{ width: number, height: number }} whole of the picture at its zoom
+ * @property {(row: number) => void} revealRow
  * @property {(shown: Shown) => boolean} keptFor
  * @property {(mark: Mark | null, content?: (Node | string)[] | null, x?: number, y?: number) => void} showTip
  */
@@ -371,6 +375,7 @@
  * @property {Together | null} together
  * @property {"tokens" | "words"} by what a row and a column stand for
  * @property {"shown" | "hidden"} special what becomes of special tokens
+ * @property {"hidden" | "shown"} scores whether cells are scores instead of weights
  * @property {string} filter
  * @property {string} sort
  * @property {string} across the number along which heads are points; "" where they are none

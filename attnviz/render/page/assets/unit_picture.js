@@ -1,7 +1,7 @@
 /** The matrix of units: it is pointed at by units, and what is marked are their tokens. */
 
 import { MatrixPicture } from "./matrix.js";
-import { weightText } from "./quantities.js";
+import { cellNumber } from "./quantities.js";
 
 /** @import { UnitShown } from "./units.js" */
 /** @import { Area, Mark, Surface } from "./types.js" */
@@ -42,6 +42,6 @@ export class UnitPicture extends MatrixPicture {
     const { query, key } = this.units.cellOf(mark);
     if (mark.query === null || mark.key === null || query === null || key === null) return [];
     const pair = `${this.units.queries.labels[query]} → ${this.units.keys.labels[key]}`;
-    return [pair, weightText(this.units.at(query, key), this.units.scale.change)];
+    return [pair, cellNumber(this.units, query, key)];
   }
 }

@@ -34,6 +34,13 @@ export class Units {
   }
 }
 
+/** Whether units can be chosen here: of maps that are held cell by cell. */
+export function hasUnits() {
+  const number = state.head ?? (state.together ? state.chosen[0] : 0);
+  const matrix = state.head !== null ? state.view === "matrix" : state.together ? state.together !== "overlay" : state.list === "lens";
+  return matrix && page.block === 1 && !(page.heads[number].factors ?? []).length;
+}
+
 /** @type {WeakMap<Text, Map<string, Units | null>>} */
 const knownUnits = new WeakMap();
 
@@ -108,7 +115,7 @@ export class UnitShown {
   /** The colours of the map: without special tokens, which take most, those of a single head end at what is left. @returns {Scale} */
   ownScale() {
     const { scale } = this.source;
-    if (state.special !== "hidden" || state.together || scale.steps === "lift" || page.fixed) return scale;
+    if (state.special !== "hidden" || state.together || scale.scores || scale.steps === "lift" || page.fixed) return scale;
     return { ...scale, high: Math.min(scale.high, largestOf(this.values)) || scale.high };
   }
 
@@ -132,8 +139,11 @@ export class UnitShown {
     return lineOf(this.values, this.columns, axis, place);
   }
 
-  score() {
-    return null;
+  /** Of a unit that is one token its score. @param {number} row @param {number} column */
+  score(row, column) {
+    const [query, key] = [this.rowUnits.starts[row], this.columnUnits.starts[column]];
+    const single = this.rowUnits.ends[row] === query + 1 && this.columnUnits.ends[column] === key + 1;
+    return single ? this.source.score(query, key) : null;
   }
 
   /** A cell of units by its first tokens. @param {Mark} cell @returns {Mark} */

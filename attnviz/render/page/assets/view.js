@@ -4,7 +4,7 @@ import { choose, drawMarks, refreshInspector, showTogether } from "./actions.js"
 import { ArcsPicture } from "./arcs.js";
 import { theComputer } from "./computer.js";
 import { contentOf } from "./contents.js";
-import { drawButtons, VIEWS } from "./controls.js";
+import { drawButtons, placeColours, VIEWS } from "./controls.js";
 import { page } from "./data.js";
 import { make, one, say, whenIdle } from "./elements.js";
 import { focusThumbnail } from "./head_grid.js";
@@ -18,6 +18,7 @@ import { forgetHeads, loadHead } from "./numbers.js";
 import { drawOverview } from "./overview.js";
 import { NumbersView } from "./numbers_view.js";
 import { OverlayPicture, OverlayShown } from "./overlay.js";
+import { scoreMaps, showsScores } from "./score_map.js";
 import { ShownHead } from "./shown.js";
 import { PictureStage } from "./stage.js";
 import { scene, state, writeAddress } from "./state.js";
@@ -29,10 +30,10 @@ import { UnitPicture } from "./unit_picture.js";
 import { Units, UnitShown, unitsNow } from "./units.js";
 import { ZoomPicture } from "./zoom.js";
 
-/** @import { Mark, Picture, Quantity, Shown, State, Text, Together, View } from "./types.js" */
+/** @import { ListName, Mark, Picture, Quantity, Shown, State, Text, Together, View } from "./types.js" */
 
-/** @type {{ id: number, head: number | null | undefined, of: Quantity }} */
-const drawn = { id: 0, head: undefined, of: page.quantity }; // number of the latest drawing: one that takes long is let go of when another begins
+/** @type {{ id: number, head: number | null | undefined, list: ListName, of: Quantity }} */
+const drawn = { id: 0, head: undefined, list: state.list, of: page.quantity }; // number of the latest drawing: one that takes long is let go of when another begins
 
 /** @type {Set<keyof State>} */
 const UNDRAWN = new Set(["size", "noting", "note", "found"]); // what is shown by those that listen to it
@@ -81,11 +82,22 @@ async function turnTo(of) {
 /** Puts the focus where a reader expects it: on what was opened, or on the head that was left. */
 function focusAfter() {
   const before = drawn.head;
+  const leftLens = drawn.list === "lens" && state.list === "maps" && state.head === null && document.activeElement === document.body;
   drawn.head = state.head;
+  drawn.list = state.list;
+  if (leftLens) return focusThumbnail(listedHeads()[0] ?? 0);
   const typing = document.activeElement?.matches("input, select, textarea, [aria-pressed]");
   if (before === undefined || before === state.head || typing || page.heads.length === 1) return;
   if (state.head !== null && before === null) one("head-title").focus({ preventScroll: true });
   if (state.head === null && before !== null && state.list === "maps") focusThumbnail(before);
+}
+
+/** Puts the focus on what the buttons are about: the open picture, or the first head. */
+export function focusPicture() {
+  const stage = scene.current?.stage;
+  if (stage) stage.element.focus();
+  else if (state.head === null && state.list === "maps") focusThumbnail(listedHeads()[0] ?? 0);
+  else one("view").querySelector("button")?.focus();
 }
 
 /** The head whose text stands on top. */
@@ -104,6 +116,7 @@ function drawFrame() {
   drawOverview(open);
   if (open) one("side").insertBefore(one("legend"), one("inspector"));
   else one("main").append(one("legend"));
+  placeColours(open);
 }
 
 /** @param {number} number @param {number} id */
@@ -156,13 +169,22 @@ function writeSoon() {
 function newPicture(shown) {
   if (shown instanceof OverlayShown) return new OverlayPicture(shown);
   if (state.view === "arcs" && !state.together) return new ArcsPicture(shown);
-  if (shown.values) return unitPicture(shown) ?? new MatrixPicture(shown);
+  if (shown.values) return cellsPicture(shown);
   return new ZoomPicture(shown, () => {
     const stage = scene.current?.stage;
     if (stage?.picture.shown !== shown) return;
     stage.draw();
     drawLegend();
   });
+}
+
+/** The matrix of a map that is held cell by cell: of its weights or its scores. @param {Shown} shown */
+function cellsPicture(shown) {
+  const cells = showsScores() && !shown.scale.scores ? scoreMaps([shown])[0] : shown;
+  /** @type {Picture} */
+  const picture = unitPicture(cells) ?? new MatrixPicture(cells);
+  if (showsScores() && !cells.scale.scores) picture.note = "This page keeps no scores of this head: cells are weights.";
+  return picture;
 }
 
 /** The matrix of words, or without special tokens; nothing where each token is a row and a column. @param {Shown} shown */
@@ -227,7 +249,8 @@ async function drawTogether(id) {
   parent.replaceChildren();
   scene.shown = shown[0];
   scene.current = null;
-  scene.current = shown.length > 1 ? new SideBySide(parent, shown, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
+  const cells = showsScores() ? scoreMaps(shown) : shown;
+  scene.current = shown.length > 1 ? new SideBySide(parent, cells, newPicture) : stageView(parent, newPicture(shown[0]), "matrix", null);
 }
 
 /** The heads together: each, or one that is made of them. @param {number[]} numbers @param {Together} how @returns {Promise<Shown[]>} */
