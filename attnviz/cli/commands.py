@@ -181,7 +181,7 @@ def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> No
 
     refuse_text_options(options)
     if medium(output) == PAGE and (folder := survey.model_folder) is not None:
-        remark(f"the survey names the model in {folder!r}, which shades its texts")
+        remark(f"the texts are shaded with the model in {folder!r}, which the survey names")
     deliver(survey_card_report(survey, fit_options(options, output)), output)
 
 
@@ -427,7 +427,7 @@ def kept(
     look: Annotated[Look, ATLAS_LOOK],
     output: Output,
 ) -> None:
-    """Show how much attention a cache keeps that drops keys."""
+    """Show how much attention remains when a cache drops keys."""
     from attnviz.cli.decoding import show_kept
     from attnviz.cli.input import read_input
     from attnviz.cli.recordings import record

@@ -1,5 +1,6 @@
 """Writes the help: ``-h`` has the most used options on one screen, ``--help`` all of them; examples come first."""
 
+import inspect
 import os
 from collections.abc import Mapping
 from itertools import chain
@@ -241,6 +242,10 @@ def _value_name(name: str, declared: DeclaredOption) -> str:
 
 
 def _help_sentence(declared: DeclaredOption) -> str:
-    """Returns the sentence of an option in the help, followed by its default if that is not false, 0 or ``None``."""
-    shows_default = not isinstance(declared.default, bool) and declared.default not in (None, 0)
+    """Returns the sentence of an option in the help, followed by its default in brackets.
+
+    A default of true, false, 0 or ``None`` is not shown, and a required argument has none.
+    """
+    has_no_default = declared.default in (None, 0, inspect.Parameter.empty)
+    shows_default = not (has_no_default or isinstance(declared.default, bool))
     return declared.option.help + (f" [{declared.default}]" if shows_default else "")

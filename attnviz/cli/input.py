@@ -66,7 +66,7 @@ def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> S
     if subject is None:
         raise AttnvizError(f"{len(images)} images without a text; give a text, or one image")
     if subject.kind is not Kind.TEXT:
-        raise AttnvizError(f"--image belongs to a text, and {subject.source[:40]!r} is none; use one of them")
+        raise AttnvizError(f"--image goes with a text, and {subject.source[:40]!r} is a saved file; use one of them")
     return replace(subject, images=images)
 
 

@@ -68,7 +68,8 @@ class Input:
         str | None, Option("Use the sample text of this name; attnviz samples lists them.", names=_samples)
     ] = None
     passages: Annotated[
-        str | None, Option("Put the texts of these files before the text, as 'docs/*.txt'; --by passages joins each.")
+        str | None,
+        Option("Put the texts of these files before the text, as 'docs/*.txt'; --by passages makes each a unit."),
     ] = None
     image: Annotated[
         list[Path] | None,
@@ -123,9 +124,9 @@ At = Annotated[
     Option("Open this place: head=3.4&query=it, or the end of a page's link.", panel="Select"),
 ]
 SaveHalf = Annotated[
-    bool, Option("Save the factors of a long text in bfloat16, at about half the size.", panel="Output")
+    bool, Option("Save queries and keys of a long text in bfloat16, at about half the size.", panel="Output")
 ]
-Values = Annotated[bool, Option("Save what each key contributes too, for --of contributions.", panel="Output")]
+Values = Annotated[bool, Option("Also save what each key contributes, for --of contributions.", panel="Output")]
 By = Annotated[
     str,
     Option(
@@ -175,7 +176,12 @@ Head = Annotated[
 ]
 Step = Annotated[
     str | None,
-    Option("Show only this step, as scores.", panel="Select", brief="Show only this step, as scores.", names=_steps),
+    Option(
+        "Show only this step, such as scores.",
+        panel="Select",
+        brief="Show only this step, such as scores.",
+        names=_steps,
+    ),
 ]
 AllSteps = Annotated[
     bool, Option("Show the numbers of every step, even if they are longer than the screen.", panel="Select")
@@ -184,8 +190,8 @@ Recordings = Annotated[list[str], Option("Saved recordings, in the order of the 
 Check = Annotated[
     int | None,
     Option(
-        "Hide each of this many units that the answer looked at most from all later tokens, and print what its "
-        "log-probability loses; needs --by and a model.",
+        "Hide, one at a time, this many of the units that the answer looked at most, and print what its log-"
+        "probability loses; needs --by and a model.",
         in_range(1, 1000),
         panel="Select",
     ),
@@ -193,7 +199,7 @@ Check = Annotated[
 Policies = Annotated[
     list[str] | None,
     Option(
-        "A policy of the cache: sinks:4+recent:60, h2o:64, snapkv:64 or top:64; may be repeated.",
+        "Measure this policy of the cache: sinks:4+recent:60, h2o:64, snapkv:64 or top:64; may be repeated.",
         panel="Select",
         brief="A policy: sinks:4+recent:60, h2o:64, snapkv:64, top:64.",
     ),

@@ -171,7 +171,7 @@ class _Check:
         head_maps = [(head.maps, head.head) for head in chosen_heads(recording, selection)]
         _, shares = unit_frame(head_maps, self.by)
         if not shares:
-            raise AttnvizError(f"{option('check')} needs two {self.by} or more, for the last to look at one")
+            raise AttnvizError(f"{option('check')} needs two {self.by} or more, so that the last can look at another")
         if heads or (selection.chosen_layers, selection.heads) != (None, None):
             return shares
         strongest = strongest_unit(shares)

@@ -80,7 +80,7 @@ def _open_checkpoint(path: Path) -> "TensorFile":
     except AttnvizError:
         file = None
     if file is None or "progress" not in file.header.value:
-        raise AttnvizError(f"{str(path)!r} is not a survey's checkpoint, which goes there; move it away")
+        raise AttnvizError(f"{str(path)!r} is not a survey's checkpoint, but lies at its path; move it away")
     return file
 
 

@@ -77,7 +77,9 @@ def _refuse_unknown_tokens(survey: Survey, model: Reader) -> None:
     )
     ids = np.concatenate([np.zeros(0, dtype=np.int64), *(text.tokens.ids for text in survey.examples.texts.values())])
     if vocabulary and not ((ids >= 0) & (ids < vocabulary)).all():
-        raise AttnvizError(f"the model {survey.model!r} lacks tokens of the survey's texts")
+        raise AttnvizError(
+            f"the model {survey.model!r} lacks tokens of the survey's texts; use the model that was surveyed"
+        )
 
 
 def _refuse_other_model(survey: Survey, model: Reader) -> None:
@@ -108,7 +110,9 @@ def _refuse_other_model(survey: Survey, model: Reader) -> None:
         atol=TOLERANCE,
         equal_nan=True,
     ):
-        raise AttnvizError(f"the model {survey.model!r} gives other numbers than when it was surveyed")
+        raise AttnvizError(
+            f"the model {survey.model!r} gives other numbers than when it was surveyed; restore its weights"
+        )
 
 
 def _batches(survey: Survey, numbers: Sequence[int], model: Reader) -> Iterator[list[int]]:

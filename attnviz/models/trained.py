@@ -105,7 +105,7 @@ class TrainedReader(Reader):
             remark = "Nothing in this text repeats, and the model continues repeats, so it predicts none of it."
             return replace(prepared, positions_remark=remark)
         label = prepared.tokens.labels[start]
-        remark = f"Measured from the second “{label}” on (token {start}): before it nothing tells the next token."
+        remark = f"Measured from the second “{label}” on (token {start}): before it, nothing tells the next token."
         return replace(prepared, positions=slice(start, None), positions_remark=remark)
 
     def find_token(self, label: str, tokens: "Tokens") -> int:

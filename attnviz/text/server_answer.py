@@ -86,7 +86,9 @@ def read_answer(path: Path) -> ServerAnswer:
     choice = _first_choice(response)
     ids, prompt_ids = _ids_of(response, choice), _prompt_ids_of(response, choice)
     if ids is None:
-        raise AttnvizError(f"{name} has no token ids of an answer, and text is not split again; {HOW_TO_ASK}")
+        raise AttnvizError(
+            f"{name} has no token ids of an answer, and attnviz does not split its text again; {HOW_TO_ASK}"
+        )
     if not prompt_ids:
         raise AttnvizError(
             f"{name} has the token ids of the answer, but not of the prompt; add them to it as "

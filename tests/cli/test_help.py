@@ -70,6 +70,11 @@ def test_short_help_lists_fewer_options_and_names_the_long_one(attnviz: Streams)
     assert "attnviz show --help lists all options." in attnviz.run("show", "-h")
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_long_help_shows_no_default_of_what_must_be_given(attnviz: Streams, command: str) -> None:
+    assert "<class" not in attnviz.run(command, "--help")
+
+
 def test_names_are_listed_where_they_are_used(attnviz: Streams) -> None:
     out = attnviz.run("heads", "--help").partition("Names for --sort:")[2]
     assert all(f"  {metric.name} " in out for metric in METRICS.values())

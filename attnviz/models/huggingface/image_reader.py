@@ -91,7 +91,7 @@ class ImageReader(Reader):
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
         """Raises AttnvizError: the model reads no token ids."""
-        raise AttnvizError(f"{self.settings.model} reads images, not token ids")
+        raise AttnvizError(f"{self.settings.model} reads images, not token ids; give one with {option('image')}")
 
     def read(self, example: Example) -> Prepared:
         """Prepares an image for the forward pass: the processor's pixels, and the place of each token in the image.

@@ -155,12 +155,12 @@ def _features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
     features: Tensor | None = getattr(module(pixel_values=pixels), "last_hidden_state", None)
     if features is None or features.dim() != 3:
         raise AttnvizError(
-            "the model's output is no row of tokens, so that their places are not known; record it in Python with "
+            "the model's output is not one row of tokens, so that their places are not known; record it in Python with "
             "attnviz.record(model)"
         )
     if not torch.equal(random_state, torch.get_rng_state()):
         raise AttnvizError(
-            "the model draws random numbers, as to leave out patches, so that places change; set its "
+            "the model draws random numbers, perhaps to leave out patches, so that places change; set its "
             "mask_ratio to 0 and use a model without random order"
         )
     return features

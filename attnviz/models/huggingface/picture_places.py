@@ -88,8 +88,8 @@ def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, 
     is_whole = np.abs(ratio - np.rint(ratio)) < MAX_CODE_ERROR
     if (has_gradient & ~is_whole).sum() > MAX_UNSURE * has_gradient.sum():
         raise AttnvizError(
-            "each pixel belongs to several tokens of this model, as where latents read the picture; record it in "
-            "Python with attnviz.record(model)"
+            "each pixel belongs to several tokens of this model, as in models whose latents read a picture; record it "
+            "in Python with attnviz.record(model)"
         )
     return np.where(has_gradient & is_whole, np.rint(ratio).astype(np.int64) - 1, NO_TOKEN), count
 

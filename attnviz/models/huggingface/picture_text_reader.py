@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from attnviz.base.bounded import run_bounded
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, number_ranges, option
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.image_reader import load_processor
@@ -101,11 +101,13 @@ class PictureTextReader(Reader):
 
     def tokenize(self, text: str) -> NoReturn:
         """Raises AttnvizError: the model reads a text together with its pictures."""
-        raise AttnvizError(f"{self.settings.model} reads texts with pictures here; give one with {option('image')}")
+        raise AttnvizError(f"{self.settings.model} reads a text with pictures; give a picture with {option('image')}")
 
     def inputs_of(self, ids: "torch.Tensor", attention_mask: "torch.Tensor | None" = None) -> NoReturn:
         """Raises AttnvizError: the model reads more than token ids."""
-        raise AttnvizError(f"{self.settings.model} reads pictures, not token ids alone")
+        raise AttnvizError(
+            f"{self.settings.model} reads pictures with a text, not token ids; give some with {option('image')}"
+        )
 
     def read(self, example: Example) -> Prepared:
         """Prepares a text with its pictures: the model's inputs, and the tokens with their places.
@@ -155,7 +157,10 @@ class PictureTextReader(Reader):
         layers = sorted({maps.layer for maps in decoder_maps})
         chosen_maps = [maps for maps in decoder_maps if selection.layers is None or maps.layer in selection.layers]
         if not chosen_maps:
-            raise AttnvizError(f"no layer {selection.layers}; the text part of {self.name} has layers {layers}")
+            missing_layers, existing_layers = number_ranges(selection.layers or ()), number_ranges(layers)
+            raise AttnvizError(
+                f"no layer {missing_layers}; the part of {self.name} that reads text has layers {existing_layers}"
+            )
         return replace(recording, maps=tuple(chosen_maps))
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:

@@ -344,7 +344,9 @@ class HuggingFaceReader(Reader):
         from attnviz.models.huggingface.replay import LogprobCheck, answer_tokens, refuse_unknown_ids
 
         if self.text_model.config.is_encoder_decoder:
-            raise AttnvizError(f"{self.settings.model} is an encoder-decoder, and the answers of decoders are read")
+            raise AttnvizError(
+                f"{self.settings.model} is an encoder-decoder, which cannot read a server's answer; give a decoder"
+            )
         refuse_unknown_ids(answer, vocabulary_size(self.text_model), self.settings.model)
         check = None if answer.logprobs is None else LogprobCheck(answer, self.settings.model)
         return ModelInput(answer_tokens(tokenizer, answer), remarks=answer.remarks, check=check)
@@ -380,7 +382,7 @@ class HuggingFaceReader(Reader):
             raise AttnvizError(
                 f"{option('attention', attention)} needs two texts: TEXT for the decoder and "
                 f"{option('context', 'TEXT')} for the encoder, "
-                f"or {option('generate', 20)} to let the decoder write its own"
+                f"or {option('generate', 20)} to let the decoder write its text"
             )
         tokens = shifted_right(tokenizer, tokenize_text(tokenizer, example.text, target=True), start)
         return ModelInput(tokens, context, attention=attention, remarks=remarks)

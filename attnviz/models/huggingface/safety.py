@@ -164,7 +164,9 @@ def _refuse_unless_weights(folder: Path, name: str, source: str, file: Any, suff
             f"{source} of {name!r} names {file!r} for weights; use names of {WEIGHTS_SUFFIX} files in the folder"
         )
     if not (folder / file).is_file():
-        raise AttnvizError(f"{source} of {name!r} names {file!r} for weights, which is not in the folder")
+        raise AttnvizError(
+            f"{source} of {name!r} names {file!r} for weights, which is not in the folder; copy it there"
+        )
 
 
 def _named_values(config: Any) -> Iterator[tuple[str, Any]]:

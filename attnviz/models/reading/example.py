@@ -64,7 +64,7 @@ class Example:
         """
         setting = next((name for name in ANSWER_SETTINGS if getattr(settings, name)), None)
         if setting is not None:
-            raise AttnvizError(f"a server's answer is read as it is; leave {option(setting)} out")
+            raise AttnvizError(f"a server's answer is read with its own token ids; leave {option(setting)} out")
         return cls(answer=answer)
 
     @property

@@ -190,7 +190,7 @@ class Reader(ABC):
         """
         positions = [index for index, token in enumerate(tokens.labels) if label in (token, token.strip("␣ "))]
         if not positions:
-            raise AttnvizError(f"no token {label!r} in the text, and {self.name} knows only the tokens of its text")
+            raise AttnvizError(f"no token {label!r} in the text, and {self.name} knows only those; give one of them")
         return int(tokens.ids[positions[0]])
 
     def vocabulary(self) -> "Vocabulary":

@@ -110,7 +110,7 @@ class ModelSettings:
     truncate: Annotated[bool, Option("Cut a text that is longer than the model reads.")] = False
     dense: Annotated[
         bool | None,
-        Option("Keep whole maps, or only queries and keys (default: of long texts)."),
+        Option("Keep whole maps, or only queries and keys, the default for long texts."),
     ] = None
 
     def __post_init__(self) -> None:

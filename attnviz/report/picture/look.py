@@ -84,8 +84,8 @@ class Look:
     style: Annotated[
         str | None,
         Option(
-            "Draw a heatmap, arcs (lines between tokens), text (shaded by what --query attends to), or an overlay: "
-            "arcs, or with --query the text, of two to four heads in one picture, each in its own hue.",
+            "Draw a heatmap, arcs (lines between tokens), text (shaded by what --query attends to), or an overlay of "
+            "two to four heads, each in its own hue: arcs, or with --query the shaded text.",
             OneOf(STYLES),
             inspector=False,
             brief="Draw a heatmap, arcs, shaded text or an overlay.",
@@ -155,7 +155,7 @@ class Look:
     transparent: Annotated[bool, Option("Draw a figure without a background.", media=FIGURES)] = False
     max_size: Annotated[
         str,
-        Option("Limit the size of a page, as 50MB; longer maps are pooled to fit.", inspector=False, media=("page",)),
+        Option("Limit the size of a page, as 50MB; larger maps are pooled to fit.", inspector=False, media=("page",)),
     ] = "50MB"
     notes: Annotated[
         str | None,
@@ -175,7 +175,7 @@ class Look:
     names: Annotated[
         str | None,
         Option(
-            "Name heads from a file with lines as: 4.11 name mover; e in browse writes them.",
+            "Name heads from a file with lines as: 4.11 name mover; browse writes such a file.",
             media=("terminal", "page", *FIGURES),
         ),
     ] = None

@@ -16,7 +16,7 @@ TABLES = ("scores", "weights", "both", "pairs")
 Table = Annotated[
     str | None,
     Option(
-        "Print the numbers: scores, weights or both; of a survey, pairs: which token looks at which.",
+        "Print scores, weights or both; for a survey, pairs: which token looks at which.",
         panel="Look",
         names=name_lister(TABLES),
     ),
@@ -36,7 +36,7 @@ Of = Annotated[
 Axes = Annotated[
     str | None,
     Option(
-        "Draw the heads of a survey as points of two numbers, as previous,special; two more set size and colour.",
+        "Draw the heads of a survey as points by two metrics, as previous,special; two more set size and colour.",
         panel="Look",
         media=("figure", "page"),
     ),
