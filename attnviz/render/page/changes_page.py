@@ -23,18 +23,26 @@ def write_changes_page(report: HeadList, changes: HeadChanges, file: IO[bytes]) 
 
 
 def _about(changes: HeadChanges) -> dict[str, Any]:
-    """Returns the page's JSON values: names of metrics, heads, and tables of heads by metrics."""
-    names = list(dict.fromkeys(each.measure.name for each in changes.changes))
-    heads = {(each.row.layer, each.row.head): each.name for each in changes.changes}
-    order = sorted(heads)
-    by_place = {((each.row.layer, each.row.head), each.measure.name): each for each in changes.changes}
+    """Returns the page's JSON values: names of metrics, heads, and a table of heads by metrics for each kind of number.
 
-    def table(number_of: str) -> list[list[float | None]]:
-        return [[_number(by_place.get((place, name)), number_of) for name in names] for place in order]
+    A number is ``null`` if a head has no change of a metric. The axes of the page are the first two metrics.
+    """
+    names = list(dict.fromkeys(change.measure.name for change in changes.changes))
+    heads = {(change.row.layer, change.row.head): change.name for change in changes.changes}
+    ordered_heads = sorted(heads)
+    by_head_and_metric = {
+        ((change.row.layer, change.row.head), change.measure.name): change for change in changes.changes
+    }
+
+    def table(number_name: str) -> list[list[float | None]]:
+        return [
+            [_short_number(by_head_and_metric.get((head, name)), number_name) for name in names]
+            for head in ordered_heads
+        ]
 
     return {
         "names": names,
-        "heads": [{"name": heads[place], "layer": place[0]} for place in order],
+        "heads": [{"name": heads[head], "layer": head[0]} for head in ordered_heads],
         "before": table("before"),
         "after": table("after"),
         "margins": table("margin"),
@@ -42,7 +50,12 @@ def _about(changes: HeadChanges) -> dict[str, Any]:
     }
 
 
-def _number(change: NumberChange | None, name: str) -> float | None:
-    """Returns a number of a change, shortened; ``None`` if it is unknown."""
+def _short_number(change: NumberChange | None, name: str) -> float | None:
+    """Returns a number of a change with `DIGITS` digits; ``None`` without a change, and if it is not finite.
+
+    Args:
+        change: the change, or ``None``.
+        name: ``before``, ``after`` or ``margin``.
+    """
     value = math.nan if change is None else float(getattr(change, name))
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

@@ -103,7 +103,7 @@ def _write_heads(report: ExactNumbers, file: IO[bytes]) -> None:
 
 
 def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -> dict[str, Any]:
-    """Returns the JSON values of a page: all of it except the numbers of the heads' cells."""
+    """Returns the JSON values of a page: all except metrics, contributions, scores, and the cells of heads."""
     numbers, texts, visible_counts = report.numbers, _AxisTexts(plan), VisibleCounts()
     sequential = report.look.cmap or SEQUENTIAL
     head_descriptions = [
@@ -111,7 +111,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         for cells, head in zip(numbers.heads, heads, strict=True)
     ]
     sides = [packed for head in heads for packed in head.sides]
-    has_masked, has_nan = (any(side.marks[mark] for side in sides) for mark in (0, 1))
+    has_masked, has_nan = any(side.has_masked for side in sides), any(side.has_nan for side in sides)
     return {
         "title": report.title,
         "caption": report.caption,
@@ -128,7 +128,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
         "sequential": sequential,
         "diverging": DIVERGING,
         "high": max(side.look.top for side in sides) or 1.0,
-        "reach": max(head.reach for head in heads) or 1.0,
+        "reach": max(head.largest_change for head in heads) or 1.0,
         "liftHighs": lift_highs(heads, head_descriptions, visible_counts.counts),
         "quantity": numbers.heads[0].maps.quantity,
         "sides": [SIDES[ending] for ending in numbers.heads[0].sides],
@@ -155,9 +155,9 @@ def _about_start(report: ExactNumbers, visible_counts: VisibleCounts) -> dict[st
 
 
 def _suits_lift(report: ExactNumbers, visible_counts: VisibleCounts) -> bool:
-    """True if queries see so different numbers of keys that one scale of weights would hide most rows.
+    """True if queries see such different numbers of keys that one scale of weights would hide most rows.
 
-    False for two recordings, and for colour limits of the user.
+    False for two recordings, and if the user gave limits of the colours.
     """
     if len(report.numbers.heads[0].sides) > 1 or not isinstance(report.look.color_limits, str):
         return False
@@ -172,8 +172,8 @@ class _AxisTexts:
         self.descriptions: list[dict[str, Any]] = []
         self.index_of_key: dict[tuple[Any, ...], int] = {}
 
-    def number(self, tokens: Tokens, span: slice) -> int:
-        """Returns the index of the text of a span of an axis; adds the text if it is new."""
+    def index_of(self, tokens: Tokens, span: slice) -> int:
+        """Returns the index of the text of a span of an axis; adds the text if no head had it before."""
         image = id(tokens.canvas) if isinstance(tokens.canvas, Image) else None
         key = (tokens.text, tokens.labels, span.start, span.stop, image)
         if key not in self.index_of_key:
@@ -193,14 +193,19 @@ def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
 
 
 def _about_units(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns the places of special tokens as ``special`` and the words as ``words``, if there are any."""
+    """Returns the indices of special tokens as ``special``, and the words as ``words``, within a span of an axis.
+
+    ``special`` is absent if none or all of the tokens are special, ``words`` if every word is a single token.
+    """
     about: dict[str, Any] = {}
     special = np.flatnonzero(tokens.special[span]).tolist()
     if 0 < len(special) < span.stop - span.start:
         about["special"] = special
     units = Units.of(tokens, WORDS)
     numbers = units.numbers[span]
-    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1)) if len(numbers) else np.zeros(0, dtype=np.int64)
+    starts = np.zeros(0, dtype=np.int64)
+    if len(numbers):
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))  # the first token starts a word as well
     if len(starts) < len(numbers):
         labels = [units.labels[number] if units.sizes[number] > 1 else "" for number in numbers[starts].tolist()]
         about["words"] = {"starts": starts.tolist(), "labels": labels}
@@ -219,7 +224,14 @@ def _about_medium(tokens: Tokens, span: slice) -> dict[str, Any]:
 
 
 def _about_image(tokens: Tokens, span: slice) -> dict[str, Any]:
-    """Returns an image in grey as a data address, its size, and the rectangle of each token, ``None`` for none."""
+    """Returns the JSON values of an image: in grey as a data address, its size, and the rectangle of each token.
+
+    The rectangle is ``None`` for a token without a place in the image.
+
+    Args:
+        tokens: the tokens, whose canvas is the image.
+        span: the range of tokens of the page.
+    """
     import base64
     import io
 
@@ -243,7 +255,14 @@ def _block_label(labels: tuple[str, ...]) -> str:
 
 
 def _about_head(cells: HeadCells, head: PackedHead, texts: _AxisTexts, visible_counts: VisibleCounts) -> dict[str, Any]:
-    """Returns the JSON values of a head, without the numbers of its cells."""
+    """Returns the JSON values of a head, without the numbers of its cells.
+
+    Args:
+        cells: the head, with its ranges of queries and keys.
+        head: the head as it is packed.
+        texts: the texts of all axes; those of this head are added.
+        visible_counts: the numbers of visible keys; those of this head are added.
+    """
     maps = cells.maps
     rows, columns = (len(axis_edges(span, texts.plan.block)) - 1 for span in (cells.queries, cells.keys))
     return {
@@ -253,17 +272,19 @@ def _about_head(cells: HeadCells, head: PackedHead, texts: _AxisTexts, visible_c
         "kind": maps.kind,
         "item": maps.item,
         "same": maps.query_tokens.labels == maps.key_tokens.labels and cells.queries == cells.keys,
-        "queries": [texts.number(side.query_tokens, cells.queries) for side in cells.sides.values()],
-        "keys": [texts.number(side.key_tokens, cells.keys) for side in cells.sides.values()],
+        "queries": [texts.index_of(side.query_tokens, cells.queries) for side in cells.sides.values()],
+        "keys": [texts.index_of(side.key_tokens, cells.keys) for side in cells.sides.values()],
         "thumbnail": _thumbnail_shape(head, rows, columns),
         "factors": [side.factors.about for side in head.sides if side.factors],
         "peaks": [side.look.peak for side in head.sides],
         "highs": [side.high for side in head.sides],
         "thumbnailHighs": [side.look.thumbnail_highs for side in head.sides],
-        "reach": head.reach,
+        "reach": head.largest_change,
         "tops": [side.look.top for side in head.sides],
         "seen": [
-            visible_counts.number(side, cells.head, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist())
+            visible_counts.index_of(
+                side, cells.head, cells.queries, axis_edges(cells.queries, texts.plan.block).tolist()
+            )
             for side in cells.sides.values()
         ],
     }
@@ -276,13 +297,26 @@ def _given_name(report: ExactNumbers, cells: HeadCells) -> dict[str, str]:
 
 
 def _thumbnail_shape(head: PackedHead, rows: int, columns: int) -> tuple[int, ...]:
-    """Returns the numbers of rows and columns of a head's thumbnail."""
+    """Returns the numbers of rows and columns of a head's thumbnail.
+
+    Args:
+        head: the packed head; if it is packed as factors, its thumbnail is their overview.
+        rows: the number of rows of its map.
+        columns: the number of columns of its map.
+    """
     factors = head.sides[0].factors
     return thumbnail_shape(rows, columns) if factors is None else factors.overview.visible.shape
 
 
 def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: bool) -> list[str]:
-    """Returns remarks on pooled, masked and NaN cells, as far as the page has any."""
+    """Returns remarks on pooled, masked and NaN cells, as far as the page has such cells.
+
+    Args:
+        numbers: the heads of the page.
+        plan: the plan of the page.
+        has_masked: True if some cell is masked.
+        has_nan: True if some cell is NaN.
+    """
     remarks = []
     if plan.block > 1:
         head = numbers.heads[0]
@@ -304,11 +338,11 @@ def _cell_remarks(numbers: Numbers, plan: PagePlan, has_masked: bool, has_nan: b
 def _table_html(summary: Summary) -> str:
     """Returns the report's table as HTML that is folded until a reader opens it."""
     cells = [[html.escape(cell) for cell in row] for row in (summary.header, *summary.rows)]
-    head, *rows = ("".join(f"<{name}>{cell}</{name}>" for cell in row) for name, row in _rows_with_tags(cells))
+    header, *rows = ("".join(f"<{tag}>{cell}</{tag}>" for cell in row) for tag, row in _rows_with_tags(cells))
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
         '<details class="summary"><summary>Each head in numbers</summary>'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></details>"
+        f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></details>"
     )
 
 

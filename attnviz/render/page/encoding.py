@@ -38,30 +38,30 @@ class Precision:
     bytes_per_cell: int
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """True if weights are stored unchanged, as float32."""
         return self.dtype == "float32"
 
     @property
     def largest(self) -> int:
         """The code of the largest weight; 0 if there are no codes."""
-        return 0 if self.exact else int(np.iinfo(self.dtype).max) - 2
+        return 0 if self.is_exact else int(np.iinfo(self.dtype).max) - 2
 
     @property
     def sentence(self) -> str:
         """A sentence on the precision, with the largest error of a stored weight."""
-        if self.exact:
+        if self.is_exact:
             return "Weights are stored exactly, as float32."
         bits = np.dtype(self.dtype).itemsize * 8
-        error, small = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
+        error, error_below_one_percent = (rounded_up(100 * root / self.largest) for root in (1, 0.1))
         return (
             f"Weights are stored in {bits} bits on a square-root scale: within {error:g} percentage points, and within "
-            f"{small:g} below 1%."
+            f"{error_below_one_percent:g} below 1%."
         )
 
 
 def rounded_up(number: float) -> float:
-    """Returns a number rounded up to two significant digits."""
+    """Returns a number above 0 rounded up to two significant digits."""
     step = 10.0 ** (np.floor(np.log10(number)) - 1)
     return float(np.ceil(number / step) * step)
 
@@ -81,7 +81,7 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
     Raises:
         AttnvizError: if there are codes and a weight is not within 0 to 1.
     """
-    if precision.exact:
+    if precision.is_exact:
         return np.asarray(np.where(visible, weights, ABSENT_WEIGHT))
     roots = np.where(visible, weights, np.float32(0))
     lowest, highest = (float(roots.min()), float(roots.max())) if roots.size else (0.0, 0.0)  # NaN if any root is
@@ -101,12 +101,12 @@ def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision
 
 
 def without_nan(values: FloatArray) -> FloatArray:
-    """Returns values with -1 in place of NaN; the same array if it has no NaN."""
+    """Returns values with -1 in place of NaN; the array itself if it has no NaN."""
     return np.nan_to_num(values, nan=-1) if np.isnan(values.max(initial=-1)) else values
 
 
-def deflated(arrays: Iterable[NDArray[Any]]) -> bytes:
-    """Returns the bytes of arrays, little-endian and deflated.
+def deflated_bytes(arrays: Iterable[NDArray[Any]]) -> bytes:
+    """Returns the bytes of arrays, one after another, little-endian and deflated.
 
     Weights look like noise of few values, which run lengths and Huffman codes compress as well as matches do.
     """

@@ -24,8 +24,10 @@ def about_metrics(frame: HeadFrame | None) -> dict[str, Any] | None:
     lows, highs = (limit(values, axis=0, initial=0.0) for limit in (np.nanmin, np.nanmax))
     highs[highs == lows] += 1.0
     codes = np.rint(np.nan_to_num((values - lows) / (highs - lows) * LARGEST_CODE, nan=LARGEST_CODE + 1))
-    distinct = dict.fromkeys((pattern.name, pattern.token) for patterns in patterns_of_heads for pattern in patterns)
-    pattern_index = {name: index for index, name in enumerate(distinct)}
+    distinct_patterns = dict.fromkeys(
+        (pattern.name, pattern.token) for patterns in patterns_of_heads for pattern in patterns
+    )
+    pattern_index = {name: index for index, name in enumerate(distinct_patterns)}
     return {
         "names": frame.names,
         "units": [measure.unit for measure in frame.measures],
@@ -33,7 +35,7 @@ def about_metrics(frame: HeadFrame | None) -> dict[str, Any] | None:
         "lows": lows.tolist(),
         "highs": highs.tolist(),
         "codes": base85(codes.astype("<u2").tobytes()).decode("ascii"),
-        "patterns": list(distinct),
+        "patterns": list(distinct_patterns),
         "of": [[pattern_index[pattern.name, pattern.token] for pattern in patterns] for patterns in patterns_of_heads],
         "values": [
             [round(pattern.value, 4) for pattern in patterns if pattern.value] for patterns in patterns_of_heads
@@ -60,7 +62,7 @@ class VisibleCounts:
         self.index_of_queries: dict[tuple[int, int, int, int], int] = {}
         self.ratio = 1.0
 
-    def number(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
+    def index_of(self, maps: LayerMaps, head: int, queries: slice, edges: list[int]) -> int:
         """Returns the index of the entry for these queries of a head; adds it if no head had these counts before.
 
         Args:
@@ -77,10 +79,9 @@ class VisibleCounts:
                 self.index_of_counts[content] = len(self.descriptions)
                 self.descriptions.append(_about_counts(counts))
                 self.counts.append(counts)
-                counts_above_one = counts[counts > 1]
-                self.ratio = max(
-                    self.ratio, float(counts_above_one.max() / counts_above_one.min()) if counts_above_one.size else 1.0
-                )
+                several_keys = counts[counts > 1]
+                if several_keys.size:
+                    self.ratio = max(self.ratio, float(several_keys.max() / several_keys.min()))
             [head_group] = [group for group in maps.head_groups(maps.heads) if head in group]
             self.index_of_queries |= {
                 (id(maps), member, queries.start, queries.stop): self.index_of_counts[content] for member in head_group

@@ -24,27 +24,35 @@ def lift_highs(
         descriptions: the JSON values of each head.
         counts: numbers of visible keys, ``(queries,)`` each; ``descriptions`` has the index of each head's.
     """
-    return [
-        _end_of_scale(
+    ends = []
+    for side in range(len(heads[0].sides)):
+        lifts = (
             _block_lifts(head.sides[side].look, description["thumbnail"], counts[description["seen"][side]])
             for head, description in zip(heads, descriptions, strict=True)
         )
-        for side in range(len(heads[0].sides))
-    ]
+        ends.append(_end_of_scale(lifts))
+    return ends
 
 
-def _end_of_scale(levels: Iterable[Float64Array]) -> float:
-    """Returns the lift at which the colours end, at least ``MIN_REACH``: a quantile of the lifts of blocks."""
-    all_levels = np.concatenate(list(levels))
-    rank = int((len(all_levels) - 1) * QUANTILE)
-    return max(MIN_REACH, float(np.partition(all_levels, rank)[rank])) if len(all_levels) else MIN_REACH
+def _end_of_scale(lifts: Iterable[Float64Array]) -> float:
+    """Returns the lift at which the colours end: the quantile `QUANTILE` of all lifts, but at least `MIN_REACH`."""
+    all_lifts = np.concatenate(list(lifts))
+    rank = int((len(all_lifts) - 1) * QUANTILE)
+    return max(MIN_REACH, float(np.partition(all_lifts, rank)[rank])) if len(all_lifts) else MIN_REACH
 
 
 def _block_lifts(look: FirstLook, shape: tuple[int, int], counts: Float64Array) -> Float64Array:
-    """Returns the lift of the largest weight of each block, for queries that see several keys, ``(blocks,)``."""
+    """Returns the lift of the largest weight of each visible block, for queries that see several keys, ``(blocks,)``.
+
+    Args:
+        look: the first look at a head, whose thumbnail has the blocks.
+        shape: the numbers of rows and columns of the thumbnail.
+        counts: the number of keys that each query sees, ``(queries,)``.
+    """
     rows, columns = shape
     edges, largest = block_edges(len(counts), rows), PRECISIONS[-1].largest
     visible_keys = np.add.reduceat(counts, edges[:-1]) / np.diff(edges)
-    codes = np.frombuffer(look.thumbnail, np.uint8)[rows * columns :].reshape(rows, columns)[visible_keys > 1]
+    maxima = np.frombuffer(look.thumbnail, np.uint8)[rows * columns :].reshape(rows, columns)  # they follow the means
+    codes = maxima[visible_keys > 1]
     weights = look.thumbnail_highs[1] * (np.minimum(codes, largest) / largest) ** 2
     return np.asarray((weights * visible_keys[visible_keys > 1, None])[codes <= largest])

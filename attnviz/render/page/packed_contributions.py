@@ -9,7 +9,14 @@ from attnviz.base.arrays import FloatArray
 from attnviz.maps.contributions import contribution_bound, contribution_maps, divided_contributions
 from attnviz.maps.layer_maps import LayerMaps, cell_maps
 from attnviz.render.page.encoding import base85, without_nan
-from attnviz.render.page.packing import FirstLook, PackedHead, PageCells, PagePlan, look_at, look_at_overview
+from attnviz.render.page.packing import (
+    FirstLook,
+    PackedHead,
+    PageCells,
+    PagePlan,
+    first_look_at_cells,
+    first_look_at_overview,
+)
 from attnviz.report.picture.numbers import HeadCells
 
 
@@ -29,12 +36,15 @@ class PackedContributions:
 def pack_contributions(
     heads: tuple[HeadCells, ...], packed_heads: list[PackedHead], plan: PagePlan
 ) -> PackedContributions | None:
-    """Returns the norms that keys move, in units of the largest; ``None`` if some are unknown or cells are pooled.
+    """Returns the norms that keys move, in units of the largest contribution.
 
     Args:
         heads: the heads of the page.
         packed_heads: the weights of these heads, packed.
         plan: the plan of the page.
+
+    Returns:
+        ``None`` if cells are pooled, two recordings are compared, or some maps are no weights or have no norms.
     """
     if plan.block > 1 or any(len(head.sides) > 1 or _lacks_norms(head.maps) for head in heads):
         return None
@@ -63,22 +73,22 @@ def _lacks_norms(maps: LayerMaps) -> bool:
 
 
 def _norms(head: HeadCells) -> FloatArray:
-    """Returns the norm that each key of a head moves, ``(keys,)``."""
+    """Returns the norm that each key of a head moves, ``(keys,)``, over the head's range of keys."""
     value_norms = head.maps.moved
     assert value_norms is not None
     return np.asarray(value_norms[head.maps.positions((head.head,))[0], head.keys])
 
 
-def _first_look(head: HeadCells, packed: PackedHead) -> FirstLook:
+def _first_look(head: HeadCells, packed_head: PackedHead) -> FirstLook:
     """Returns the data with which a page first shows a head's contributions, in as many cells as its weights."""
-    maps, [side] = head.maps, packed.sides
+    maps, [side] = head.maps, packed_head.sides
     if side.factors is not None:
         height, width = side.factors.overview.visible.shape
-        return look_at_overview(maps, head, maps.overview((head.head,), height, width, head.queries, head.keys))
+        return first_look_at_overview(maps, head, maps.overview((head.head,), height, width, head.queries, head.keys))
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     cells = window.weights[0]
     visible_cells = np.where(window.visible, cells, np.float32(-1))
     high = max(float(without_nan(visible_cells).max(initial=0)), 1e-9)
-    return look_at(
+    return first_look_at_cells(
         PageCells(cells, cells, cells, window.visible, maps.visible_keys(head.head, head.queries)), visible_cells, high
     )

@@ -62,7 +62,7 @@ class KeyPool:
         key_head = factors.key_heads[head_index]
         name = (id(factors), key_head, head.keys.start, head.keys.stop)
         if name not in self.index_of_keys:
-            half, exponent, exact = halved(np.asarray(factors.keys[key_head, head.keys]))
+            half, exponent, exact = scaled_float16(np.asarray(factors.keys[key_head, head.keys]))
             self.index_of_keys[name] = len(self.packed)
             self.packed.append(half_pieces(half))
             self.exponents.append(exponent)
@@ -104,32 +104,36 @@ def pack_factors(maps: LayerMaps, factors: Factors, head: HeadCells, keys: KeyPo
         keys: the pool that the head's keys are added to.
     """
     [head_index] = maps.positions((head.head,))
-    half, exponent, is_exact = halved(np.asarray(factors.queries[head_index, head.queries]))
-    number = keys.index(factors, head_index, head)
+    half, exponent, is_exact = scaled_float16(np.asarray(factors.queries[head_index, head.queries]))
+    keys_index = keys.index(factors, head_index, head)
     parts = {
         "sums": np.asarray(factors.logsumexp[head_index, head.queries], dtype=np.float32),
         "relative": _distance_bias(factors.bias, head_index, head),
         "byKey": None if factors.bias.by_key is None else factors.bias.by_key[head_index, head.keys],
         "real": None if factors.mask.padding is None else factors.mask.padding[head.keys].astype(np.float32),
     }
-    present = {name: part for name, part in parts.items() if part is not None}
+    present_parts = {name: part for name, part in parts.items() if part is not None}
     features = int(factors.queries.shape[-1])
     about = {
         "features": features,
-        "unit": factors.scale * 2.0 ** (exponent + keys.exponents[number]),
-        "rounding": 0.0 if is_exact and keys.exact[number] else FLOAT16_ROUNDING,
+        "unit": factors.scale * 2.0 ** (exponent + keys.exponents[keys_index]),
+        "rounding": 0.0 if is_exact and keys.exact[keys_index] else FLOAT16_ROUNDING,
         "softcap": factors.softcap,
-        "parts": {name: len(part) for name, part in present.items()},
+        "parts": {name: len(part) for name, part in present_parts.items()},
         "mask": _about_mask(factors.mask, head),
-        "keys": number,
+        "keys": keys_index,
     }
-    side = overview_side(head, features)
-    overview = maps.overview((head.head,), *side, head.queries, head.keys)
-    return PackedFactors(half_pieces(half, present.values()), number, about, overview)
+    shape = overview_shape(head, features)
+    overview = maps.overview((head.head,), *shape, head.queries, head.keys)
+    return PackedFactors(half_pieces(half, present_parts.values()), keys_index, about, overview)
 
 
-def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns numbers divided by a power of two as float16; the power's exponent; True if no number was rounded."""
+def scaled_float16(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
+    """Returns numbers as float16, divided by a power of two so that they fit.
+
+    Returns:
+        The divided numbers, the exponent of the power, and True if no number was rounded.
+    """
     largest = float(np.max(np.abs(numbers), where=np.isfinite(numbers), initial=0.0))
     exponent = math.frexp(largest)[1] - MAX_FLOAT16_EXPONENT if largest else 0
     scaled = np.ldexp(numbers, -exponent)
@@ -137,8 +141,16 @@ def halved(numbers: FloatArray) -> tuple[NDArray[np.float16], int, bool]:
     return half_numbers, exponent, bool(np.array_equal(half_numbers.astype(np.float32), scaled, equal_nan=True))
 
 
-def overview_side(head: HeadCells, features: int) -> tuple[int, int]:
-    """Returns the height and width in pixels of a head's overview, whose bytes are few relative to its factors'."""
+def overview_shape(head: HeadCells, features: int) -> tuple[int, int]:
+    """Returns the height and width in pixels of a head's overview.
+
+    Its bytes are a small share of those of the factors, unless these are very few; it has at most a pixel for each
+    token.
+
+    Args:
+        head: the head, with its ranges of queries and keys.
+        features: the number of features of a query.
+    """
     queries, keys = head.queries.stop - head.queries.start, head.keys.stop - head.keys.start
     side = min(MAX_OVERVIEW_SIDE, max(48, int(math.sqrt(OVERVIEW_SHARE * 2 * features * (queries + keys)))))
     return min(side, queries), min(side, keys)
@@ -168,13 +180,27 @@ def peak_of(maps: LayerMaps, head: HeadCells, overview: Overview) -> tuple[int, 
 
 
 def _span_of_pixel(span: slice, pixel: int, count: int) -> slice:
-    """Returns the tokens of a span that one of ``count`` pixels covers."""
+    """Returns the tokens of a span that one pixel of an overview covers.
+
+    Args:
+        span: the range of tokens.
+        pixel: the index of the pixel.
+        count: the number of pixels along the span.
+    """
     tokens = span.stop - span.start
     return slice(span.start + pixel * tokens // count, span.start + (pixel + 1) * tokens // count)
 
 
 def _distance_bias(bias: Bias, head_index: int, head: HeadCells) -> FloatArray | None:
-    """Returns the bias of each distance key − query in the page, from the last query with the first key, if any."""
+    """Returns the bias of each distance key − query on the page; ``None`` if the bias has no rule by distance.
+
+    The first is the distance from the last query to the first key of the page.
+
+    Args:
+        bias: the bias of the maps.
+        head_index: the index of the head in the bias.
+        head: the head, with its ranges of queries and keys.
+    """
     if bias.relative is None:
         return None
     first = bias.origin + head.keys.start - (head.queries.stop - 1)

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.maps.layer_maps import LayerMaps
-from attnviz.render.page.encoding import base85, deflated
-from attnviz.render.page.packed_factors import halved
+from attnviz.render.page.encoding import base85, deflated_bytes
+from attnviz.render.page.packed_factors import scaled_float16
 from attnviz.render.page.packing import PagePlan
 from attnviz.render.page.pieces import planes
 from attnviz.report.picture.numbers import HeadCells
@@ -33,26 +33,28 @@ class PackedScores:
 
 
 def pack_scores(heads: tuple[HeadCells, ...], plan: PagePlan) -> PackedScores | None:
-    """Returns queries and keys of the heads; ``None`` if some are unknown, or they are too many for a page.
-
-    A page that computes its weights from queries and keys has them anyway, and one that pools tokens needs none.
+    """Returns the queries and keys of the heads, from which a page explains scores.
 
     Args:
         heads: the heads of the page.
         plan: the plan of the page.
+
+    Returns:
+        ``None`` if some are unknown or they are too many for a page; also for a page that computes its weights from
+        queries and keys, which has them anyway, and for one that pools tokens, which needs none.
     """
     if plan.factored or plan.block > 1:
         return None
-    sizes = [_count(maps, head) for head in heads for maps in head.sides.values()]
+    sizes = [_number_count(maps, head) for head in heads for maps in head.sides.values()]
     if None in sizes or BYTES_PER_NUMBER * sum(size or 0 for size in sizes) > MAX_BYTES:
         return None
     packed = [[_packed_head(maps, head) for maps in head.sides.values()] for head in heads]
     numbers = np.concatenate([numbers for sides in packed for numbers, _ in sides])
     about = [[description for _, description in sides] for sides in packed]
-    return PackedScores(base85(deflated(planes(numbers))), about)
+    return PackedScores(base85(deflated_bytes(planes(numbers))), about)
 
 
-def _count(maps: LayerMaps, head: HeadCells) -> int | None:
+def _number_count(maps: LayerMaps, head: HeadCells) -> int | None:
     """Returns how many numbers the queries and keys of a head are; ``None`` if they are unknown."""
     factors = maps.score_factors()
     if factors is None:
@@ -63,13 +65,13 @@ def _count(maps: LayerMaps, head: HeadCells) -> int | None:
 
 
 def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16], dict[str, Any]]:
-    """Returns the queries, then the keys of a head as one array, and the JSON values with which a page reads it."""
+    """Returns the queries, then the keys of a head as one array, ``(numbers,)``, and JSON values on how to read it."""
     factors = maps.score_factors()
     assert factors is not None
-    [position] = maps.positions((head.head,))
-    arrays = factors.queries[position, head.queries], factors.keys[factors.key_heads[position], head.keys]
+    [head_index] = maps.positions((head.head,))
+    arrays = factors.queries[head_index, head.queries], factors.keys[factors.key_heads[head_index], head.keys]
     (queries, query_exponent, queries_exact), (keys, key_exponent, keys_exact) = (
-        _shortened(np.asarray(array)) for array in arrays
+        _rounded_float16(np.asarray(array)) for array in arrays
     )
     about = {
         "features": queries.shape[-1],
@@ -79,9 +81,13 @@ def _packed_head(maps: LayerMaps, head: HeadCells) -> tuple[NDArray[np.float16],
     return np.concatenate([queries.ravel(), keys.ravel()]), about
 
 
-def _shortened(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
-    """Returns numbers divided by a power of two and rounded to ``KEPT_BITS``; its exponent; True if all are exact."""
-    half, exponent, is_exact = halved(numbers)
+def _rounded_float16(numbers: NDArray[Any]) -> tuple[NDArray[np.float16], int, bool]:
+    """Returns numbers as float16, divided by a power of two and rounded to `KEPT_BITS` bits of their fraction.
+
+    Returns:
+        The rounded numbers, the exponent of the power, and True if no number was rounded.
+    """
+    half, exponent, is_exact = scaled_float16(numbers)
     step = np.uint16(1 << (10 - KEPT_BITS))
     bits = half.view(np.uint16)
     rounded = ((bits + step // np.uint16(2)) & ~(step - np.uint16(1))).view(np.float16)

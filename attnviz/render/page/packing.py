@@ -1,5 +1,6 @@
 """Packs the numbers of the chosen heads for a page: quantized, compressed, and within a budget of bytes."""
 
+import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -54,7 +55,7 @@ class PagePlan:
             return FACTORS_SENTENCE
         if self.block > 1:
             return self.precision.sentence
-        scores = "Scores are exact too." if self.precision.exact else SCORES_SENTENCE
+        scores = "Scores are exact too." if self.precision.is_exact else SCORES_SENTENCE
         return f"{self.precision.sentence} {scores}"
 
 
@@ -64,15 +65,15 @@ class PageCells:
 
     Attributes:
         weights: ``(queries, keys)``; means if pooled.
-        second: the array stored with them: scores ``(queries, keys)`` if exact, else log-sum-exps ``(queries,)``; if
-            pooled, maxima ``(queries, keys)``.
+        companion: the array stored with the weights: scores ``(queries, keys)`` if exact, else log-sum-exps
+            ``(queries,)``; if pooled, maxima ``(queries, keys)``.
         largest: ``(queries, keys)``, the weights; maxima if pooled.
         visible: ``(queries, keys)``.
         visible_keys: ``(queries,)``, the number of keys that each query can see; means of blocks if pooled.
     """
 
     weights: FloatArray
-    second: FloatArray
+    companion: FloatArray
     largest: FloatArray
     visible: BoolArray
     visible_keys: Float64Array
@@ -103,14 +104,16 @@ class PackedSide:
         content: encoded pieces of weights and the array stored with them, or of factors.
         look: the data for the first look.
         high: the weight that the largest code stands for.
-        marks: two flags: some cell is masked, and some cell is NaN.
+        has_masked: True if some cell is masked.
+        has_nan: True if some visible cell is NaN.
         factors: the packed factors if the content is factors, else ``None``.
     """
 
     content: bytes
     look: FirstLook
     high: float
-    marks: tuple[bool, bool]
+    has_masked: bool
+    has_nan: bool
     factors: PackedFactors | None = None
 
 
@@ -120,35 +123,37 @@ class PackedHead:
 
     Attributes:
         sides: the head in each recording: one, or two that are compared.
-        reach: the largest absolute change of a weight between the two; 0 for one recording.
+        largest_change: the largest absolute change of a weight between the two; 0 for one recording.
     """
 
     sides: tuple[PackedSide, ...]
-    reach: float
+    largest_change: float
 
 
 def plan_page(heads: Iterable[HeadCells], budget: int) -> PagePlan:
     """Returns the finest plan with which the heads fit in ``budget`` bytes.
 
-    A cell counts as one byte: six bits when deflated (see MIN_HIGH_TIMES_KEYS), and a quarter more when encoded.
+    The first that fits: queries and keys if cells are too many for float32, then weights of less and less precision,
+    then blocks of more and more tokens. A cell counts as one byte: six bits when deflated (see `MIN_HIGH_TIMES_KEYS`),
+    and a quarter more when encoded.
+
+    Args:
+        heads: the heads of the page.
+        budget: the largest number of bytes of their numbers.
     """
     heads = tuple(heads)
     cells, factors = _total_cells(heads, 1), factored_bytes(heads)
     if cells > PRECISIONS[0].max_cells and factors is not None and factors <= budget:
         return PagePlan(PRECISIONS[0], 1, factored=True)
     block = 1
-    while (cells := _total_cells(heads, block)) > budget or not all(_resolves_blocks(head, block) for head in heads):
+    while _total_cells(heads, block) > budget or not all(_resolves_blocks(head, block) for head in heads):
         block += 1
     if block > 1:
         return PagePlan(PRECISIONS[-1], block)
-    return PagePlan(
-        next(
-            precision
-            for precision in PRECISIONS
-            if cells <= min(precision.max_cells, budget // precision.bytes_per_cell)
-        ),
-        block,
+    fitting_precisions = (
+        precision for precision in PRECISIONS if cells <= min(precision.max_cells, budget // precision.bytes_per_cell)
     )
+    return PagePlan(next(fitting_precisions), block)
 
 
 def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedHead], list[bytes]]:
@@ -161,7 +166,7 @@ def pack_heads(heads: Iterable[HeadCells], plan: PagePlan) -> tuple[list[PackedH
 
 
 def pack_factored(head: HeadCells, keys: KeyPool) -> PackedHead:
-    """Returns one head packed as factors."""
+    """Returns one head packed as factors, in each recording that has them; adds its keys to the pool."""
     maps_with_factors = ((maps, page_factors(maps)) for maps in head.sides.values())
     sides = tuple(
         _factored_side(maps, factors, head, keys) for maps, factors in maps_with_factors if factors is not None
@@ -173,17 +178,18 @@ def _factored_side(maps: LayerMaps, factors: Factors, head: HeadCells, keys: Key
     """Returns one head of one recording packed as factors, with its first look."""
     packed = pack_factors(maps, factors, head, keys)
     overview = packed.overview
-    look = look_at_overview(maps, head, overview)
+    look = first_look_at_overview(maps, head, overview)
     return PackedSide(
         content=packed.content,
         look=look,
         high=look.thumbnail_highs[1],
-        marks=(not factors.mask.coverage(head.queries, head.keys), bool(np.isnan(overview.mean).any())),
+        has_masked=not factors.mask.coverage(head.queries, head.keys),
+        has_nan=bool(np.isnan(overview.mean).any()),
         factors=packed,
     )
 
 
-def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
+def first_look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> FirstLook:
     """Returns the first look at a head whose cells the page computes.
 
     Args:
@@ -192,18 +198,19 @@ def look_at_overview(maps: LayerMaps, head: HeadCells, overview: Overview) -> Fi
         overview: the head's cells, pooled.
     """
     high = max(float(without_nan(overview.maximum[0]).max(initial=0)), 1e-9)
+    highs = _code_highs(overview, high)
     return FirstLook(
-        thumbnail=_codes_of(overview, highs := _highs_of(overview, high)),
+        thumbnail=_thumbnail_codes(overview, highs),
         thumbnail_highs=highs,
         peak=peak_of(maps, head, overview),
-        top=_largest_telling_weight(
+        top=_largest_informative_weight(
             overview.maximum[0], overview.visible, _visible_key_counts(maps, head, overview.visible.shape[0])
         ),
     )
 
 
 def _largest_factored_change(head: HeadCells) -> float:
-    """Returns the largest absolute change of a weight; reads bands of queries to bound memory."""
+    """Returns the largest absolute change of a weight between two recordings; reads bands, to bound memory."""
     spans = bands_of_queries(head.queries, head.keys.stop - head.keys.start, MAX_BAND_CELLS)
     plan = PagePlan(PRECISIONS[0], 1)
     return max(
@@ -229,11 +236,11 @@ def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
     """
     window = cell_maps(maps).window((head.head,), head.queries, head.keys)
     weights, scores, visible = window.weights[0], window.scores[0], window.visible
-    if plan.precision.exact:
-        second = np.where(visible, scores, np.float32(np.nan))
+    if plan.precision.is_exact:
+        companion = np.where(visible, scores, np.float32(np.nan))
     else:
-        second = log_sum_exp(scores, weights, visible)
-    return PageCells(weights, second, weights, visible, maps.visible_keys(head.head, head.queries))
+        companion = log_sum_exp(scores, weights, visible)
+    return PageCells(weights, companion, weights, visible, maps.visible_keys(head.head, head.queries))
 
 
 def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
@@ -251,22 +258,23 @@ def read_pooled(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
 
 
 def pack_side(cells: PageCells, plan: PagePlan) -> PackedSide:
-    """Returns the packed cells of one head of one recording."""
+    """Returns the packed cells of one head of one recording, with the first look at them."""
     is_pooled = plan.block > 1
     largest = np.where(cells.visible, cells.largest, np.float32(0))
     lowest_high = min(1.0, MIN_HIGH_TIMES_KEYS * plan.block / cells.visible.shape[1])
     high = max(float(without_nan(largest).max(initial=0)), lowest_high)
-    second = encode_weights(cells.second, cells.visible, plan.precision, high) if is_pooled else cells.second
+    companion = encode_weights(cells.companion, cells.visible, plan.precision, high) if is_pooled else cells.companion
     shown_weights = np.where(cells.visible, cells.weights, np.float32(-1))
     return PackedSide(
-        content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), second),
-        look=look_at(cells, shown_weights, high),
+        content=weight_pieces(encode_weights(cells.weights, cells.visible, plan.precision, high), companion),
+        look=first_look_at_cells(cells, shown_weights, high),
         high=high,
-        marks=(not cells.visible.all(), bool(np.isnan(shown_weights.max()))),
+        has_masked=not cells.visible.all(),
+        has_nan=bool(np.isnan(shown_weights.max())),
     )
 
 
-def look_at(cells: PageCells, weights: FloatArray, high: float) -> FirstLook:
+def first_look_at_cells(cells: PageCells, weights: FloatArray, high: float) -> FirstLook:
     """Returns the first look at a head whose cells the page stores.
 
     Args:
@@ -275,11 +283,12 @@ def look_at(cells: PageCells, weights: FloatArray, high: float) -> FirstLook:
         high: the weight that the largest code stands for.
     """
     thumbnail = _thumbnail(cells)
+    highs = _code_highs(thumbnail, high)
     return FirstLook(
-        thumbnail=_codes_of(thumbnail, highs := _highs_of(thumbnail, high)),
+        thumbnail=_thumbnail_codes(thumbnail, highs),
         thumbnail_highs=highs,
-        peak=_peak(weights),
-        top=_largest_telling_weight(cells.largest, cells.visible, cells.visible_keys),
+        peak=_peak_of_cells(weights),
+        top=_largest_informative_weight(cells.largest, cells.visible, cells.visible_keys),
     )
 
 
@@ -289,8 +298,14 @@ def _visible_key_counts(maps: LayerMaps, head: HeadCells, rows: int) -> Float64A
     return mean_visible_keys(maps, head.head, [first + int(edge) for edge in block_edges(stop - first, rows)])
 
 
-def _largest_telling_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
-    """Returns the largest weight of queries that see several keys; of all queries if none does."""
+def _largest_informative_weight(largest: FloatArray, visible: BoolArray, visible_keys: Float64Array) -> float:
+    """Returns the largest visible weight of queries that see several keys; of all queries if none does.
+
+    Args:
+        largest: ``(queries, keys)``, the weights, or maxima of blocks.
+        visible: ``(queries, keys)``, False for masked cells.
+        visible_keys: ``(queries,)``, the number of keys that each query can see.
+    """
     sees_several_keys = visible_keys > 1
     rows = slice(None) if not sees_several_keys.any() else slice(int(sees_several_keys.argmax()), None)
     visible_weights = np.where(visible[rows], without_nan(largest[rows]), np.float32(0))
@@ -301,7 +316,7 @@ def _largest_telling_weight(largest: FloatArray, visible: BoolArray, visible_key
 def axis_edges(span: slice, block: int) -> IntArray:
     """Returns the first token of each cell of an axis, and the end of the last cell, ``(cells + 1,)``."""
     count = span.stop - span.start
-    return np.asarray(span.start + block_edges(count, -(-count // block)))
+    return np.asarray(span.start + block_edges(count, math.ceil(count / block)))
 
 
 def log_sum_exp(scores: FloatArray, weights: FloatArray, visible: BoolArray) -> FloatArray:
@@ -337,21 +352,26 @@ def _thumbnail(cells: PageCells) -> Overview:
     return Overview(means.mean, maxima.maximum, means.visible)
 
 
-def _highs_of(overview: Overview, high: float) -> tuple[float, float]:
-    """Returns the weights that the largest codes of means and of maxima stand for; means are much smaller."""
+def _code_highs(overview: Overview, high: float) -> tuple[float, float]:
+    """Returns the weights that the largest codes of means and of maxima stand for; means are much smaller.
+
+    Args:
+        overview: the means and maxima.
+        high: the weight for the maxima; for the means as well if these are all 0.
+    """
     largest = float(without_nan(overview.mean[0]).max(initial=0))
     return (largest if largest > 0 else high), high
 
 
-def _codes_of(overview: Overview, highs: tuple[float, float]) -> bytes:
-    """Returns an overview as codes: first the means, then the maxima."""
+def _thumbnail_codes(overview: Overview, highs: tuple[float, float]) -> bytes:
+    """Returns an overview as the bytes of uint8 codes: the means, then the maxima, whose scales end at ``highs``."""
     pictures = zip((overview.mean[0], overview.maximum[0]), highs, strict=True)
     return b"".join(
         encode_weights(picture, overview.visible, PRECISIONS[-1], high).tobytes() for picture, high in pictures
     )
 
 
-def _peak(weights: FloatArray) -> tuple[int, int, float] | None:
+def _peak_of_cells(weights: FloatArray) -> tuple[int, int, float] | None:
     """Returns the row, the column and the value of the largest weight; ``None`` if every cell is masked or NaN."""
     numbers = without_nan(weights)
     row, column = divmod(int(numbers.argmax()), numbers.shape[1])
@@ -367,15 +387,15 @@ def _largest_change(sides: list[PageCells]) -> float:
 
 
 def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
-    """Returns the number of stored cells of all heads in blocks of ``block`` tokens."""
+    """Returns the number of stored cells of all heads, in blocks of ``block`` x ``block`` tokens."""
     return sum(_cell_count(head, block) for head in heads)
 
 
 def _resolves_blocks(head: HeadCells, block: int) -> bool:
-    """True if all maps of a head have a resolution of at least ``block`` tokens."""
+    """True if all maps of a head know blocks as small as ``block`` tokens, which maps that are pooled may not."""
     rows, columns = _blocks_shape(head, block)
-    min_tokens = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
-    return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in min_tokens)
+    resolutions = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
+    return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in resolutions)
 
 
 def _blocks_shape(head: HeadCells, block: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ class ScriptModule:
 
 @cache
 def read_asset(name: str) -> str:
-    """Returns the text of a file in the page's ``assets``."""
+    """Returns the text of a file in the page's folder ``assets``."""
     return (files("attnviz.render.page") / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -83,17 +83,15 @@ def _check_names(modules: dict[str, ScriptModule]) -> None:
     """
     owners: dict[str, str] = {}
     for name, module in modules.items():
-        if statement_left := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
+        if other_statement := re.search(r"^(?:import|export)\b.*", module.code, re.MULTILINE):
             raise ValueError(
-                f"{name}: {statement_left[0]}; only names in braces are imported, and only statements exported"
+                f"{name}: {other_statement[0]}; only names in braces are imported, and only statements exported"
             )
         used_names = {*re.findall(r"\w+", module.code)}
         for file, names in module.imports.items():
-            if bad_names := {
-                imported_name
-                for imported_name in names
-                if not modules[file].statements.get(imported_name) or imported_name not in used_names
-            }:
+            exported_names = {statement for statement, is_exported in modules[file].statements.items() if is_exported}
+            bad_names = names - (exported_names & used_names)
+            if bad_names:
                 raise ValueError(f"{name} imports {', '.join(sorted(bad_names))}, not exported by {file} or not used")
         for statement in module.statements:
             if (owner := owners.setdefault(statement, name)) != name:

@@ -81,7 +81,7 @@ def _about_survey(report: SurveyedHeads, frame: HeadFrame) -> dict[str, Any]:
 def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
     """Returns the examples of each head: those of its own metric, then those of other metrics."""
     other_examples = report.more_examples or ((),) * len(report.examples)
-    return [(*examples, *more) for examples, more in zip(report.examples, other_examples, strict=True)]
+    return [(*examples, *other) for examples, other in zip(report.examples, other_examples, strict=True)]
 
 
 def _about_example(example: HeadExample, metric: int) -> list[Any]:
@@ -92,7 +92,7 @@ def _about_example(example: HeadExample, metric: int) -> list[Any]:
 
 
 def _number_arrays(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:
-    """Yields the numbers of all heads apart from means, as arrays in the order in which the page reads them."""
+    """Yields the numbers of all heads except means, as arrays in the order in which the page reads them."""
     for name in ("margins", "spreads", "counts"):
         yield getattr(frame, name).astype(np.float32)
     for numbers in (frame.deciles, report.weights, report.scores, report.entropies):
@@ -123,7 +123,7 @@ def _texts_json(report: SurveyedHeads) -> bytes:
 
 
 def _weight_codes(example: HeadExample) -> NDArray[Any]:
-    """Returns the weights of an example as codes of one byte; none if the example has no weights."""
+    """Returns the weights of an example as uint8 codes, in the shape of the weights; an empty array if it has none."""
     if example.weights is None:
         return np.zeros(0, dtype=np.uint8)
     return np.asarray(np.rint(LARGEST * np.sqrt(np.clip(example.weights, 0, 1))), dtype=np.uint8)

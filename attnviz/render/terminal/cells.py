@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from attnviz.render.terminal.lines import Line, Span, cut, fit, in_ascii
+from attnviz.render.terminal.lines import Line, Span, cut, fit, to_ascii
 from attnviz.report.picture.colors import ColorScale, Rgb, ink_on
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import Panel, Quantity
@@ -54,10 +54,10 @@ def number_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator
     inks = ink_on(papers).tolist()
     for column, paper in enumerate(papers.tolist()):
         if not panel.visible[row, column]:
-            yield Span(_in_cell("·", grid.cell), style="dim")
+            yield Span(_aligned_in_cell("·", grid.cell), style="dim")
         else:
             text = panel.cell(float(panel.values[row, column]))
-            yield Span(_in_cell(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
+            yield Span(_aligned_in_cell(text, grid.cell), ink=tuple(inks[column]), paper=tuple(paper))
 
 
 def block_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[Span]:
@@ -97,11 +97,11 @@ def half_cells(panel: Panel, row: int, grid: CellGrid, look: Look) -> Iterator[S
 
 
 @lru_cache(maxsize=65_536)
-def half_block(above: Rgb | None, below: Rgb | None) -> Span:
-    """Returns a span of one column that shows two pixels; a pixel of ``None`` keeps the terminal's background."""
-    if above is None:
-        return Span(" ") if below is None else Span("▄", ink=below)
-    return Span("▀", ink=above, paper=below)
+def half_block(upper_color: Rgb | None, lower_color: Rgb | None) -> Span:
+    """Returns a span of one column that shows two pixels, one above the other; ``None`` leaves a pixel uncoloured."""
+    if upper_color is None:
+        return Span(" ") if lower_color is None else Span("▄", ink=lower_color)
+    return Span("▀", ink=upper_color, paper=lower_color)
 
 
 def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
@@ -118,7 +118,9 @@ def shades(values: np.ndarray, scale: ColorScale, ramp: str) -> list[str]:
 
 
 def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
-    """Returns the legend of a scale as one line: colours with the numbers they stand for, and the name of the quantity.
+    """Returns the legend of a scale as one line: colours with the numbers they stand for, and the quantity's name.
+
+    The name is cut, or absent, if the line has too little space for it.
 
     Args:
         quantity: the quantity that the colours show.
@@ -127,20 +129,21 @@ def legend(quantity: Quantity, scale: ColorScale, look: Look) -> Line:
     """
     has_no_ticks = scale.steps == "linear" or look.width < MIN_TICKED_WIDTH
     ticks = quantity.ticks(scale, 1 if has_no_ticks else LEGEND_TICKS)
-    texts = [in_ascii(text) if look.ascii else text for _, text in ticks]
+    texts = [to_ascii(text) if look.ascii else text for _, text in ticks]
     free_columns = look.width - len(quantity.name) - 4 - sum(len(text) + 2 for text in texts)
     columns = max(2 * len(ticks), min(LEGEND_COLUMNS, free_columns))
-    ends = np.rint(scale.fraction([value for value, _ in ticks]) * columns).astype(int).tolist()
+    tick_columns = np.rint(scale.fraction([value for value, _ in ticks]) * columns).astype(int).tolist()
     line = [Span(f"{texts[0]} ")]
-    for start, stop, text in zip(ends, ends[1:], texts[1:], strict=False):
+    for start, stop, text in zip(tick_columns, tick_columns[1:], texts[1:], strict=False):
         values = scale.value((np.arange(start, stop) + 0.5) / columns)
         line += [*_color_strip(values, scale, look), Span(f" {text} ")]
-    free_at_end = look.width - sum(len(span.text) for span in line)
-    return cut([*line, Span(fit(f" {quantity.name}", free_at_end).rstrip() if free_at_end > 6 else "")], look.width)
+    columns_left = look.width - sum(len(span.text) for span in line)
+    name = fit(f" {quantity.name}", columns_left).rstrip() if columns_left > 6 else ""
+    return cut([*line, Span(name)], look.width)
 
 
 def _color_strip(values: np.ndarray, scale: ColorScale, look: Look) -> list[Span]:
-    """Returns a strip with one column for each value: its colour, or its shade on a terminal without colours."""
+    """Returns a strip with one column for each value: its colour, or its shade without colours or in ASCII."""
     if look.colors and not look.ascii:
         return [Span(" ", paper=tuple(paper)) for paper in scale.rgb(values).tolist()]
     return [Span("".join(shades(values, scale, _shade_characters(scale, look))))]
@@ -153,7 +156,7 @@ def _shade_characters(scale: ColorScale, look: Look) -> str:
     return ASCII_SHADES if look.ascii else SHADES
 
 
-def _in_cell(text: str, cell: int) -> str:
+def _aligned_in_cell(text: str, cell: int) -> str:
     """Returns a text right-aligned in its cell, with a blank column after it if there is space."""
     return f"{text:>{cell - 1}} " if len(text) < cell else text
 

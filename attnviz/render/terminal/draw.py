@@ -6,7 +6,7 @@ from typing import IO
 
 from attnviz.base.errors import AttnvizError
 from attnviz.render.terminal.cells import legend
-from attnviz.render.terminal.lines import Line, Span, fit, in_ascii, print_lines, wrap
+from attnviz.render.terminal.lines import Line, Span, fit, print_lines, to_ascii, wrap
 from attnviz.render.terminal.maps import choose_grid, map_bands
 from attnviz.render.terminal.table import summary_lines
 from attnviz.render.terminal.text import shaded_texts
@@ -50,10 +50,11 @@ def max_cells(look: Look) -> int:
 def report_lines(report: Report) -> list[Line]:
     """Returns all lines of a report, none wider than the look's width.
 
-    Raises AttnvizError for points of heads, which need a picture.
+    Raises:
+        AttnvizError: for points of heads, which need a picture.
     """
     look = report.look
-    in_characters = in_ascii if look.ascii else str
+    in_characters = to_ascii if look.ascii else str
     lines = [[Span(fit(in_characters(report.title), look.width).rstrip(), style="bold")], []]
     match report:
         case HeadList(summary=summary) | ExactNumbers(summary=summary):
@@ -87,7 +88,7 @@ def _summary_lines(summary: Summary | None, look: Look) -> list[Line]:
 
 
 def _panel_lines(report: DrawnReport) -> Iterator[Line]:
-    """Yields the lines of the panels, as the type of the report says, and a legend if colours show numbers."""
+    """Yields the lines of a report's panels, and a legend if colours or shades show numbers."""
     look, panels = report.look, [_with_shown_labels(panel, report.look) for panel in report.panels]
     match report:
         case ShadedText():
@@ -110,7 +111,7 @@ def _panel_lines(report: DrawnReport) -> Iterator[Line]:
 
 def _with_shown_labels(panel: Panel, look: Look) -> Panel:
     """Returns a panel with the labels that are drawn: landmarks if it has any, in ASCII if the look asks for it."""
-    title = in_ascii(panel.title) if look.ascii else panel.title
+    title = to_ascii(panel.title) if look.ascii else panel.title
     rows, columns = (_axis_with_shown_labels(axis, look) for axis in (panel.rows, panel.columns))
     return replace(panel, title=title, rows=rows, columns=columns)
 
@@ -118,4 +119,4 @@ def _with_shown_labels(panel: Panel, look: Look) -> Panel:
 def _axis_with_shown_labels(axis: Axis, look: Look) -> Axis:
     """Returns an axis with the labels that are drawn: landmarks if it has any, in ASCII if the look asks for it."""
     labels = axis.marked() if axis.marks else axis.labels
-    return replace(axis, labels=tuple(map(in_ascii, labels)) if look.ascii else labels)
+    return replace(axis, labels=tuple(map(to_ascii, labels)) if look.ascii else labels)

@@ -41,14 +41,15 @@ def print_lines(lines: list[Line], look: Look, file: IO[bytes]) -> None:
 
     Args:
         lines: the lines to write.
-        look: the number of colours; ``ascii`` asks for plain ASCII.
+        look: the number of colours; ``ascii`` asks for plain ASCII, ``moves_cursor`` for the moves of
+            `_with_cursor_moves`.
         file: the open file to write to.
     """
     if look.ascii:
         texts = (_plain_text(line).translate(ASCII_FOR).encode("ascii", "backslashreplace") for line in lines)
     else:
-        line_with_moves = (_with_cursor_moves(line) for line in lines) if look.moves_cursor and look.colors else lines
-        texts = (_escaped_text(line, look.colors).encode() for line in line_with_moves)
+        lines_with_moves = (_with_cursor_moves(line) for line in lines) if look.moves_cursor and look.colors else lines
+        texts = (_escaped_text(line, look.colors).encode() for line in lines_with_moves)
     file.write(b"".join(text + b"\n" for text in texts))
 
 
@@ -76,34 +77,33 @@ def right(text: str, width: int) -> str:
     return fit(" " * (width - cell_len(text) - _extra_columns(text)) + text, width)
 
 
-def widest(labels: Iterable[str]) -> int:
+def widest_label(labels: Iterable[str]) -> int:
     """Returns the width in columns of the widest label; 1 if there is no label."""
     return max((cell_len(label) + _extra_columns(label) for label in labels), default=1)
 
 
 def _extra_columns(text: str) -> int:
-    """Returns the columns that some terminals add to a text, since they give vowel signs and skin tones their own."""
+    """Returns the columns that some terminals add to a text, because they show vowel signs and skin tones apart."""
     return 0 if text.isascii() else sum(EXTRA_COLUMNS.get(unicodedata.category(character), 0) for character in text)
 
 
 def cut(line: Line, width: int) -> Line:
-    """Returns a line cut to ``width`` columns."""
+    """Returns a line cut to ``width`` columns; the span at the edge ends in an ellipsis, those after it are empty."""
     parts: Line = []
     for span in line:
         free_columns = width - sum(cell_len(part.text) for part in parts)
-        parts.append(
-            replace(span, text=fit(span.text, min(free_columns, cell_len(span.text))) if free_columns > 0 else "")
-        )
+        text = fit(span.text, min(free_columns, cell_len(span.text))) if free_columns > 0 else ""
+        parts.append(replace(span, text=text))
     return parts
 
 
-def in_ascii(text: str) -> str:
+def to_ascii(text: str) -> str:
     """Returns a text in ASCII: known signs become similar ones, other characters an escape with their code point."""
     return text.translate(ASCII_FOR).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def nearest_of_256(color: Rgb) -> int:
-    """Returns the number of the nearest colour of a 256-colour terminal, from its colour cube or its greys."""
+    """Returns the number of the nearest colour of a 256-colour terminal: of its 6 x 6 x 6 cube, or of its 24 greys."""
     channels = np.array(color)
     steps = np.abs(channels[:, None] - CUBE).argmin(axis=1)
     grey = int(np.clip(round((channels.mean() - 8) / 10), 0, 23))
@@ -138,14 +138,13 @@ def _with_cursor_moves(line: Line) -> Line:
     for span in line:
         text = ""
         for word, gap in [(span.text, "")] if span.text.isascii() else WORDS.findall(span.text):
-            column, extra_columns, has_disputed_width = (
-                column + cell_len(word + gap),
-                extra_columns + _extra_columns(word),
-                has_disputed_width or _has_disputed_width(word),
-            )
+            column += cell_len(word + gap)
+            extra_columns += _extra_columns(word)
+            has_disputed_width = has_disputed_width or _has_disputed_width(word)
             text += word + gap
             if has_disputed_width and extra_columns < len(gap):
-                text, extra_columns, has_disputed_width = f"{text}\x1b[{column}G", 0, False
+                text += f"\x1b[{column}G"
+                extra_columns, has_disputed_width = 0, False
         spans.append(replace(span, text=text))
     return spans
 
@@ -169,8 +168,11 @@ def _escaped_text(line: Line, colors: int) -> str:
 def _style_codes(span: Span, colors: int) -> str:
     """Returns the parameters of the escape sequence of a span's style and colours, with semicolons; "" for none."""
     codes = {"bold": ["1"], "dim": ["2"], "underline": ["1", "4"], "": []}[span.style]
-    codes = codes + ([f"38;{_color_code(span.ink, colors)}"] if span.ink is not None else [])
-    return ";".join(codes + ([f"48;{_color_code(span.paper, colors)}"] if span.paper is not None else []))
+    if span.ink is not None:
+        codes.append(f"38;{_color_code(span.ink, colors)}")
+    if span.paper is not None:
+        codes.append(f"48;{_color_code(span.paper, colors)}")
+    return ";".join(codes)
 
 
 @cache

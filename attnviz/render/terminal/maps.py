@@ -1,12 +1,13 @@
 """Lays out maps in a terminal: how many are side by side, the width of cells, and the labels of rows and columns."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells, number_cells
-from attnviz.render.terminal.lines import Line, Span, fit, right, widest
+from attnviz.render.terminal.lines import Line, Span, fit, right, widest_label
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import NOTE, Axis, Panel
 
@@ -33,7 +34,7 @@ def map_bands(panels: list[Panel], grid: CellGrid, look: Look) -> Iterator[Line]
     """
     parts = [part for panel in panels for part in _fitting_parts(panel, grid, look.width)]
     for start in range(0, len(parts), grid.across):
-        yield from _band(parts[start : start + grid.across], grid, look)
+        yield from _band_lines(parts[start : start + grid.across], grid, look)
         yield []
 
 
@@ -61,40 +62,48 @@ def choose_grid(
         if grids_with_numbers:
             return min(grids_with_numbers, key=lambda grid: _preference(grid, panels, look))
         if fitting_grids:
-            return fitting_grids[0] if numbers else min(fitting_grids, key=lambda grid: _too_tall(grid, panels, look))
+            return (
+                fitting_grids[0] if numbers else min(fitting_grids, key=lambda grid: _is_too_tall(grid, panels, look))
+            )
     return grids[-1]
 
 
 def _possible_grids(panels: list[Panel], look: Look, tables: bool) -> list[CellGrid]:
-    """Returns possible geometries, from the widest cells to the narrowest, with numbers before without."""
-    labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    """Returns possible geometries: first those with numbers, then blocks of two columns and of one.
+
+    Args:
+        panels: the panels to draw.
+        look: the width of the terminal, its colours and characters.
+        tables: True to return only geometries with numbers.
+    """
+    labels = min(max(widest_label(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     number_width = max(MIN_NUMBER_WIDTH, *(_number_width(panel) for panel in panels))
-    key_width = max(widest(panel.columns.labels) for panel in panels)
+    key_width = max(widest_label(panel.columns.labels) for panel in panels)
     is_pooled = any(panel.pooled for panel in panels)
     ticks = "ticks" if is_pooled and not any(panel.columns.marks for panel in panels) else "down"
     widest_cell = max(min(max(number_width, key_width) + 1, MAX_CELL_WIDTH), number_width + 1)
-    numbered_grid = [
-        CellGrid(cell, True, 1, "across" if cell > key_width else "cut" if cell >= MIN_CUT_WIDTH else "down", labels)
-        for cell in range(number_width + 1, widest_cell + 1)
-    ]
+    numbered_grids = []
+    for cell in range(number_width + 1, widest_cell + 1):
+        header = "across" if cell > key_width else "cut" if cell >= MIN_CUT_WIDTH else "down"
+        numbered_grids.append(CellGrid(cell, True, 1, header, labels))
     if number_width + 1 >= MIN_CUT_WIDTH and key_width > number_width:
-        numbered_grid.append(CellGrid(number_width + 1, True, 1, "down", labels))
+        numbered_grids.append(CellGrid(number_width + 1, True, 1, "down", labels))
     if tables:
-        return numbered_grid
+        return numbered_grids
     if look.colors and not any(panel.scale.is_signed for panel in panels):
-        numbered_grid.append(CellGrid(number_width, True, 1, "down", labels))
+        numbered_grids.append(CellGrid(number_width, True, 1, "down", labels))
     half_blocks = 2 if look.colors and not look.ascii else 1
     finest_header = ticks if key_width <= MAX_HEADER_LINES or panels[0].columns.marks else "ticks"
     return [
-        *([] if is_pooled else numbered_grid),
+        *([] if is_pooled else numbered_grids),
         CellGrid(2, False, 1, ticks, labels),
         CellGrid(1, False, half_blocks, finest_header, labels),
     ]
 
 
 def _possible_block_grids(panels: list[Panel], look: Look) -> list[CellGrid]:
-    """Returns possible geometries without numbers: larger cells first, and for each key labels before positions."""
-    labels = min(max(widest(panel.rows.labels) for panel in panels), max(6, look.width // 4))
+    """Returns geometries without numbers, larger cells first; for each size, key labels before positions."""
+    labels = min(max(widest_label(panel.rows.labels) for panel in panels), max(6, look.width // 4))
     half_blocks = 2 if look.colors and not look.ascii else 1
     is_pooled = any(panel.pooled for panel in panels)
     headers = ["ticks"] if is_pooled else ["down", "ticks"]
@@ -106,38 +115,51 @@ def _preference(grid: CellGrid, panels: list[Panel], look: Look) -> tuple[bool, 
     """Returns the sort key of a geometry, less for a better one: it fits the screen, has few lines, has wide cells.
 
     A line counts for more if key labels are cut or run downwards, since these are harder to read.
+
+    Args:
+        grid: the geometry.
+        panels: the panels to draw.
+        look: the height of the screen.
     """
-    return _too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
+    return _is_too_tall(grid, panels, look), _line_count(grid, panels) * HEADER_COSTS[grid.header], -grid.cell
 
 
-def _too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
+def _is_too_tall(grid: CellGrid, panels: list[Panel], look: Look) -> bool:
     """True if the panels, with the lines around them, do not fit the screen; False if its height is unknown."""
     return look.height is not None and _line_count(grid, panels) > look.height - LINES_AROUND_MAPS
 
 
 def _line_count(grid: CellGrid, panels: list[Panel]) -> int:
-    """Returns the number of lines of all panels."""
-    rows = -(-max(len(panel.rows.labels) for panel in panels) // grid.rows_a_line)
-    tallest_panel = max(len(_letters_down(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
-    return -(-len(panels) // grid.across) * (rows + 2 + (tallest_panel if grid.header == "down" else 1))
+    """Returns the number of lines of all panels: rows, key labels, a title and an empty line for each band."""
+    rows = math.ceil(max(len(panel.rows.labels) for panel in panels) / grid.rows_a_line)
+    header_height = max(len(_letters_down(label, MAX_HEADER_LINES)) for label in panels[0].columns.labels)
+    bands = math.ceil(len(panels) / grid.across)
+    return bands * (rows + 2 + (header_height if grid.header == "down" else 1))
 
 
 def _panels_across(grid: CellGrid, panels: list[Panel], side_by_side: int | None, width: int) -> int:
-    """Returns the number of panels side by side: as many as fit, distributed evenly over the bands."""
+    """Returns the number of panels side by side: as many as fit, distributed evenly over the bands.
+
+    Args:
+        grid: the geometry.
+        panels: the panels to draw.
+        side_by_side: the number of panels that belong side by side, or else 1; ``None`` for any number.
+        width: columns of the terminal.
+    """
     count, widest_panel = len(panels), max(_panel_width(panel, grid) for panel in panels)
     fitting_count = max(1, (width - grid.labels - 1 + PANEL_GAP_COLUMNS) // (widest_panel + PANEL_GAP_COLUMNS))
     if side_by_side is not None:
         return side_by_side if fitting_count >= side_by_side else 1
-    bands = -(-count // fitting_count)
-    return -(-count // bands)
+    bands = math.ceil(count / fitting_count)
+    return math.ceil(count / bands)
 
 
-def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
-    """Returns the lines of panels side by side; only the leftmost has query labels."""
+def _band_lines(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
+    """Returns the lines of panels side by side, aligned at their last line; only the leftmost has query labels."""
     space = look.width - grid.labels - 1
     widths = [min(_panel_width(panel, grid), space) for panel in panels]
     blocks = [
-        _panel_lines(panel, grid, look, width, labelled=index == 0)
+        _panel_lines(panel, grid, look, width, has_labels=index == 0)
         for index, (panel, width) in enumerate(zip(panels, widths, strict=True))
     ]
     height = max(len(block) for block in blocks)
@@ -146,7 +168,8 @@ def _band(panels: list[Panel], grid: CellGrid, look: Look) -> list[Line]:
     for row in range(height):
         line: Line = []
         for index, (block, width) in enumerate(zip(blocks, widths, strict=True)):
-            part = block[row - (height - len(block))] if row >= height - len(block) else [Span(" " * width)]
+            missing = height - len(block)  # lines of a title that only other panels have
+            part = block[row - missing] if row >= missing else [Span(" " * width)]
             line += [Span(" " * PANEL_GAP_COLUMNS), *part] if index else part
         lines.append(line)
     return lines
@@ -157,28 +180,44 @@ def _panel_width(panel: Panel, grid: CellGrid) -> int:
     return max(len(panel.columns.labels) * grid.cell, *map(cell_len, panel.title.split(NOTE)))
 
 
-def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, labelled: bool) -> list[Line]:
-    """Returns the lines of one panel, all of the same width: its title, the key labels and the rows."""
+def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_labels: bool) -> list[Line]:
+    """Returns the lines of one panel, all of the same width: its title, the key labels and the rows.
+
+    Args:
+        panel: the panel.
+        grid: the geometry.
+        look: the colours and characters of the terminal.
+        width: the columns of the panel without query labels.
+        has_labels: True if the rows have query labels.
+    """
     cells = len(panel.columns.labels) * grid.cell
     padding = Span(" " * (width - cells))
-    margin = Span(" " * (grid.labels + 1)) if labelled else Span("")
+    margin = Span(" " * (grid.labels + 1)) if has_labels else Span("")
     titles = [panel.title] if cell_len(panel.title) <= width else panel.title.split(NOTE)
     lines = [[margin, Span(fit(title, width), style="bold")] for title in titles]
-    lines += [[margin, Span(text), padding] for text in _header(panel.columns, grid, cells)]
-    draw_row = number_cells if grid.numbers else half_cells if grid.rows_a_line == 2 else block_cells
+    lines += [[margin, Span(text), padding] for text in _header_lines(panel.columns, grid, cells)]
+    draw_row = half_cells if grid.rows_a_line == 2 else block_cells
+    if grid.numbers:
+        draw_row = number_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):
         text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
-        label = Span(f"{right(text, grid.labels)} " if labelled else "")
+        label = Span(f"{right(text, grid.labels)} " if has_labels else "")
         lines.append([label, *draw_row(panel, start, grid, look), padding])
     return lines
 
 
-def _header(columns: Axis, grid: CellGrid, width: int) -> list[str]:
-    """Returns the lines of key labels above the cells, in the style of the geometry."""
+def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
+    """Returns the lines of key labels above the cells of a panel, in the style of the geometry.
+
+    Args:
+        columns: the axis of the keys.
+        grid: the geometry.
+        width: the columns of all cells.
+    """
     if grid.header in ("across", "cut"):
         return ["".join(f"{right(label, grid.cell - 1)} " for label in columns.labels)]
     if grid.header == "ticks":
-        return [_ticks(columns, grid.cell, width)]
+        return [_position_line(columns, grid.cell, width)]
     stacks = [_letters_down(label, MAX_HEADER_LINES) for label in columns.labels]
     height = max(len(stack) for stack in stacks)
     indent = max(0, (grid.cell - 1) // 2) if grid.numbers else 0
@@ -186,8 +225,14 @@ def _header(columns: Axis, grid: CellGrid, width: int) -> list[str]:
     return ["".join(set_cell_size(" " * indent + stack[row], grid.cell) for stack in padded) for row in range(height)]
 
 
-def _ticks(columns: Axis, cell: int, width: int) -> str:
-    """Returns a line with positions of keys above their columns, as many as do not touch."""
+def _position_line(columns: Axis, cell: int, width: int) -> str:
+    """Returns a line with the positions of keys above their cells, as many as do not touch.
+
+    Args:
+        columns: the axis of the keys.
+        cell: the columns of a cell.
+        width: the columns of the line.
+    """
     line = ""
     for index, edge in enumerate(columns.edges[:-1]):
         if index * cell >= cell_len(line) + (2 if line else 0) and index * cell + len(str(edge)) <= width:
@@ -196,7 +241,13 @@ def _ticks(columns: Axis, cell: int, width: int) -> str:
 
 
 def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
-    """Yields the panel if it fits the width, otherwise parts of it that do, with their range of keys in the title."""
+    """Yields the panel if it fits the width, otherwise parts of it that do, with their range of keys in the title.
+
+    Args:
+        panel: the panel.
+        grid: the geometry.
+        width: columns of the terminal.
+    """
     columns_a_part = max(1, (width - grid.labels - 1) // grid.cell)
     count = len(panel.columns.labels)
     for start in range(0, count, columns_a_part):
@@ -213,7 +264,7 @@ def _fitting_parts(panel: Panel, grid: CellGrid, width: int) -> Iterator[Panel]:
 
 
 def _number_width(panel: Panel) -> int:
-    """Returns the width in columns of the longest number of a panel."""
+    """Returns the columns that the smallest and the largest visible number of a panel need; those of 0 without any."""
     visible_values = panel.values[panel.visible]
     extremes = (float(visible_values.min()), float(visible_values.max())) if visible_values.size else (0.0,)
     return max(len(panel.cell(value)) for value in extremes)

@@ -38,7 +38,13 @@ def _side_by_side(lines: list[Line]) -> Line:
 
 
 def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
-    """Returns the lines of one image with its weights, each ``columns`` wide."""
+    """Returns the lines of one image with its weights: half blocks in colours, else shades.
+
+    Args:
+        panel: the weights of a query over the image.
+        columns: the width of each line.
+        look: the colours and characters of the terminal.
+    """
     image = image_of(panel)
     rows = max(2, 2 * round(columns * image.height / image.width / 2))
     if not look.colors or look.ascii:
@@ -79,7 +85,7 @@ def frame(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int], color
 
 
 def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> list[Line]:
-    """Returns the lines of one image without colour: shades for weights, ``Q`` for the query, blanks elsewhere.
+    """Returns the lines of one image without colour: shades for visible weights, ``Q`` for the query, else blanks.
 
     Args:
         panel: the weights of one query.
@@ -90,9 +96,8 @@ def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> 
     image, boxes = image_of(panel), panel.columns.places
     characters = np.full((rows, columns), " ")
     patch_shades = shades(panel.levels[0], panel.scale, signs)
-    scaled_boxes = (boxes if boxes is not None else np.zeros((0, 4))) * (
-        [columns / image.width, rows / image.height] * 2
-    )
+    characters_a_pixel = [columns / image.width, rows / image.height] * 2
+    scaled_boxes = (np.zeros((0, 4)) if boxes is None else boxes) * characters_a_pixel
     for (left, top, right, bottom), shade, visible in zip(
         np.rint(scaled_boxes).astype(int), patch_shades, panel.visible[0], strict=False
     ):

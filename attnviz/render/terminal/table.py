@@ -3,7 +3,7 @@
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.bars import blocks
-from attnviz.render.terminal.lines import Line, Span, cut, right, widest
+from attnviz.render.terminal.lines import Line, Span, cut, right, widest_label
 from attnviz.report.picture.colors import SEQUENTIAL, colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import Summary
@@ -24,12 +24,19 @@ def summary_lines(summary: Summary, look: Look) -> list[Line]:
 
 
 def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Look) -> list[Line]:
-    """Returns the cells of one column of a table, the header first, all of the same width."""
+    """Returns the cells of one column of a table, the header first, all of the same width, with bars if it has any.
+
+    Args:
+        column: the index of the column.
+        summary: the table.
+        is_left_aligned: True for texts; numbers are right-aligned.
+        look: the colours and characters of the terminal.
+    """
     header, texts = summary.header[column], [row[column] for row in summary.rows]
     bars = [row[column] for row in summary.bars] or [None] * len(texts)
     has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
     bar_width = BAR_COLUMNS * (1 + has_signs) + 1 if any(length is not None for length in bars) else 0
-    width = max(widest(texts), cell_len(header) - bar_width)
+    width = max(widest_label(texts), cell_len(header) - bar_width)
     title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right(header, width)
     numbers = [Span(set_cell_size(text, width) if is_left_aligned else right(text, width)) for text in texts]
     return [
@@ -41,24 +48,27 @@ def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Lo
     ]
 
 
-def _bar_spans(length: float | None, signed: bool, look: Look) -> list[Span]:
-    """Returns the spans of a bar of `BAR_COLUMNS` columns; in a column with signs, twice as many, zero in their middle.
+def _bar_spans(length: float | None, has_signs: bool, look: Look) -> list[Span]:
+    """Returns the spans of a bar of `BAR_COLUMNS` columns; with signs twice as many, and zero in their middle.
 
-    Bars have a precision of an eighth of a column, to the left of a half, for which Unicode has characters, and in
-    ASCII of a whole column.
+    A bar is precise to an eighth of a column to the right of zero, to half a column to its left, where Unicode has no
+    other characters, and to a whole column in ASCII.
+
+    Args:
+        length: the length of the bar, from -1 to 1; ``None`` for none.
+        has_signs: True if some bar of the table's column is negative.
+        look: the colours and characters of the terminal.
     """
     columns = min(max(length or 0.0, -1.0), 1.0) * BAR_COLUMNS
     to_right, to_left = max(columns, 0.0), max(-columns, 0.0)
     color = tuple(colormap(SEQUENTIAL)[BAR_COLOR].tolist()) if look.colors else None
-    positive_bar = Span(
-        ("#" * round(to_right) if look.ascii else blocks(round(8 * to_right))).ljust(BAR_COLUMNS), ink=color
-    )
-    if not signed:
+    right_bar = "#" * round(to_right) if look.ascii else blocks(round(8 * to_right))
+    positive_bar = Span(right_bar.ljust(BAR_COLUMNS), ink=color)
+    if not has_signs:
         return [positive_bar]
-    negative_bar = (
-        "#" * round(to_left) if look.ascii else "▐" * (round(2 * to_left) % 2) + "█" * (round(2 * to_left) // 2)
-    )
-    return [Span(negative_bar.rjust(BAR_COLUMNS), ink=color), positive_bar]
+    full_blocks, half_blocks = divmod(round(2 * to_left), 2)
+    left_bar = "#" * round(to_left) if look.ascii else "▐" * half_blocks + "█" * full_blocks
+    return [Span(left_bar.rjust(BAR_COLUMNS), ink=color), positive_bar]
 
 
 def _joined_cells(cells: list[Line], gap: str) -> Line:

@@ -43,9 +43,9 @@ def _text_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
 def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
     """Yields a span for each token of a text: on the colour of its weight, or with its weight in brackets.
 
-    The query is underlined, and masked tokens are dim.
+    The query is underlined, and masked tokens are dim. Without colours, small weights are not written.
     """
-    colored = bool(look.colors) and not look.ascii
+    has_colors = bool(look.colors) and not look.ascii
     papers = panel.scale.rgb(panel.levels[0])
     inks, fraction = ink_on(papers), panel.scale.fraction(panel.levels[0])
     for index, label in enumerate(panel.columns.labels):
@@ -54,7 +54,7 @@ def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
         style = "underline" if _is_query(panel, index) else ""
         if not panel.visible[0, index]:
             yield Span(text, style="dim")
-        elif colored:
+        elif has_colors:
             yield Span(text, ink=tuple(inks[index].tolist()), paper=tuple(papers[index].tolist()), style=style)
         else:
             has_number = fraction[index] >= MIN_WRITTEN_SHARE or value == panel.peak
@@ -64,37 +64,43 @@ def _token_spans(panel: Panel, look: Look) -> Iterator[Span]:
 
 def _overlaid_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the names of heads on their hues, and one text on the mixed hues of the heads."""
-    colored = bool(look.colors) and not look.ascii
+    has_colors = bool(look.colors) and not look.ascii
     for panel, hue in zip(panels, HUES, strict=False):
-        highest_tick = panel.quantity.ticks(panel.scale)[-1][1]
+        *_, (_, highest_tick) = panel.quantity.ticks(panel.scale)
         title = fit(f"{panel.title}, up to {highest_tick}", look.width).rstrip()
         red, green, blue = ink_on(np.array(hue)).tolist()
-        yield [Span(title, ink=(red, green, blue), paper=hue) if colored else Span(title, style="bold")]
-    yield from _wrapped_lines(_overlaid_spans(panels, look, colored), look.width)
+        yield [Span(title, ink=(red, green, blue), paper=hue) if has_colors else Span(title, style="bold")]
+    yield from _wrapped_lines(_overlaid_spans(panels, look, has_colors), look.width)
     yield []
 
 
-def _overlaid_spans(panels: list[Panel], look: Look, colored: bool) -> Iterator[Span]:
-    """Yields the tokens on their colours; without colours, each with its largest weights and their heads."""
+def _overlaid_spans(panels: list[Panel], look: Look, has_colors: bool) -> Iterator[Span]:
+    """Yields the tokens on the mixed hues of the heads; without colours, each with its larger weights and their heads.
+
+    Args:
+        panels: the weights of each head over the same tokens.
+        look: the width of the terminal.
+        has_colors: True if tokens have colours.
+    """
     strengths = overlaid_strengths(panels)
     papers = mixed_hues(strengths)
     inks = ink_on(papers)
     for index, label in enumerate(panels[0].columns.labels):
         style = "underline" if _is_query(panels[0], index) else ""
         text = fit(label, look.width).rstrip() or " "
-        if colored:
+        if has_colors:
             yield Span(text, ink=tuple(inks[index].tolist()), paper=tuple(papers[index].tolist()), style=style)
             continue
-        told = [
+        weights_of_heads = [
             f"{panel.name.partition(':')[0].removeprefix('head ')} {panel.quantity.text(float(panel.values[0, index]))}"
             for panel, strength in zip(panels, strengths[:, index].tolist(), strict=True)
             if strength >= MIN_WRITTEN_SHARE
         ]
-        yield Span(text + (f" ({', '.join(told)})" if told else ""), style=style)
+        yield Span(text + (f" ({', '.join(weights_of_heads)})" if weights_of_heads else ""), style=style)
 
 
 def _is_query(panel: Panel, index: int) -> bool:
-    """True if the token at an index is the query of the panel."""
+    """True if the token at an index of the columns is the query of the panel's only row."""
     first_token, query = panel.columns.edges[0], panel.rows.edges[0]
     return first_token + index == query and panel.columns.labels[index] == panel.rows.labels[0]
 
@@ -108,7 +114,9 @@ def _wrapped_lines(tokens: Iterator[Span], width: int) -> Iterator[Line]:
         if line and used_columns + 1 + width_of_token > width:
             yield line
             line, used_columns = [], 0
-        line, used_columns = (
-            ([*line, Span(" "), token], used_columns + 1 + width_of_token) if line else ([token], width_of_token)
-        )
+        if line:
+            line.append(Span(" "))
+            used_columns += 1
+        line.append(token)
+        used_columns += width_of_token
     yield line

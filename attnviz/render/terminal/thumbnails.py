@@ -1,5 +1,6 @@
 """Draws many heads in a terminal as thumbnails with titles, the heads of each layer side by side."""
 
+import math
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -15,7 +16,7 @@ GRID = CellGrid(cell=1, numbers=False, rows_a_line=2, header="", labels=0)
 
 
 def thumbnail_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a thumbnail: about a third of the width, within limits."""
+    """Returns the largest number of rows or columns of a thumbnail: a third of the terminal's width, within limits."""
     return min(max((look.width + 1) // 3 - 1, MIN_THUMBNAIL_COLUMNS), MAX_THUMBNAIL_COLUMNS)
 
 
@@ -27,16 +28,17 @@ def thumbnails(panels: list[Panel], look: Look, filled: bool = False) -> Iterato
         look: the width of the terminal, its colours and characters.
         filled: True to ignore groups and fill bands in the order of the panels.
     """
-    widest = max(max(_cells_width(panel), cell_len(panel.title)) for panel in panels)
-    max_across = max(1, (look.width + 1) // (widest + 1))
+    max_width = max(max(_cells_width(panel), cell_len(panel.title)) for panel in panels)
+    max_across = max(1, (look.width + 1) // (max_width + 1))
     names_repeat = len({panel.title for panel in panels}) < len(panels)
     for name, group in groupby(panels, lambda panel: "" if filled else panel.group):
-        band = list(group)
+        members = list(group)
         if names_repeat and name:
             yield [Span(fit(name, look.width).rstrip(), style="bold")]
-        across = -(-len(band) // -(-len(band) // max_across))
-        for start in range(0, len(band), across):
-            yield from _thumbnail_band(band[start : start + across], look, widest if filled else 0)
+        bands = math.ceil(len(members) / max_across)
+        across = math.ceil(len(members) / bands)  # about as many in each members
+        for start in range(0, len(members), across):
+            yield from _thumbnail_band(members[start : start + across], look, max_width if filled else 0)
 
 
 def _cells_width(panel: Panel) -> int:
@@ -45,15 +47,20 @@ def _cells_width(panel: Panel) -> int:
 
 
 def _thumbnail_band(panels: list[Panel], look: Look, min_width: int) -> Iterator[Line]:
-    """Yields the lines of thumbnails side by side, each under its title and at least ``min_width`` columns wide."""
+    """Yields the lines of thumbnails side by side, each under its title.
+
+    Args:
+        panels: the panels.
+        look: the colours and characters of the terminal.
+        min_width: the least columns of a thumbnail.
+    """
     has_half_blocks = look.colors > 0 and not look.ascii
     draw_row = half_cells if has_half_blocks else block_cells
     widths = [max(_cells_width(panel), min_width) for panel in panels]
-    yield [
-        part
-        for panel, width in zip(panels, widths, strict=True)
-        for part in (Span(fit(panel.title, width), style="bold"), Span(" "))
-    ][:-1]
+    titles: Line = []
+    for panel, width in zip(panels, widths, strict=True):
+        titles += [Span(fit(panel.title, width), style="bold"), Span(" ")]
+    yield titles[:-1]
     for row in range(0, max(len(panel.values) for panel in panels), 1 + has_half_blocks):
         line: Line = []
         for panel, width in zip(panels, widths, strict=True):

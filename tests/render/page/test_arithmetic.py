@@ -98,7 +98,7 @@ def test_weights_come_back_from_their_codes_within_half_a_code(node: Node, preci
     found = read(node.ask("codes", codes=written(codes), precision=about, high=high))
     assert np.isnan(found[-3])
     assert found[-2:].tolist() == [ABSENT, ABSENT]
-    if precision.exact:
+    if precision.is_exact:
         np.testing.assert_array_equal(found[:-3], weights[0, :-3])
     else:
         roots = [precision.largest * np.sqrt(numbers / high) for numbers in (found[:-3], weights[0, :-3])]
