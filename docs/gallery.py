@@ -68,6 +68,14 @@ SHOWN = (
         ),
     ),
     Shown(
+        "picture",
+        "show middle-right --image digits.png --model trained-picture",
+        "Where a word looks in a picture: each of the first four heads fetches a quarter of the digit that "
+        "“middle-right” names, from which the model reads a 9. The heads of layer 1 look at nothing in particular.",
+        ("What “middle-right” .36. looks at in the image", "The model answers 9", "largest weight is 100%"),
+        suffix=".png",
+    ),
+    Shown(
         "repeat",
         "show --sample repeat --model trained",
         "The same over 21 tokens, where numbers no longer fit: from half way down, induction is a second diagonal.",

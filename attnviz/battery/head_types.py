@@ -62,6 +62,12 @@ TYPES = {
         _share_type("first token", "on the first token, in three samples", UNIFORM, "Xiao et al. 2024"),
         _share_type("name mover", "from the end to the indirect object", "to the subject", "Wang et al. 2023"),
         _share_type("S-inhibition", "from the end to the second subject", "to a third name there", "Wang et al. 2023"),
+        _share_type(
+            "localization",
+            "from a word to the part of the picture that it names",
+            "the part that another word names",
+            "after Kang et al. 2025",
+        ),
         _share_type("retrieval", "answer tokens found in the needle", "other needle tokens", "Wu et al. 2024"),
     )
 }
@@ -192,6 +198,8 @@ def head_types(model: ProbedModel, seed: int = 0) -> HeadTypes:
     tested_scores, skip_reasons = dict[str, tuple[Scores, Scores]](), dict[str, str]()
     tests = random_probes(model, seed)
     texts = [probe.ids for probe in tests["induction"][0][:DETECT_HEAD_TEXTS]]
+    if model.region_probes is not None:
+        tests["localization"] = model.region_probes
     if model.read is None:
         skip_reasons |= dict.fromkeys(TEMPLATES, "the model knows no language")
     else:

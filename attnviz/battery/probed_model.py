@@ -53,6 +53,8 @@ class ProbedModel:
         suffix_ids: the ids of the special tokens after a text.
         limit: the most tokens that the model reads; ``None`` for no limit.
         inputs_of: returns the keyword arguments of the module for token ids, ``(texts, tokens)``.
+        region_probes: texts whose words name parts of a picture, with the cells of these parts, and their controls;
+            ``None`` if the model has no such words.
     """
 
     module: nn.Module
@@ -63,6 +65,7 @@ class ProbedModel:
     suffix_ids: IntArray
     limit: int | None
     inputs_of: Callable[[Tensor], dict[str, Any]]
+    region_probes: tuple[list[Probe], list[Probe]] | None = None
 
     def framed(self, ids: IntArray) -> IntArray:
         """Returns the ids with the special tokens before and after them."""
@@ -177,7 +180,7 @@ def probed_model(reader: Reader) -> ProbedModel:
     Raises:
         AttnvizError: if the model does not read a single text.
     """
-    if reader.read(Example(FRAME_TEXT)).context is not None:
+    if reader.region_probes() is None and reader.read(Example(FRAME_TEXT)).context is not None:
         raise AttnvizError(f"{reader.settings.model} reads more than one text; choose a model that reads a single text")
     vocabulary = reader.vocabulary()
     return ProbedModel(
@@ -189,4 +192,14 @@ def probed_model(reader: Reader) -> ProbedModel:
         suffix_ids=vocabulary.suffix_ids,
         limit=reader.limit,
         inputs_of=reader.inputs_of,
+        region_probes=_region_probes(reader),
     )
+
+
+def _region_probes(reader: Reader) -> tuple[list[Probe], list[Probe]] | None:
+    """Returns probes of the reader's words that name parts of a picture, and their controls; ``None`` for no words."""
+    texts = reader.region_probes()
+    if texts is None:
+        return None
+    ids, named, other = texts
+    return list(map(Probe, ids, named)), list(map(Probe, ids, other))

@@ -57,6 +57,8 @@ def ablation_effects(
     positions, position_remarks = _positions(prepared, selection)
     from attnviz.effects.ablation import ablate
 
+    if metric is None and all(example.metric == first_text.metric for example in prepared):
+        metric = first_text.metric
     metric_name = metric
     if metric is not None and metric.startswith(LOGIT):
         metric = f"{LOGIT}{reader.find_token(metric.removeprefix(LOGIT), first_text.tokens)}"
@@ -91,7 +93,7 @@ def _texts(input: Input, settings: "ModelSettings", batch: Path | None) -> "list
     if no_input and reader_class(settings.model).has_example and not is_piped():
         return [None]
     refusal = "ablate runs the model on a text, and a recording holds no model; give a text"
-    return [subject.example(settings, refusal) for subject in read_texts(input, settings.tokenizer, batch)]
+    return [subject.example(settings, refusal) for subject in read_texts(input, settings, batch)]
 
 
 def _positions(prepared: "list[Prepared]", selection: Selection) -> tuple[slice, tuple[str, ...]]:

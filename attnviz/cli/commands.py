@@ -126,12 +126,12 @@ def show(
             raise AttnvizError(f"{option(other)} does not apply to {option('check')}, which lists units; leave it out")
         from attnviz.cli.unit_checks import show_unit_checks
 
-        show_unit_checks(drawn.check, read_input(input, settings.tokenizer), settings, options, output)
+        show_unit_checks(drawn.check, read_input(input, settings), settings, options, output)
         return
     if drawn.logits is not None:
         _show_logits(drawn.logits, input, settings, options, output, batch)
         return
-    subject = read_input(input, settings.tokenizer) if batch is None else None
+    subject = read_input(input, settings) if batch is None else None
     if subject is not None and subject.survey is not None:
         _show_survey(subject.survey, options, output)
         return
@@ -168,7 +168,7 @@ def _show_logits(
     from attnviz.cli.input import read_input
 
     refuse_map_options(options, batch)
-    parts = logit_parts(read_input(input, settings.tokenizer), settings, options.selection, token)
+    parts = logit_parts(read_input(input, settings), settings, options.selection, token)
     from attnviz.report.heads.logit_report import logit_report
 
     deliver(logit_report(parts, fit_options(options, output)), output)
@@ -223,7 +223,7 @@ def heads(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
-    texts, values = read_texts(input, settings.tokenizer, batch), of == CONTRIBUTIONS
+    texts, values = read_texts(input, settings, batch), of == CONTRIBUTIONS
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
     if (survey := read_survey(texts)) is not None:
@@ -286,7 +286,7 @@ def compare(
     other_input = read_comparison(other, second)
     if input == Input() and other_input is None and with_model is None:
         refuse_unchanged(settings)
-    text = read_input(input, settings.tokenizer)
+    text = read_input(input, settings)
     if with_model is None and other_input is not None and (surveys := read_surveys(text, other_input)) is not None:
         from attnviz.report.survey.survey_comparison import survey_comparison_report
         from attnviz.report.survey.survey_heads import refuse_text_options
@@ -323,7 +323,7 @@ def record_command(
     path = recording_path(output)
     if (selection.queries, selection.keys) != (Selection.queries, Selection.keys):
         raise AttnvizError("a recording holds every query and key; use --queries and --keys with attnviz show")
-    subject = read_input(input, settings.tokenizer)
+    subject = read_input(input, settings)
     subject.refuse_recorded()
     recording = record(subject, settings, selection, values=values)
     if half:
@@ -353,7 +353,7 @@ def explain(
 
     suffix = explanation_suffix(output)
     layer, number = parse_head(head)
-    numbers = compute(read_input(input, settings.tokenizer), settings, layer)
+    numbers = compute(read_input(input, settings), settings, layer)
     from attnviz.explain.explain import explain as explain_head
     from attnviz.explain.formats import line_width
     from attnviz.explain.formats import write as write_explanation
@@ -410,7 +410,7 @@ def steps(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas", films=True)
-    subject = read_input(input, settings.tokenizer)
+    subject = read_input(input, settings)
     if subject.survey is not None:
         raise AttnvizError("a survey has no steps; give a text or a recording of one")
     show_steps(record(subject, settings, selection), selection, grouping, look, output)
@@ -433,7 +433,7 @@ def kept(
     from attnviz.cli.recordings import record
 
     refuse_output(output, "atlas")
-    subject = read_input(input, settings.tokenizer)
+    subject = read_input(input, settings)
     if subject.survey is not None:
         raise AttnvizError("a survey has no steps; give a text or a recording of one")
     show_kept(record(subject, settings, selection), selection, policy or (), ReportOptions(look=look), output)
@@ -476,7 +476,7 @@ def browse(
 
     refuse_browse()
     refuse_uninspected(look)
-    subject, values = read_input(input, settings.tokenizer), of == CONTRIBUTIONS
+    subject, values = read_input(input, settings), of == CONTRIBUTIONS
     if subject.path is not None and subject.is_survey:
         from attnviz.cli.surveys import browse_survey_file
 
@@ -543,13 +543,15 @@ def battery_command(
 @command()
 @expand_options
 def samples() -> None:
-    """List the sample texts for --sample NAME."""
-    from attnviz.text.samples import read_sample, samples
+    """List the sample texts and pictures by name."""
+    from attnviz.text.samples import read_sample, sample_pictures, samples
 
     for name in samples():
         words = read_sample(name).split()
         start = " ".join(words)
         write(f"{name:12} {len(words):5} words  {start if len(start) <= 48 else start[:47] + '…'}\n".encode())
+    for name in sample_pictures():
+        write(f"{name:12}       picture, for --image {name} --model trained-picture\n".encode())
     suggest_next("attnviz show --sample pronoun draws one of them")
 
 

@@ -15,44 +15,71 @@ from attnviz.cli.subject import Kind, Subject
 if TYPE_CHECKING:
     from attnviz.corpus.sums.survey import Survey
     from attnviz.effects.effect_table import Effects
+    from attnviz.models.reading.settings import ModelSettings
 
 MAX_BATCH_TEXTS = 10_000
 INPUT_NAMES = {"text": "TEXT", "file": "--file", "sample": "--sample", "image": "--image"}  # by the name of its option
 
 
-def read_input(input: Input, tokenizer: str) -> Subject:
-    """Returns the input that the options name, with the token labels of arrays and the passages before a text."""
-    return _read_subject(input, tokenizer).with_labels(input.tokens).with_passages(input.passages)
+def read_input(input: Input, settings: "ModelSettings") -> Subject:
+    """Returns the input that the options name, with the token labels of arrays and the passages before a text.
+
+    Args:
+        input: the options of the input.
+        settings: the settings of the model, which choose the tokenizer, and the sample if there is no text.
+    """
+    return _read_subject(input, settings).with_labels(input.tokens).with_passages(input.passages)
 
 
-def _read_subject(input: Input, tokenizer: str) -> Subject:
+def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
     """Returns the input that an option or standard input gives; the first sample if neither does, with a remark.
 
     Raises:
         AttnvizError: if two options give a text, the text is empty, or the file is not of a kind that most commands
             take.
     """
-    from attnviz.text.samples import read_sample, samples
+    from attnviz.text.samples import read_sample
 
     input_names = [option_name for name, option_name in INPUT_NAMES.items() if getattr(input, name) is not None]
     text_names = [name for name in input_names if name != INPUT_NAMES["image"]]
     if len(text_names) > 1:
         raise AttnvizError(f"{' and '.join(text_names)} both give a text; use one of them")
     if input.image:
-        text = _read_subject(replace(input, image=None), tokenizer) if text_names else None
-        return _subject_with_images(text, tuple(input.image))
+        text = _read_subject(replace(input, image=None), settings) if text_names else None
+        return _subject_with_images(text, tuple(map(_image_path, input.image)))
     if input.file:
-        return _file_subject(input.file, tokenizer)
+        return _file_subject(input.file, settings.tokenizer)
     if input.sample is not None:
         return Subject(read_sample(input.sample))
     if input.text not in (None, "-"):
-        subject = Subject.of(refuse_blank(str(input.text), tokenizer))
-        return _named_file_subject(subject, tokenizer) if subject.is_text_file else subject.drawable()
+        subject = Subject.of(refuse_blank(str(input.text), settings.tokenizer))
+        return _named_file_subject(subject, settings.tokenizer) if subject.is_text_file else subject.drawable()
     if input.text == "-" or is_piped():
-        return _piped_subject(tokenizer)
+        return _piped_subject(settings.tokenizer)
+    return _sample_subject(settings)
+
+
+def _sample_subject(settings: "ModelSettings") -> Subject:
+    """Returns the text that the model reads if the user gives none: its own sample, or the first of the package."""
+    from attnviz.models.sources import row_of
+    from attnviz.text.samples import read_sample, samples
+
+    if (sample_text := row_of(settings.model).sample_text) != "":
+        remark(f"no text given: using “{sample_text}”")
+        return Subject(sample_text)
     first = next(iter(samples()))
     remark(f"no text given: using sample {first!r}, “{read_sample(first)}”")
     return Subject(read_sample(first))
+
+
+def _image_path(path: Path) -> Path:
+    """Returns the path of an image; that of the sample picture of this name if there is no such file."""
+    from attnviz.text.samples import sample_pictures
+
+    if path.exists() or str(path) not in sample_pictures():
+        return path
+    remark(f"no file {str(path)!r} here: using the sample picture of this name")
+    return sample_pictures()[str(path)]
 
 
 def _subject_with_images(subject: Subject | None, images: tuple[Path, ...]) -> Subject:
@@ -106,12 +133,12 @@ def _piped_subject(tokenizer: str) -> Subject:
     return Subject(refuse_blank(text, tokenizer))
 
 
-def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject]:
+def read_texts(input: Input, settings: "ModelSettings", batch: Path | None) -> list[Subject]:
     """Returns the inputs that the options name: the lines of a batch, the texts of several files, or a single input.
 
     Args:
         input: the options that name a text or files.
-        tokenizer: the tokenizer; white space alone is a text for ``char`` and ``byte``, but not for ``word``.
+        settings: the settings of the model, whose tokenizer decides whether white space alone is a text.
         batch: a file with one text per line; ``None`` if there is none.
 
     Raises:
@@ -124,8 +151,8 @@ def read_texts(input: Input, tokenizer: str, batch: Path | None) -> list[Subject
     if batch is not None:
         return [Subject(text) for text in read_batch(batch, input)]
     if len(input.file or ()) > 1 and input.text is None and input.sample is None and input.image is None:
-        return [Subject(refuse_blank(read_text(path), tokenizer)) for path in input.file or ()]
-    return [read_input(input, tokenizer)]
+        return [Subject(refuse_blank(read_text(path), settings.tokenizer)) for path in input.file or ()]
+    return [read_input(input, settings)]
 
 
 def read_survey(subjects: list[Subject]) -> "Survey | None":

@@ -1,8 +1,11 @@
 """Explains the steps from the text to the heads: tokens, features, queries, keys and values."""
 
+import numpy as np
+
+from attnviz.base.arrays import BoolArray
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, Table, cut_table, shape
-from attnviz.explain.worked_examples import join_heads, projection_example
+from attnviz.explain.worked_examples import images_of, join_heads, projection_example
 
 
 def explain_tokens(head: HeadView) -> Step:
@@ -11,6 +14,9 @@ def explain_tokens(head: HeadView) -> Step:
     texts = [("Tokens and ids", computation.tokens)]
     if computation.cross:
         texts.append(("Tokens and ids of the context", computation.key_tokens))
+    patches = np.isin(computation.tokens.medium, images_of(computation.tokens))
+    if patches.any():
+        return _explain_patches(head, patches)
     matrices = [Matrix(title, tokens.ids[None], ("id",), tokens.labels, spec=".0f") for title, tokens in texts]
     splitting = (
         "The text is split into tokens. The id of a token is its number in the vocabulary, which has "
@@ -28,6 +34,27 @@ def explain_tokens(head: HeadView) -> Step:
         before=f"{len(computation.tokens.text)} characters",
         after=shape(queries=len(computation.tokens)),
         tables=tuple(cut_table(matrix, head.line_width) for matrix in matrices),
+    )
+
+
+def _explain_patches(head: HeadView, is_patch: BoolArray) -> Step:
+    """Explains how an image and a text become tokens; ``is_patch`` is True for the tokens of the image."""
+    computation = head.computation
+    tokens = computation.tokens
+    words = np.flatnonzero(~is_patch)
+    labels = tuple(tokens.labels[word] for word in words)
+    left, top, right, bottom = tokens.places[is_patch][0].tolist()
+    matrix = Matrix("Words and ids", tokens.ids[words][None], ("id",), labels, spec=".0f")
+    ids = f" The id of a word is its number in the vocabulary, which has {computation.vocabulary} tokens."
+    return Step(
+        title="Image, text and tokens",
+        sentence=f"The image is cut into {is_patch.sum()} patches, of {right - left} x {bottom - top} pixels each, and "
+        f"each is a token: r0c0 is at the upper left.{ids if computation.vocabulary else ''}",
+        formula="image, text → patches, words → tokens",
+        latex=r"\text{image, text} \to \text{patches, words} \to \text{tokens}",
+        before=f"{is_patch.sum()} patches and {len(words)} of the text",
+        after=shape(queries=len(tokens)),
+        tables=(cut_table(matrix, head.line_width),) if len(words) else (),
     )
 
 

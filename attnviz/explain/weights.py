@@ -9,7 +9,14 @@ from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.base.errors import option
 from attnviz.explain.head_view import HeadView
 from attnviz.explain.tables import Matrix, Step, cut_table, shape
-from attnviz.explain.worked_examples import masking_example, score_example, variance_table, weight_example
+from attnviz.explain.worked_examples import (
+    image_example,
+    images_of,
+    masking_example,
+    score_example,
+    variance_table,
+    weight_example,
+)
 
 COMPOSITION = "composition"
 ALL_PARTS = "all"
@@ -148,6 +155,8 @@ def explain_softmax(head: HeadView) -> Step:
         weight_example(head.computation, head.number),
         f"Every row sums to 1: the smallest sum is {sums.min():.4f}, the largest {sums.max():.4f}.",
     ]
+    if images_of(head.computation.key_tokens):
+        examples.append(image_example(head.computation, head.number))
     if (head.visible.sum(axis=1) == 1).any():
         examples.append("A query that sees only one key gives it weight 1, whatever its score.")
     if has_masked:

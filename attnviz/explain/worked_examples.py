@@ -4,7 +4,9 @@ import numpy as np
 
 from attnviz.base.arrays import FloatArray
 from attnviz.explain.tables import Matrix, Table, cut_table
+from attnviz.media.image import Image
 from attnviz.models.reading.computation import Computation
+from attnviz.text.tokens import Tokens
 
 MAX_TERMS = 3
 MAX_WRITTEN_EXPONENT = 12  # e to a larger power has too many digits to read
@@ -51,12 +53,16 @@ def score_example(computation: Computation, head: int) -> str:
 
 
 def weight_example(computation: Computation, head: int) -> str:
-    """Returns a weight of the last query that sees a key worked out: the largest on its first ``MAX_TERMS`` keys."""
+    """Returns a weight of the last query that sees a key worked out: the largest on its first ``MAX_TERMS`` keys.
+
+    If keys are patches of an image, it is the largest on any key, since the first patches are mostly background.
+    """
     cells = computation.visible_to(head)
     rows = np.flatnonzero(cells.any(axis=1))
     row = int(rows[-1]) if len(rows) else 0
     scores, visible = computation.scores[head, row].astype(np.float64), cells[row]
-    column = int(np.argmax(np.where(visible, scores, -np.inf)[:MAX_TERMS]))
+    candidates = len(scores) if images_of(computation.key_tokens) else MAX_TERMS
+    column = int(np.argmax(np.where(visible, scores, -np.inf)[:candidates]))
     largest = float(scores[visible].max(initial=-np.inf))
     offset = largest if MAX_WRITTEN_EXPONENT < abs(largest) < np.inf else 0.0  # the softmax is invariant to it
     scores = scores - offset
@@ -70,6 +76,24 @@ def weight_example(computation: Computation, head: int) -> str:
         f"exp({_number(scores[column])}) / ({terms}{ellipsis}) = "
         f"{np.exp(scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
     )
+
+
+def image_example(computation: Computation, head: int) -> str:
+    """Returns the sentence on where in an image the last query looks: its strongest patches, and where the first is."""
+    tokens, weights = computation.key_tokens, computation.weights[head, -1]
+    patches = np.flatnonzero(np.isin(tokens.medium, images_of(tokens)))
+    strongest = patches[np.argsort(-weights[patches], kind="stable")[:MAX_TERMS]]
+    left, top, right, bottom = tokens.places[strongest[0]].tolist()
+    listed = ", ".join(f"{tokens.labels[patch]} {weights[patch]:.1%}" for patch in strongest)
+    return (
+        f"“{computation.tokens.labels[-1]}” looks most at {listed}. The first of these patches is at x {left} to "
+        f"{right}, y {top} to {bottom} of the image."
+    )
+
+
+def images_of(tokens: Tokens) -> list[int]:
+    """Returns the indices of the images among the media of tokens."""
+    return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
 
 def masking_example(computation: Computation, head: int) -> str:

@@ -21,11 +21,15 @@ class SourceRow:
         name: its name for ``--model``.
         address: ``module:class`` of its reader, imported on use.
         settings: names of the settings that it uses besides the common ones; any other is refused.
+        reads_images: True if it reads images too.
+        sample_text: what it reads if the user gives no text; "" for the first sample.
     """
 
     name: str
     address: str
     settings: tuple[str, ...]
+    reads_images: bool = False
+    sample_text: str = ""
 
     @property
     def title(self) -> str:
@@ -45,6 +49,13 @@ BUILT_IN = (
         (*SHAPE, "temperature", "init", "seed", "tokenizer", "context", "dense"),
     ),
     SourceRow("trained", "attnviz.models.trained:TrainedReader", ("tokenizer", "causal")),
+    SourceRow(
+        "trained-picture",
+        "attnviz.models.trained_picture:TrainedPictureReader",
+        (),
+        reads_images=True,
+        sample_text="middle-right",
+    ),
 )
 PRETRAINED = SourceRow(  # any other name: a folder, or a name on the hub
     "a Hugging Face model",
@@ -99,18 +110,19 @@ def row_of(model: str, use: Use = "maps") -> SourceRow:
     """Returns the row of a model by its name and use.
 
     Raises:
-        AttnvizError: if the name is empty, or the use is images and the model one of this package, which read text.
+        AttnvizError: if the name is empty, or the use is images and the model one of this package that reads text.
     """
     if not model.strip():
         raise AttnvizError(
             f"{option('model')} is empty; choose {or_list([*(row.name for row in BUILT_IN), 'a folder'])}"
         )
     text_row = next((row for row in BUILT_IN if row.name == model), PRETRAINED)
-    if use not in ("images", "pictures"):
+    if use not in ("images", "pictures") or text_row.reads_images:
         return text_row
     if text_row is not PRETRAINED:
         raise AttnvizError(
-            f"{text_row.title} reads text; give {option('model')} the folder of a vision model for an image"
+            f"{text_row.title} reads text; for an image use {option('model', 'trained-picture')} or the folder of a "
+            "vision model"
         )
     return IMAGES if use == "images" else PICTURES
 

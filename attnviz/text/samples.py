@@ -1,4 +1,4 @@
-"""Reads the sample texts of the package."""
+"""Finds the sample texts and pictures of the package."""
 
 import re
 from functools import cache
@@ -8,6 +8,8 @@ from attnviz.base.errors import AttnvizError, did_you_mean, or_list
 
 IN_WHEEL = Path(__file__).parents[1] / "sample_texts"
 IN_CHECKOUT = Path(__file__).parents[2] / "sample_texts"
+PICTURES_IN_WHEEL = Path(__file__).parents[1] / "sample_pictures"
+PICTURES_IN_CHECKOUT = Path(__file__).parents[2] / "sample_pictures"
 
 
 @cache
@@ -15,6 +17,13 @@ def samples() -> dict[str, Path]:
     """Returns the paths of samples by name, in the order of the numbers in file names: ``01-life.txt`` is ``life``."""
     folder = IN_WHEEL if IN_WHEEL.is_dir() else IN_CHECKOUT
     return {re.sub(r"^\d+-", "", path.stem): path for path in sorted(folder.glob("*.txt"))}
+
+
+@cache
+def sample_pictures() -> dict[str, Path]:
+    """Returns the paths of sample pictures by their file names, such as ``digits.png``."""
+    folder = PICTURES_IN_WHEEL if PICTURES_IN_WHEEL.is_dir() else PICTURES_IN_CHECKOUT
+    return {path.name: path for path in sorted(folder.glob("*.png"))}
 
 
 def read_sample(name: str) -> str:

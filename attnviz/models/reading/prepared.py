@@ -26,6 +26,7 @@ class Prepared:
         remarks: remarks for reports on the example.
         check: called with the module's output after the whole forward pass; it returns remarks, or raises AttnvizError
             if this is not the model that the example was made with. ``None`` if the pass may end after the last map.
+        metric: what ablation measures if the user names nothing, such as ``logit:3``; ``None`` for its own default.
     """
 
     inputs: dict[str, Any]
@@ -37,6 +38,7 @@ class Prepared:
     title: str = ""
     remarks: tuple[str, ...] = ()
     check: Callable[[Any], tuple[str, ...]] | None = None
+    metric: str | None = None
 
 
 @dataclass(frozen=True, eq=False)

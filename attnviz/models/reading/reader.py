@@ -220,6 +220,15 @@ class Reader(ABC):
             raise AttnvizError(f"{self.name} has no embedding, so that random tokens cannot be drawn")
         return np.arange(table.num_embeddings)
 
+    def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray] | None":
+        """Returns texts whose words name parts of a picture, for a test of heads that look there.
+
+        Returns:
+            Ids, ``(texts, tokens)``; the cells from each word to the part that it names, ``(texts, queries, keys)``;
+            and those to the part that another word names. ``None`` if the model has no such words.
+        """
+        return None
+
     def doubts(self, tokens: "Tokens") -> tuple[str, ...]:
         """Returns remarks on the tokens of a text, which are shown with its maps; none unless a subclass has some."""
         return ()

@@ -21,7 +21,11 @@ UNTRAINED = "Untrained model"  # the help panel of the options that only the see
 
 def _built_in_models() -> dict[str, str]:
     """Returns the names of the models of this package, with a description of each, for completion in a shell."""
-    return {"seeded": "untrained, drawn from a seed", "trained": "small, trained to repeat what it has read"}
+    return {
+        "seeded": "untrained, drawn from a seed",
+        "trained": "small, trained to repeat what it has read",
+        "trained-picture": "small, trained to find digits in a picture",
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +40,7 @@ class ModelSettings:
     model: Annotated[
         str,
         Option(
-            "Use seeded (untrained), trained (small), or the folder or hub name of a Hugging Face model.",
+            "Use seeded (untrained), trained, trained-picture (small), or a Hugging Face folder or hub name.",
             brief="Use trained (small), or a model's folder or hub name.",
             names=_built_in_models,
         ),

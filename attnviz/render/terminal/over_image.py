@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from rich.cells import cell_len
 
 from attnviz.base.arrays import ByteArray
 from attnviz.render.terminal.cells import ASCII_SHADES, SHADES, half_block, shades
@@ -13,20 +14,37 @@ from attnviz.report.picture.overlays import image_of, overlay_pixels, query_box
 from attnviz.report.picture.panels import Panel
 
 LEAST_COLUMNS, MOST_COLUMNS = 24, 56  # columns of one image; a screen shows several side by side
+LEAST_COLUMNS_OF_LAYER = 16  # of one image, if all heads of a layer then stand side by side
 GAP = 2
 FRAME = (255, 64, 64)  # of the query
 
 
 def image_lines(panels: list[Panel], look: Look) -> Iterator[Line]:
     """Yields the lines of the panels' images under their titles, as many side by side as the width allows."""
-    across = max(1, min(len(panels), (look.width + GAP) // (LEAST_COLUMNS + GAP)))
+    across = _images_across(panels, look.width)
     columns = min(MOST_COLUMNS, (look.width - GAP * (across - 1)) // across)
     for first_panel in range(0, len(panels), across):
         band = panels[first_panel : first_panel + across]
-        yield _side_by_side([[Span(fit(panel.title, columns), style="bold")] for panel in band])
+        yield _side_by_side([_title_line(panel, columns) for panel in band])
         images = [_image_lines(panel, columns, look) for panel in band]
         yield from (_side_by_side(list(lines)) for lines in zip(*images, strict=True))
         yield []
+
+
+def _images_across(panels: list[Panel], width: int) -> int:
+    """Returns the number of images side by side: all heads of a layer if they have space, else as many as fit well."""
+    layer = sum(panel.group == panels[0].group for panel in panels)
+    if (width + GAP) // layer >= LEAST_COLUMNS_OF_LAYER + GAP:
+        return layer
+    return max(1, min(len(panels), (width + GAP) // (LEAST_COLUMNS + GAP)))
+
+
+def _title_line(panel: Panel, columns: int) -> Line:
+    """Returns the title of a panel; one that is too long loses its last parts, and at last all but the head's name."""
+    parts = panel.title.split(", ")
+    titles = [*(", ".join(parts[:count]) for count in range(len(parts), 0, -1)), panel.name]
+    shown_title = next((title for title in titles if cell_len(title) <= columns), titles[-1])
+    return [Span(fit(shown_title, columns), style="bold")]
 
 
 def _side_by_side(lines: list[Line]) -> Line:

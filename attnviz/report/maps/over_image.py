@@ -222,6 +222,8 @@ def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
     if isinstance(tokens.canvas, Image):
         return on_image
     on_words = np.where(np.isin(medium, images), 0, row)
+    if round(on_words.sum(), 2) == 0:
+        return on_image
     return f"{on_image}, {on_words.sum():.0%} on words, most on {quoted_token(labels[int(on_words.argmax())])}"
 
 

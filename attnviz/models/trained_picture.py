@@ -1,0 +1,306 @@
+"""Reads pictures of nine digits with the trained picture model: each word asks for the digit in one cell."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from attnviz.base.errors import AttnvizError, option
+from attnviz.base.machine import find_device
+from attnviz.models.digit_picture import (
+    CELLS,
+    DIGITS,
+    FIRST_DIGIT,
+    PATCHES,
+    PICTURE_ID,
+    SAMPLE_WORD,
+    WORDS,
+    ink_of,
+    patch_places,
+    patches_of_cells,
+    picture_tokens_of,
+    sample_picture,
+    word_id,
+)
+from attnviz.models.reading.prepared import Prepared, Vocabulary
+from attnviz.models.reading.reader import Reader
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+    from attnviz.media.image import Image
+    from attnviz.models.picture_model import PictureModel
+    from attnviz.models.reading.example import Example
+    from attnviz.text.tokens import Tokens
+
+MODEL_FILE = Path(__file__).parent / "trained_picture.safetensors"
+HELD_OUT_NAMES = ("held_out.pictures", "held_out.answers")  # beside the weights in the model's file
+PROBES_OF_WORD = 4  # texts of each word in the battery's test
+INK_LEVELS = 16  # the largest number of a pixel there
+
+
+@final
+class TrainedPictureReader(Reader):
+    """The reader of the small trained model of this package that reads pictures."""
+
+    reads = ("text", "image", "images")
+    has_example = True
+    name = "the trained-picture model"
+
+    @cached_property
+    def module(self) -> "PictureModel":
+        """The model on its device."""
+        import torch
+
+        return load_model().to(find_device(self.settings.device), getattr(torch, self.settings.dtype))
+
+    def tokenize(self, text: str) -> "Tokens":
+        """Returns the tokens of the patches of the sample picture and of the words of a text."""
+        return _with_places(picture_tokens_of(text), _open(sample_picture())[1])
+
+    def inputs_of(self, ids: "Tensor", attention_mask: "Tensor | None" = None) -> dict[str, Any]:
+        """Returns ids with pictures: the sample picture for one text, held-out pictures in turn for several."""
+        import torch
+
+        if len(ids) == 1:
+            pixels = self._pixels(_open(sample_picture())[0])
+        else:
+            pictures = load_held_out().ink
+            pixels = self._on_device(pictures[torch.arange(len(ids)) % len(pictures)])
+        return {"input_ids": ids, "pixel_values": pixels}
+
+    def read(self, example: "Example") -> Prepared:
+        """Prepares a picture and words; without a picture, the sample picture, and without words, all nine of them.
+
+        Raises:
+            AttnvizError: if the file is no image, there are several, or a word is not known.
+        """
+        self.refuse_parts(example)
+        path, remarks = self._picture_path(example)
+        ink, image = _open(path)
+        tokens = _with_places(picture_tokens_of(example.text or " ".join(WORDS)), image)
+        inputs = {"input_ids": self.tensor(_input_ids(tokens)[None]), "pixel_values": self._pixels(ink)}
+        answers, answer_remark = self._answers(inputs, tokens)
+        return Prepared(
+            inputs,
+            tokens,
+            title=f"{example.text or 'all words'} ({image.title})",
+            remarks=(answer_remark, *remarks),
+            positions=slice(int(_asking(tokens)[-1]), int(_asking(tokens)[-1]) + 1),
+            metric=f"logit:{answers[-1]}" if tokens.ids[-1] < FIRST_DIGIT else None,
+        )
+
+    def built_in_example(self) -> Prepared:
+        """Returns the held-out digits, each asked for once and answered, for commands without a text."""
+        import torch
+
+        from attnviz.text.tokens import Tokens
+
+        pictures = load_held_out()
+        count = CELLS**2
+        ids = torch.cat(
+            [
+                torch.full((pictures.answers.numel(), PATCHES), PICTURE_ID),
+                torch.arange(count).repeat(len(pictures.answers))[:, None],
+                pictures.answers.flatten()[:, None] + FIRST_DIGIT,
+            ],
+            dim=1,
+        )
+        return Prepared(
+            {
+                "input_ids": ids.to(self.device),
+                "pixel_values": self._on_device(pictures.ink.repeat_interleave(count, 0)),
+            },
+            Tokens.numbered(ids.shape[1]),
+            positions=slice(PATCHES, PATCHES + 1),
+            title=f"{len(ids)} digits in {len(pictures.answers)} pictures, which the model was not trained on",
+            positions_remark="Measured at the word that asks for a digit, where the digit must be predicted.",
+        )
+
+    def find_token(self, label: str, tokens: "Tokens") -> int:
+        """Returns the id of a word or digit.
+
+        Raises:
+            AttnvizError: for any other word.
+        """
+        return word_id(label)
+
+    def vocabulary(self) -> Vocabulary:
+        """Returns the ids of the words that name cells; the patches of a picture come before a text."""
+        import numpy as np
+
+        return Vocabulary(np.arange(len(WORDS)), np.full(PATCHES, PICTURE_ID), np.zeros(0, dtype=np.int64))
+
+    def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray]":
+        """Returns texts of one word, with the patches that it names, and those that one of the other words names."""
+        import numpy as np
+
+        count = CELLS**2
+        words = np.tile(np.arange(count), PROBES_OF_WORD)
+        others = (words + 1 + np.arange(len(words)) % (count - 1)) % count
+        named, other = np.zeros((2, len(words), PATCHES + 1, PATCHES + 1), dtype=bool)
+        named[:, PATCHES, :PATCHES], other[:, PATCHES, :PATCHES] = patches_of_cells()[words], patches_of_cells()[others]
+        ids = np.concatenate([np.full((len(words), PATCHES), PICTURE_ID), words[:, None]], axis=1)
+        return ids, named, other
+
+    def _picture_path(self, example: "Example") -> tuple[Path, tuple[str, ...]]:
+        """Returns the path of the picture, and a remark if it is the sample picture because none was given.
+
+        Raises:
+            AttnvizError: if there are several pictures.
+        """
+        paths = example.images if example.image is None else (example.image,)
+        if len(paths) > 1:
+            raise AttnvizError(f"{self.name} reads one picture, and there are {len(paths)}; give one {option('image')}")
+        if paths:
+            return paths[0], ()
+        sample = sample_picture()
+        return sample, (
+            f"No picture was given: this is the sample picture {sample.name}, which it was not trained on.",
+        )
+
+    def _pixels(self, ink: "FloatArray") -> "Tensor":
+        """Returns the picture as the model's input, ``(1, 1, SIDE, SIDE)``."""
+        import torch
+
+        return self._on_device(torch.from_numpy(ink)[None, None])
+
+    def _on_device(self, pixels: "Tensor") -> "Tensor":
+        return pixels.to(self.device, next(self.module.parameters()).dtype)
+
+    def _answers(self, inputs: "dict[str, Tensor]", tokens: "Tokens") -> tuple[list[str], str]:
+        """Returns the digit that the model predicts at each word that asks for one, and a remark on them."""
+        import torch
+
+        with torch.no_grad():
+            logits = self.module(**inputs)[0, _asking(tokens), FIRST_DIGIT:PICTURE_ID].float()
+        answers = [DIGITS[number] for number in logits.argmax(-1).tolist()]
+        shares = logits.softmax(-1).amax(-1).tolist()
+        if len(answers) == 1:
+            return answers, f"The model answers {answers[0]}, with a probability of {shares[0]:.0%}."
+        return (
+            answers,
+            f"The model answers {', '.join(answers)}, each with a probability of at least {min(shares):.0%}.",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPictures:
+    """Pictures of digits that the model was not trained on.
+
+    Attributes:
+        levels: the ink of each pixel, 0 to ``INK_LEVELS``, ``(pictures, SIDE, SIDE)``.
+        answers: the digit in each cell, ``(pictures, 9)``.
+    """
+
+    levels: "Tensor"
+    answers: "Tensor"
+
+    @property
+    def ink(self) -> "Tensor":
+        """The ink of each pixel, from 0 to 1, ``(pictures, 1, SIDE, SIDE)``."""
+        return (self.levels.float() / INK_LEVELS)[:, None]
+
+    def asked_in_order(self) -> "Tensor":
+        """Returns the ids of each picture and all words in order, ``(pictures, PATCHES + 9)``."""
+        import torch
+
+        ids = torch.tensor([PICTURE_ID] * PATCHES + list(range(CELLS**2)))
+        return ids.expand(len(self.answers), -1)
+
+    def as_tensors(self) -> "dict[str, Tensor]":
+        """Returns the arrays by their names in the model's file."""
+        return dict(zip(HELD_OUT_NAMES, (self.levels, self.answers), strict=True))
+
+
+def load_model() -> "PictureModel":
+    """Loads the model with the package's weights, which the file stores in half precision."""
+    from safetensors.torch import load_file
+
+    from attnviz.models.picture_model import PictureModel
+
+    model = PictureModel()
+    stored = load_file(MODEL_FILE)
+    model.load_state_dict({name: weight.float() for name, weight in stored.items() if name not in HELD_OUT_NAMES})
+    return model.eval()
+
+
+def load_held_out() -> HeldOutPictures:
+    """Loads the pictures that the model was not trained on."""
+    from safetensors.torch import load_file
+
+    stored = load_file(MODEL_FILE)
+    levels, answers = (stored[name] for name in HELD_OUT_NAMES)
+    return HeldOutPictures(levels, answers.long())
+
+
+def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "FloatArray":
+    """Returns the mean weight of a word on each quarter of the digit that it names, ``(layers, heads, quarters)``.
+
+    Args:
+        model: the model.
+        pictures: the pictures, whose nine digits are asked for in order.
+    """
+    import numpy as np
+    import torch
+
+    layer_weights: list[Tensor] = []
+    hooks = [
+        block.get_submodule("attention").register_forward_hook(
+            lambda module, arguments, output: layer_weights.append(output.weights)
+        )
+        for block in model.blocks
+    ]
+    try:
+        with torch.no_grad():
+            model(pictures.asked_in_order(), pictures.ink)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    quarters = torch.from_numpy(np.array([np.flatnonzero(patches) for patches in patches_of_cells()]))
+    rows = torch.stack(layer_weights)[:, :, :, PATCHES:, :PATCHES]  # (layers, pictures, heads, words, patches)
+    on_quarters = rows.gather(-1, quarters.expand(*rows.shape[:-1], -1))
+    weights: FloatArray = on_quarters.mean(dim=(1, 3)).numpy()
+    return weights
+
+
+def _open(path: Path) -> "tuple[FloatArray, Image]":
+    """Returns the ink of a picture as the model reads it, and the picture."""
+    from attnviz.media.image_file import image_of, open_image
+
+    opened = open_image(path)
+    return ink_of(opened), image_of(opened, path.name)
+
+
+def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
+    """Returns the tokens with the places of the patches in the picture."""
+    import numpy as np
+
+    from attnviz.models.reading.picture_tokens import with_pictures
+
+    pictures = np.where(np.arange(len(tokens)) < PATCHES, 0, -1)
+    places = np.zeros((len(tokens), 4), dtype=np.int64)
+    places[:PATCHES] = patch_places(image.width, image.height)
+    return with_pictures(tokens, [image], pictures, places)
+
+
+def _input_ids(tokens: "Tokens") -> "IntArray":
+    """Returns the ids that the model reads, ``(tokens,)``: ``PICTURE_ID`` for patches, which are no words."""
+    import numpy as np
+
+    return np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)
+
+
+def _asking(tokens: "Tokens") -> "IntArray":
+    """Returns the positions of the words that ask for a digit.
+
+    Raises:
+        AttnvizError: if there are none.
+    """
+    import numpy as np
+
+    words = np.flatnonzero((tokens.ids >= 0) & (tokens.ids < FIRST_DIGIT))
+    if not len(words):
+        raise AttnvizError(f"the text asks for no digit; give a word such as {SAMPLE_WORD!r}")
+    return words
