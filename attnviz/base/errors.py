@@ -16,7 +16,7 @@ Value = str | float | None
 class AttnvizError(ValueError):
     """A refusal of what the user asked for: one line that says what was given and what to do instead.
 
-    ``str`` names options as Python does; `worded` can name them as the command line does.
+    ``str`` names options as Python does; `message_with` can name them as the command line does.
 
     Example:
         >>> import attnviz
@@ -31,7 +31,7 @@ class AttnvizError(ValueError):
         super().__init__(message.replace(START, "").replace(END, ""))
         self._marked_message = message
 
-    def worded(self, name_option: Callable[[str, Value], str]) -> str:
+    def message_with(self, name_option: Callable[[str, Value], str]) -> str:
         """Returns the message with each option as ``name_option`` writes it; see `format_options`."""
         return format_options(self._marked_message, name_option)
 

@@ -105,7 +105,7 @@ class Canvas(Widget):
     def show_state(self, state: State) -> None:
         """Stores a state as the current one, draws it, and starts the computations that the screen still lacks."""
         screen = self.current_screen
-        self.state = settle(screen, state) if screen.size.large_enough else state
+        self.state = settle(screen, state) if screen.size.is_large_enough else state
         self.session.unfinished_blocks = []
         lines = draw_screen(screen, self.state, self.ascii)
         changed = [y for y, line in enumerate(lines) if y >= len(self.lines) or line != self.lines[y]]
@@ -172,7 +172,7 @@ class Canvas(Widget):
         A click on the chosen head opens it, as does a double click.
         """
         self.last_key_time = time.monotonic()
-        if not self.current_screen.size.large_enough or not self.lines:
+        if not self.current_screen.size.is_large_enough or not self.lines:
             return
         key, state = click_result(self.current_screen, self.state, event.x, event.y, event.chain > 1)
         self.show_state(with_history(self.state, state))
@@ -192,7 +192,7 @@ class Canvas(Widget):
         Where nothing is under the mouse, the status line is as it was drawn.
         """
         state = self.state
-        is_drawn = len(self.lines) >= 3 and self.current_screen.size.large_enough
+        is_drawn = len(self.lines) >= 3 and self.current_screen.size.is_large_enough
         if not is_drawn or state.prompt or state.help or state.message:
             return
         description = description_at(self.current_screen, self.state, event.x, event.y)

@@ -88,7 +88,7 @@ def _look_options(session: Session, view: View) -> list[str]:
     shared_limits = "" if view.scores or contributions else "--limits 0:1"
     return [
         "--of contributions" if contributions else "",
-        _joining_option(session.by) if view.words else "",
+        _joining_option(session.unit_name) if view.words else "",
         "" if view.special else "--no-special",
         "" if view.scores else f"--color-scale {view.steps}",
         "--limits head" if view.own_scale else shared_limits,

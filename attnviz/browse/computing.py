@@ -59,7 +59,7 @@ class Computing:
 
     def start(self) -> None:
         """Schedules the next slice of work, unless one is scheduled already."""
-        if not self.working and self.stage.current_screen.size.large_enough:
+        if not self.working and self.stage.current_screen.size.is_large_enough:
             self.working = True
             self.stage.set_timer(SECONDS_BETWEEN_SLICES, self.work)
 
@@ -67,7 +67,7 @@ class Computing:
         """Does one slice of work, for heads on the screen first, then schedules the next one or starts threads."""
         self.working = False
         screen, state = self.stage.current_screen, self.stage.state
-        if not screen.size.large_enough:
+        if not screen.size.is_large_enough:
             return
         compute = self.compute_rows if state.lens and not state.has_open_head else self.compute_thumbnails
         computed, visible = compute(state)

@@ -83,7 +83,7 @@ def first_screen(session: Session, console: Console, size: tuple[int, int], asci
     whole_size = Size(*size, text=session.text_lines(size[0]), has_images=session.has_images)
     screen = Screen(session, whole_size, COLORS.get(color_system or "", 0))
     state = _start_state(screen) if session.address else first_state(screen)
-    if screen.size.large_enough and not state.has_open_head and not state.lens:
+    if screen.size.is_large_enough and not state.has_open_head and not state.lens:
         grid = tiles(session, state, screen.size)
         end = time.monotonic() + MAX_THUMBNAIL_SECONDS
         while time.monotonic() < end and session.thumbnails.compute(grid.on_screen(0), state.view, grid.pixels):

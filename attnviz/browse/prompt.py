@@ -120,7 +120,7 @@ class PromptLine:
             write_name(session.names_file, (maps.layer, number), state.prompt_text)
             session.ranking.given_names = dict(read_names(session.names_file))
         except AttnvizError as error:
-            message = error.worded(flag)
+            message = error.message_with(flag)
         self.stage.show_state(replace(state, prompt=None, prompt_text="", message=message))
 
     def write(self, screen: Screen, state: State, path: Path) -> None:
@@ -135,5 +135,5 @@ class PromptLine:
             self.save(screen, state, path)
             message = f"saved {path}"
         except AttnvizError as error:
-            message = error.worded(flag)
+            message = error.message_with(flag)
         self.stage.app.call_from_thread(lambda: self.stage.show_state(replace(self.stage.state, message=message)))

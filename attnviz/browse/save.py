@@ -60,7 +60,7 @@ def picture(screen: Screen, state: State, max_cells: int, look: Look) -> Heatmap
         title=look.title or text_title(recording),
         panels=panels if state.view.own_scale else _with_one_scale(panels),
         caption=_caption(screen, state, panels),
-        remarks=(*_remarks(panels, state.view, session.by), *recording_remarks(recording)),
+        remarks=(*_remarks(panels, state.view, session.unit_name), *recording_remarks(recording)),
         look=look,
     )
 
@@ -114,7 +114,7 @@ def _with_one_scale(panels: tuple[Panel, ...]) -> tuple[Panel, ...]:
     return tuple(replace(panel, scale=scale) for panel in panels)
 
 
-def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
+def _remarks(panels: tuple[Panel, ...], view: View, unit_name: str) -> tuple[str, ...]:
     """Returns sentences on how toggles and pooling change the numbers, and on masked cells if there are any."""
     is_pooled = any(axis.pooled for panel in panels for axis in (panel.rows, panel.columns))
     shows_mean = view.mean or view.scores or view.difference
@@ -122,7 +122,7 @@ def _remarks(panels: tuple[Panel, ...], view: View, by: str) -> tuple[str, ...]:
         (is_pooled, f"Pooled: each cell is the {'mean' if shows_mean else 'maximum'} of its block."),
         (
             view.words,
-            JOINED.format(singular(by)),
+            JOINED.format(singular(unit_name)),
         ),
         (not view.special, "Special tokens are left out, so a row need not sum to one."),
         (view.steps == "log", "Colours are logarithmic."),

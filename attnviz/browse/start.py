@@ -85,7 +85,7 @@ def browse(
         theme,
         look.cmap or SEQUENTIAL,
         effects,
-        by="words" if unit_name is None else unit_name,
+        unit_name="words" if unit_name is None else unit_name,
         begins_joined=unit_name is not None,
         given_names=names_to_begin_with(look),
         names_file=look.names or "",

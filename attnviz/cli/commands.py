@@ -629,7 +629,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return program(words)(args=words, prog_name="attnviz", standalone_mode=False) or 0
     except AttnvizError as error:
-        remark(with_origin(error.worded(flag), words))
+        remark(with_origin(error.message_with(flag), words))
         return 1
     except typer.TyperException as error:
         from attnviz.cli.suggestions import usage_line

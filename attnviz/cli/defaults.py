@@ -252,7 +252,7 @@ def _checked_default(name: str, value: Any, path: Path) -> Default:
     try:
         return Default(_converted_value(name, _resolved_path(name, value, path.parent), options[name]), str(path))
     except AttnvizError as error:
-        raise AttnvizError(f"{str(path)!r}: {error.worded(flag)}") from error
+        raise AttnvizError(f"{str(path)!r}: {error.message_with(flag)}") from error
 
 
 def _resolved_path(name: str, value: Any, folder: Path) -> Any:
@@ -282,7 +282,7 @@ def _environment_defaults(environment: Mapping[str, str]) -> dict[str, Default]:
         try:
             value = _converted_value(name, _parsed_variable(text, declared), declared)
         except AttnvizError as error:
-            raise AttnvizError(f"{variable}: {error.worded(flag)}") from error
+            raise AttnvizError(f"{variable}: {error.message_with(flag)}") from error
         defaults[name] = Default(value, variable)
     return defaults
 

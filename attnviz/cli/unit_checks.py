@@ -54,7 +54,7 @@ def show_unit_checks(
     refuse_untrained(settings.model)
     reader = open_reader(settings, "predictions")
     check = _Check(reader, example, options, by)
-    deliver(units_report(check.recording, check.numbers(count), fit_options(options, output)), output)
+    deliver(units_report(check.recording, check.unit_checks(count), fit_options(options, output)), output)
 
 
 def _refuse_options(options: "ReportOptions") -> None:
@@ -105,7 +105,7 @@ class _Check:
 
         return [(cell_maps(shares.maps), head) for shares in self.shares for head in shares.heads]
 
-    def numbers(self, count: int) -> "UnitChecks":
+    def unit_checks(self, count: int) -> "UnitChecks":
         """Returns the numbers of all units before the answer, the last unit.
 
         Args:

@@ -89,7 +89,7 @@ def explain(
     return Explanation(
         title=look.title or text_start,
         head=f"{computation.layer}.{head}",
-        steps=tuple(replace(shown_step, sentence=look.worded(shown_step.sentence)) for shown_step in steps),
+        steps=tuple(replace(shown_step, sentence=look.format_options(shown_step.sentence)) for shown_step in steps),
         remarks=(_remark(computation),),
         look=look,
     )

@@ -66,8 +66,8 @@ class Image:
         brightness: ByteArray = np.rint(self.pixels @ np.array([0.299, 0.587, 0.114])).astype(np.uint8)
         return brightness
 
-    def resized_axis(self, rows: int, columns: int) -> ByteArray:
-        """Returns the brightness of the image, resized_axis to ``(rows, columns)`` pixels."""
+    def resized_grey(self, rows: int, columns: int) -> ByteArray:
+        """Returns the brightness of the image, resized to ``(rows, columns)`` pixels."""
         from PIL import Image as Pillow
 
         return np.asarray(Pillow.fromarray(self.grey).resize((columns, rows), Pillow.Resampling.BOX))

@@ -71,9 +71,9 @@ def _with_one_palette(pictures: "list[PillowImage]") -> "list[PillowImage]":
     """Returns the pictures in one palette, made from at most 16 of them, so that a colour means one number in all."""
     from PIL import Image
 
-    side = min(len(pictures), 16)
-    samples = [pictures[sample_index * len(pictures) // side] for sample_index in range(side)]
-    sheet = Image.new("RGB", (samples[0].width, samples[0].height * side))
+    sample_count = min(len(pictures), 16)
+    samples = [pictures[sample_index * len(pictures) // sample_count] for sample_index in range(sample_count)]
+    sheet = Image.new("RGB", (samples[0].width, samples[0].height * sample_count))
     for sample_index, picture in enumerate(samples):
         sheet.paste(picture, (0, sample_index * picture.height))
     palette = sheet.quantize(COLORS, dither=Image.Dither.NONE)

@@ -141,7 +141,7 @@ def test_every_option_of_show_is_one_of_draw_that_draws_the_same(
     if code == 1:
         with pytest.raises(AttnvizError) as refusal:
             attnviz.draw(recording, suffix, **{name: value})
-        assert written.err.decode() == f"attnviz: {refusal.value.worded(flag)}\n"
+        assert written.err.decode() == f"attnviz: {refusal.value.message_with(flag)}\n"
     elif suffix == ".txt":
         recording.show(**{name: value})
         assert unwrapped(capfdbinary.readouterr().out) == unwrapped(written.out)

@@ -35,14 +35,14 @@ def test_an_option_is_said_in_the_language_of_who_reads_it(
     error = AttnvizError(f"no such thing; {option(name, value)} works, {option(name, value)} too")
     assert str(error) == f"no such thing; {python} works, {python} too"
     assert repr(error) == f'AttnvizError("{error}")' if "'" in python else f"AttnvizError('{error}')"
-    assert error.worded(flag) == f"no such thing; {command_line} works, {command_line} too"
+    assert error.message_with(flag) == f"no such thing; {command_line} works, {command_line} too"
 
 
 @given(st.text(), st.text())
 def test_what_a_user_wrote_is_said_as_it_was(before: str, value: str) -> None:
     error = AttnvizError(f"{before!r} {option('title', value)}")
     assert str(error) == f"{before!r} title={value!r}"
-    assert error.worded(flag) == f"{before!r} --title {value}"
+    assert error.message_with(flag) == f"{before!r} --title {value}"
 
 
 def refusals(path: Path) -> Iterator[str]:
@@ -84,8 +84,8 @@ def test_no_remark_of_a_report_or_a_renderer_speaks_of_flags() -> None:
 
 def test_a_report_names_options_as_its_reader_writes_them() -> None:
     remark = f"{option('all', True)} draws every head, {option('heads', '0.1')} one."
-    assert Look().worded(remark) == "all=True draws every head, heads='0.1' one."
-    assert Look(for_command_line=True).worded(remark) == "--all draws every head, --heads 0.1 one."
+    assert Look().format_options(remark) == "all=True draws every head, heads='0.1' one."
+    assert Look(for_command_line=True).format_options(remark) == "--all draws every head, --heads 0.1 one."
 
 
 def test_the_nearest_name_is_proposed_and_none_that_is_far() -> None:

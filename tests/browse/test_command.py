@@ -79,7 +79,7 @@ def test_every_line_is_a_command_that_draws(tmp_path, monkeypatch: pytest.Monkey
 def test_units_that_tokens_are_joined_to_are_those_of_the_line() -> None:
     maps = random_maps(tokenize("One two. Three four?"), heads=1)
     recording = Recording(maps=(maps,), model="a model")
-    session = Session(recording, file="run.safetensors", by="sentences", begins_joined=True)
+    session = Session(recording, file="run.safetensors", unit_name="sentences", begins_joined=True)
     screen = Screen(session, Size(120, 40), 2**24)
     state = first_state(screen)
     assert [units.labels for units in session.units(0, state.view)] == [("One two.", "Three four?")] * 2

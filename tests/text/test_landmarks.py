@@ -135,7 +135,7 @@ def test_a_terminal_writes_landmarks_at_their_rows_also_where_two_share_a_line(c
     report = report_of(text, ".txt", mark="Part [0-9]+", width=60, colors=colors)
     lines = draw(report, ".txt").decode().split("\n")[2:]
     said = [match[1] for line in lines if (match := re.match(r" *(Part \d+) ", line))]
-    shown = [label for label in report.panels[0].rows.marked() if label]
+    shown = [label for label in report.panels[0].rows.mark_labels() if label]
     assert said == (shown if not colors else [label for label in shown if label in said])
     assert len(said) > len(shown) / 2
 
@@ -143,4 +143,4 @@ def test_a_terminal_writes_landmarks_at_their_rows_also_where_two_share_a_line(c
 def test_a_window_shows_the_landmarks_within_it() -> None:
     report = report_of(TEXT, ".txt", Selection.parse(queries="3:"), mark="^Chapter.*")
     assert report.panels[0].rows.marks == ((6, "Chapter 2"),)
-    assert report.panels[0].rows.marked() == ("", "", "", "Chapter 2", "", "", "", "")
+    assert report.panels[0].rows.mark_labels() == ("", "", "", "Chapter 2", "", "", "", "")

@@ -81,7 +81,7 @@ def first_state(screen: Screen) -> State:
     session = screen.session
     state = State(view=View(words=session.begins_joined), theme=session.theme)
     opens_only_head = len(session.heads) == 1 and session.selected_spans(0, state.view) is not None
-    if not screen.size.large_enough:
+    if not screen.size.is_large_enough:
         return state
     return settle(screen, open_head(screen, state) if opens_only_head else state)
 

@@ -85,7 +85,7 @@ def press(screen: Screen, state: State, key: str) -> State:
         has_next_page = key in NEXT_HELP_PAGE and state.help < help_pages(screen.size, len(BINDINGS))
         return replace(state, help=state.help + 1 if has_next_page else 0)
     binding = BY_KEY.get(key)
-    if binding is None or not screen.size.large_enough:
+    if binding is None or not screen.size.is_large_enough:
         return state
     old_state = replace(state, message="")
     return with_history(old_state, settle(screen, binding.press(screen, old_state, key)))

@@ -26,7 +26,7 @@ def start_state(screen: Screen) -> State:
     """
     state = first_state(screen)
     address = screen.session.address
-    return read_place(screen, state, address) if address and screen.size.large_enough else state
+    return read_place(screen, state, address) if address and screen.size.is_large_enough else state
 
 
 def place_address(screen: Screen, state: State) -> str:

@@ -32,7 +32,7 @@ class InspectedHeads:
         recording: the recording.
         other: a recording to compare it with; ``None`` for no comparison.
         selection: the heads to show.
-        by: the units that tokens are joined to.
+        unit_name: the name of the units that tokens are joined to.
 
     Attributes:
         heads: the attention call and the number of each head, first the recorded heads, then combinations; elsewhere
@@ -44,7 +44,7 @@ class InspectedHeads:
         AttnvizError: if the heads, queries or keys of the two recordings differ, or a selected head does not exist.
     """
 
-    def __init__(self, recording: Recording, other: Recording | None, selection: Selection, by: str) -> None:
+    def __init__(self, recording: Recording, other: Recording | None, selection: Selection, unit_name: str) -> None:
         self.heads: list[tuple[CellMaps, int]] = cell_heads(chosen_heads(recording, selection))
         self._partners: dict[CellMaps, CellMaps] = {}
         if other is not None:
@@ -66,7 +66,7 @@ class InspectedHeads:
         self._same_tokens: dict[CellMaps, list[int]] = {}
         self._combined: dict[tuple[str, tuple[int, ...]], int] = {}
         self._text_lines: dict[int, int] = {}
-        self._units, self._by = LruCache[Units](MAX_KEPT_UNITS), by
+        self._units, self._unit_name = LruCache[Units](MAX_KEPT_UNITS), unit_name
 
     def view_of(self, head: int, view: View) -> View:
         """Returns the view with its toggles changed to those that apply to the head.
@@ -187,7 +187,7 @@ class InspectedHeads:
     def _units_of(self, tokens: Tokens, words: bool, special: bool) -> Units:
         """Returns the cached units of tokens: joined if ``words``, and without special ones unless ``special``."""
         return self._units.get(
-            (tokens, words, special), lambda: Units.of(tokens, self._by if words else "tokens", special)
+            (tokens, words, special), lambda: Units.of(tokens, self._unit_name if words else "tokens", special)
         )
 
 

@@ -46,7 +46,7 @@ class Session(InspectedHeads):
         theme: the first theme.
         colormap: the colormap of weights, scores and contributions.
         added_frames: tables of numbers of heads from a file, such as effects.
-        by: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
+        unit_name: the name of the units that tokens are joined to, as `attnviz.text.named_groups` knows it.
         begins_joined: True if tokens are joined from the start.
         given_names: the names that the user gave to heads, by layer and number.
         names_file: the file that keeps these names; empty if none was given.
@@ -69,7 +69,7 @@ class Session(InspectedHeads):
     theme: Theme = "terminal"
     colormap: str = SEQUENTIAL
     added_frames: "tuple[HeadFrame, ...]" = ()
-    by: str = "words"
+    unit_name: str = "words"
     begins_joined: bool = False
     given_names: Mapping[tuple[int, int], str] = field(default_factory=dict)
     names_file: str = ""
@@ -79,7 +79,7 @@ class Session(InspectedHeads):
         recordings = (self.recording,) if self.other is None else (self.recording, self.other)
         self.recording, *others = block_cells(recordings, self.selection)
         self.other = others[0] if others else None
-        super().__init__(self.recording, self.other, self.selection, self.by)
+        super().__init__(self.recording, self.other, self.selection, self.unit_name)
         self.weights = quantity_of(self.heads[0][0], PERCENT)
         self.ranking = Ranking(self.heads, self.added_frames, self.given_names)
         self.thumbnails, self.token_rows = HeadThumbnails(self), TokenRows(self)

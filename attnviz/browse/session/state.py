@@ -31,7 +31,7 @@ class Size:
     has_images: bool = False
 
     @property
-    def large_enough(self) -> bool:
+    def is_large_enough(self) -> bool:
         """True if the terminal has at least `MIN_SCREEN_SIZE` columns and lines."""
         return self.width >= MIN_SCREEN_SIZE[0] and self.height >= MIN_SCREEN_SIZE[1]
 

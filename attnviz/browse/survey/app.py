@@ -357,7 +357,7 @@ class SurveyBrowser(Application[OpenedText]):
         try:
             recording = self.record(text)
         except AttnvizError as error:
-            self.call_from_thread(self.end_run, started, error.worded(flag))
+            self.call_from_thread(self.end_run, started, error.message_with(flag))
         else:
             opened_text = OpenedText(recording, address, self.view, self.query_one(DataTable).cursor_row)
             self.call_from_thread(self.end_run, started, opened_text)
@@ -440,7 +440,7 @@ class SurveyBrowser(Application[OpenedText]):
             names = [row.name for row in view.rows]
             _ = view.axes
         except AttnvizError as error:
-            self.show(error.worded(flag))
+            self.show(error.message_with(flag))
             return
         self.view = view
         self.list_heads(0 if choose_first or name not in names else names.index(name))
@@ -493,7 +493,7 @@ class SurveyBrowser(Application[OpenedText]):
             save_report(self.view.picture(None if self.shows_points else self.chosen_row, self.look), path)
             self.show(f"saved {path}")
         except AttnvizError as error:
-            self.show(error.worded(flag))
+            self.show(error.message_with(flag))
 
     def action_copy(self) -> None:
         """Copies the command that draws the screen to the terminal's clipboard (OSC 52)."""

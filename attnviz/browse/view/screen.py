@@ -17,7 +17,7 @@ from attnviz.report.words.captions import model_name, text_title
 
 def compose(screen: Screen, state: State) -> ScreenView:
     """Composes the whole screen: a head, the lens, the overview or the help; a refusal if the terminal is too small."""
-    if not screen.size.large_enough:
+    if not screen.size.is_large_enough:
         refusal = f"attnviz browse needs {MIN_SCREEN_SIZE[0]} x {MIN_SCREEN_SIZE[1]}; q quits"
         boxes: tuple[Box, ...] = (StyledText(refusal),)
     elif state.help:
@@ -77,7 +77,7 @@ def toggles_text(screen: Screen, state: State) -> str:
         "own scale" if view.own_scale else "",
         "mean" if view.mean else "",
     ]
-    parts += [screen.session.by if view.words else "", "" if view.special else "no special"]
+    parts += [screen.session.unit_name if view.words else "", "" if view.special else "no special"]
     if view.filter and not state.has_open_head:
         parts.append(view.filter + ("" if screen.session.ranking.can_filter(view.filter) else " …"))
     if view.order and not state.has_open_head:

@@ -118,7 +118,7 @@ def arrange_maps(picture: Picture, ruler: Ruler) -> Layout:
                 f"with {option('bare')} nothing can say that cells are too small for numbers; {LARGER_CELLS_ADVICE}"
             )
         return _legible_layout(
-            replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.worded(NO_NUMBERS))), ruler
+            replace(picture, numbers=False, remarks=(*picture.remarks, picture.look.format_options(NO_NUMBERS))), ruler
         )
     return layout
 

@@ -11,7 +11,7 @@ from attnviz.render.figure.picture import Picture
 from attnviz.render.figure.ruler import LINE_HEIGHT, POINTS_PER_INCH, Ruler
 from attnviz.render.figure.text_blocks import TextLine
 from attnviz.render.figure.theme import Theme
-from attnviz.report.picture.overlays import image_of, outline_segments, overlay_pixels, query_box
+from attnviz.report.picture.overlays import outline_segments, overlay_pixels, panel_image, query_box
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def draw_image(matplotlib_figure: "Figure", image: PlacedImage, layout: TokenLay
     from matplotlib.patches import Rectangle
 
     box, panel = image.box, image.panel
-    medium, query = image_of(panel), query_box(panel)
+    medium, query = panel_image(panel), query_box(panel)
     page_share = (box.x / layout.width, box.y / layout.height, box.width / layout.width, box.height / layout.height)
     axes = matplotlib_figure.add_axes(page_share)
     axes.set_axis_off()
@@ -76,7 +76,7 @@ def _images_content(picture: Picture, points: float, width: float, scale: float,
     panels, gap = picture.panels, GAP * scale
     across = _images_across([panel.group for panel in panels])
     image_width = min((width - gap * (across - 1)) / across, SIDE * points / LARGEST_FONT)
-    shape = image_of(panels[0])
+    shape = panel_image(panels[0])
     image_height = image_width * shape.height / shape.width
     longest_title = max(
         1e-6, *(ruler.width(panel.title, TITLE_POINTS) for panel in panels)

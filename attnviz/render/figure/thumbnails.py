@@ -172,7 +172,7 @@ def arrange_sheet(picture: Picture) -> Sheet:
 def _without_values(picture: Picture) -> Picture:
     """Returns a picture with only names of heads over thumbnails, and a remark that these are too small for values."""
     panels = tuple(replace(panel, title=panel.name) for panel in picture.panels)
-    return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.worded(WITHOUT_VALUES)))
+    return replace(picture, panels=panels, remarks=(*picture.remarks, picture.look.format_options(WITHOUT_VALUES)))
 
 
 def _page_pixels(page: PageSize, dpi: int) -> tuple[int, int]:
@@ -207,7 +207,7 @@ def _sheet_plan(picture: Picture) -> SheetPlan:
         frame = _frame_for_titles(rows_of_panels, area, frame) if picture.filled else frame
         return SheetPlan(rows_of_panels, frame, foot_text, (left, top), right, area, (width, height), legend)
 
-    advice = picture.look.worded(UNNUMBERED)
+    advice = picture.look.format_options(UNNUMBERED)
     if picture.filled:
         plan = plan_from(margin)
         return plan if plan.frame.number else _plan_without_titles(plan, advice, fixed=not page.grows, columns=False)

@@ -115,7 +115,7 @@ def _about_page(report: ExactNumbers, plan: PagePlan, heads: list[PackedHead]) -
     return {
         "title": report.title,
         "caption": report.caption,
-        "remarks": list(map(report.look.worded, _cell_remarks(numbers, plan, has_masked, has_nan))),
+        "remarks": list(map(report.look.format_options, _cell_remarks(numbers, plan, has_masked, has_nan))),
         **_about_start(report, visible_counts),
         "sort": report.sort,
         "precision": {"dtype": plan.precision.dtype, "largest": plan.precision.largest},

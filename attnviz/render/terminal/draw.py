@@ -118,5 +118,5 @@ def _with_shown_labels(panel: Panel, look: Look) -> Panel:
 
 def _axis_with_shown_labels(axis: Axis, look: Look) -> Axis:
     """Returns an axis with the labels that are drawn: landmarks if it has any, in ASCII if the look asks for it."""
-    labels = axis.marked() if axis.marks else axis.labels
+    labels = axis.mark_labels() if axis.marks else axis.labels
     return replace(axis, labels=tuple(map(to_ascii, labels)) if look.ascii else labels)

@@ -10,7 +10,7 @@ from attnviz.render.terminal.cells import ASCII_SHADES, SHADES, half_block, shad
 from attnviz.render.terminal.lines import Line, Span, fit
 from attnviz.report.picture.colors import Rgb
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.overlays import image_of, overlay_pixels, query_box
+from attnviz.report.picture.overlays import overlay_pixels, panel_image, query_box
 from attnviz.report.picture.panels import Panel
 
 LEAST_COLUMNS, MOST_COLUMNS = 24, 56  # columns of one image; a screen shows several side by side
@@ -63,7 +63,7 @@ def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
         columns: the width of each line.
         look: the colours and characters of the terminal.
     """
-    image = image_of(panel)
+    image = panel_image(panel)
     rows = max(2, 2 * round(columns * image.height / image.width / 2))
     if not look.colors or look.ascii:
         return shaded_lines(panel, rows // 2, columns, ASCII_SHADES if look.ascii else SHADES)
@@ -89,7 +89,7 @@ def frame(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int], color
         box: left, top, right and bottom of the rectangle, in pixels of the image.
         color: the colour of the border.
     """
-    image = image_of(panel)
+    image = panel_image(panel)
     rows, columns, _ = pixels.shape
     left, right = (min(int(side * columns / image.width), columns - 1) for side in (box[0], box[2] - 1))
     top, bottom = (min(int(side * rows / image.height), rows - 1) for side in (box[1], box[3] - 1))
@@ -111,7 +111,7 @@ def shaded_lines(panel: Panel, rows: int, columns: int, signs: str = SHADES) -> 
         columns: columns of the screen.
         signs: the shades, the lightest first.
     """
-    image, boxes = image_of(panel), panel.columns.places
+    image, boxes = panel_image(panel), panel.columns.places
     characters = np.full((rows, columns), " ")
     patch_shades = shades(panel.levels[0], panel.scale, signs)
     characters_a_pixel = [columns / image.width, rows / image.height] * 2

@@ -78,7 +78,7 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
     bar = bar_length([part.adds for part in ordered])
     rest = ordered[len(shown) :]
     sum_of_rest = [LogitPart(f"{len(rest)} others", "other", sum(part.adds for part in rest))] if rest else []
-    advice = options.look.worded(f"{option('all', True)} shows them")
+    advice = options.look.format_options(f"{option('all', True)} shows them")
     total = LogitPart("logit", "other", parts.logit)
     notes = {id(total): "the sum"} | {id(others): advice for others in sum_of_rest}
     columns = [

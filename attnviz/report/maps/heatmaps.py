@@ -25,11 +25,11 @@ from attnviz.report.words.captions import (
     cut_remarks,
     group_title,
     heads_caption,
+    maps_suffix,
     mark_remarks,
     panel_remarks,
     recording_remarks,
     report_title,
-    which_maps,
 )
 from attnviz.report.words.head_names import read_names
 from attnviz.text.selection import Selection
@@ -324,7 +324,7 @@ def _thumbnails(
 
 def _thumbnail_title(recording: Recording, head: ChosenHead, value: float) -> str:
     """Returns the head's name, with the number that orders the heads if there is one: ``3.11 · 0.98``."""
-    name = f"{head.name}{which_maps(recording, head.maps)}"
+    name = f"{head.name}{maps_suffix(recording, head.maps)}"
     return name if math.isnan(value) else f"{name}{NOTE}{value:.2f}"
 
 

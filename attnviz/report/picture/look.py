@@ -195,7 +195,7 @@ class Look:
             )
         _ = self.inches, self.color_limits, self.max_bytes  # parsing them raises if they are invalid
 
-    def worded(self, text: str) -> str:
+    def format_options(self, text: str) -> str:
         """Returns the text with its options as the command line writes them, ``--all``, or Python, ``all=True``."""
         return format_options(text, flag if self.for_command_line else argument)
 

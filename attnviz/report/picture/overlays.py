@@ -13,7 +13,7 @@ Point = tuple[int, int]
 Segment = tuple[Point, Point]
 
 
-def image_of(panel: Panel) -> Image:
+def panel_image(panel: Panel) -> Image:
     """Returns the image that the keys of a panel are patches of; the panel must have one."""
     image = panel.columns.canvas
     assert isinstance(image, Image)
@@ -28,8 +28,8 @@ def overlay_pixels(panel: Panel, rows: int, columns: int) -> ByteArray:
         rows: the height to draw, in pixels.
         columns: the width to draw, in pixels.
     """
-    image, places = image_of(panel), panel.columns.places
-    grey = image.resized_axis(rows, columns)[..., None].astype(np.float32)
+    image, places = panel_image(panel), panel.columns.places
+    grey = image.resized_grey(rows, columns)[..., None].astype(np.float32)
     mixed = np.repeat(grey, 3, axis=2)
     if places is None:
         return mixed.astype(np.uint8)

@@ -156,7 +156,7 @@ class Axis:
         """True if a cell covers several tokens."""
         return self.edges[-1] - self.edges[0] > len(self.labels)
 
-    def marked(self) -> tuple[str, ...]:
+    def mark_labels(self) -> tuple[str, ...]:
         """Returns the first landmark in each cell, one per cell; "" if the cell has none."""
         labels = [""] * len(self.labels)
         for token, label in reversed(self.marks):

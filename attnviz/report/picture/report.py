@@ -51,8 +51,10 @@ class _Described:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", printable_line(self.title))
-        object.__setattr__(self, "caption", printable(self.look.worded(self.caption)))
-        object.__setattr__(self, "remarks", tuple(printable(self.look.worded(remark)) for remark in self.remarks))
+        object.__setattr__(self, "caption", printable(self.look.format_options(self.caption)))
+        object.__setattr__(
+            self, "remarks", tuple(printable(self.look.format_options(remark)) for remark in self.remarks)
+        )
 
 
 @dataclass(frozen=True, eq=False)

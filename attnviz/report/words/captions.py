@@ -112,15 +112,15 @@ def head_title(recording: Recording, head: ChosenHead, notes: Notes | None = Non
         notes: the notes by `ChosenHead.key`; ``None`` for none.
     """
     note = (notes or {}).get(head.key, "")
-    return f"head {head.name}{which_maps(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
+    return f"head {head.name}{maps_suffix(recording, head.maps)}" + (f"{NOTE}{note}" if note else "")
 
 
 def group_title(recording: Recording, maps: LayerMaps) -> str:
     """Returns the label of a row of heads in an overview, as ``layer 2``."""
-    return f"layer {maps.layer}{which_maps(recording, maps)}"
+    return f"layer {maps.layer}{maps_suffix(recording, maps)}"
 
 
-def which_maps(recording: Recording, maps: LayerMaps) -> str:
+def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     """Returns the words that tell these maps from others of their layer; "" if none are needed.
 
     They are ``cross``, the text of a batch and the module, each only if the recording has others.

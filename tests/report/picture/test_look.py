@@ -91,7 +91,7 @@ def refusal(make: Callable[..., object], **options: Any) -> str | None:
     try:
         make(**options)
     except AttnvizError as error:
-        return error.worded(flag)
+        return error.message_with(flag)
     return None
 
 

@@ -9,7 +9,7 @@ from attnviz.api.drawing import draw, options_for_medium
 from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
-from attnviz.report.picture.overlays import image_of, outline_segments, overlay_pixels
+from attnviz.report.picture.overlays import outline_segments, overlay_pixels, panel_image
 from attnviz.report.picture.panels import Panel
 from attnviz.report.picture.report import ShadedText
 from attnviz.text.selection import Selection
@@ -28,7 +28,7 @@ def test_the_bright_patch_has_the_colour_of_its_weight_and_the_rest_of_the_image
     panel = panel_of_one_bright_patch()  # r1c1: x 30 to 60, y 40 to 80
     pixels = overlay_pixels(panel, HEIGHT, WIDTH).astype(int)
     assert pixels.shape == (HEIGHT, WIDTH, 3)
-    np.testing.assert_array_equal(pixels[:, 90:, 0], image_of(panel).grey[:, 90:])  # no token reads it
+    np.testing.assert_array_equal(pixels[:, 90:, 0], panel_image(panel).grey[:, 90:])  # no token reads it
     assert (pixels[:, 90:, 0] == pixels[:, 90:, 2]).all()
     yellow = pixels[..., 0] - pixels[..., 2]
     bright = np.argwhere(yellow > 100)
