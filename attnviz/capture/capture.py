@@ -18,7 +18,9 @@ from attnviz.capture.assembly.contributions import MovedValues
 from attnviz.capture.assembly.texts import TextCollector
 from attnviz.capture.assembly.windows import joined_windows
 from attnviz.capture.calls.attention_call import AttentionCall
+from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
+from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.sites import CallingModule, CallSite, LayerNumbering, ModuleIndex
 from attnviz.capture.flow.token_places import TokenPlaces
 from attnviz.capture.forward_pass import ForwardPass, OtherCall
@@ -91,6 +93,10 @@ class Capture:
     def _keep_other(self, other: OtherCall) -> None:
         """Keeps one description for each module, reason and shape; others of the module must not be hidden by it."""
         self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
+
+    def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
+        """Returns the texts and tokens of the model's inputs, or of the part of their texts that the queries are."""
+        return self.runs.batches_of(caller.name, queries.pieces)
 
     def on_further_product(self) -> None:
         """Ends the forward pass if only projections were still searched, and all are found."""

@@ -1,10 +1,12 @@
 """Counts the forward passes of one recording, each of which begins with an outermost module."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 
+from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import hidden_from_run
+from attnviz.capture.flow.lineage import Piece
 
 
 class RunCounter:
@@ -32,6 +34,7 @@ class RunCounter:
         self.was_called = False
         self.batches: dict[str, int] = {}
         self.second_axes: dict[str, set[tuple[int, int]]] = {}
+        self.shapes: dict[str, list[BatchShape]] = {}
         self.depth = 0
         self._outermost: int | None = None
         self._attended: set[int | None] = set()
@@ -70,11 +73,25 @@ class RunCounter:
         """Returns the size of the second axis of each input with features, and of its first, which may be tokens."""
         return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
 
+    def batches_of(self, module: str, pieces: Sequence[Piece]) -> list[BatchShape]:
+        """Returns the first two axes of each input with texts of the model, or else of the part around a module.
+
+        Args:
+            module: the path of the module.
+            pieces: the ranges of rows in longer tensors that queries are; a call may read a part of the texts.
+        """
+        shapes = self.shapes.get("", self.shapes.get(module.partition(".")[0], []))
+        rows = {piece.whole[-1]: piece.rows for piece in pieces}
+        return [BatchShape(*(rows.get(size, size) for size in shape)) for shape in shapes]
+
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
         """Notes the number of texts that a part of the model is called with, if its inputs show it."""
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
             shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]
+            self.shapes[part] = [
+                BatchShape(*tensor.shape[:2]) for tensor in tensors if tensor.dim() > 1 + tensor.is_floating_point()
+            ]
         if shapes:
             self.batches[part] = max(shape[0] for shape in shapes)
             self.second_axes[part] = {(shape[1], shape[0]) for shape in shapes if len(shape) == 3}  # with features

@@ -49,7 +49,7 @@ LAYOUTS = {
     "5-D grouped": 5,
     "5-D text": 5,
 }
-OF_ONE_HEAD = ("2-D", "3-D", "3-D heads", "folded", "4-D")  # as people write loops over heads
+OF_ONE_HEAD = ("2-D", "3-D", "3-D heads", "folded", "folded sequence first", "4-D")  # as people write loops over heads
 DECOYS = ("channels", "classifier", "linear", "memory", "router", "streams")
 STACKS = ("layers.{}", "block{}", "encoder_layer_{}", "stages.{}.{}", "net.{}.0", "h.{}.sub", "transformer.layers.{}")
 LOOPS = ("none", "texts", "texts first", "heads", "texts and heads")
@@ -255,8 +255,17 @@ def variants() -> Iterator[tuple[str, Case]]:
     for layout, heads in (("2-D", 1), ("3-D heads", 4)):
         of_one = replace(unnamed, layout=layout, heads=heads, batch=1)
         yield f"projection convolution, {layout}", replace(of_one, projection="convolution")
+    grouped = replace(
+        PLAIN, kind="differential", layout="5-D grouped", groups=2, counted="", kernel="sdpa", scale="query"
+    )
+    yield "projection experts, 5-D grouped", replace(grouped, projection="experts")
     for kind in ("differential", "two in one module"):
         yield f"loop texts, {kind}", replace(PLAIN, loop="texts", kind=kind)
+    for layout in OF_ONE_HEAD[1:]:
+        for batch, kernel, projection in ((2, "by hand", "linear"), (4, "sdpa", "experts"), (2, "sdpa", "convolution")):
+            loop = "texts and heads" if layout == "3-D heads" else "heads"
+            one_head = replace(PLAIN, loop=loop, layout=layout, batch=batch, heads=2, kernel=kernel)
+            yield f"loop heads of {batch} texts, {layout}, {kernel}", replace(one_head, projection=projection)
     yield "loop texts, sequence first", replace(PLAIN, loop="texts", layout="folded sequence first")
     yield "softmax sink, one key, broadcast", replace(one_key, mixing="broadcast")
     yield "one head, talk", replace(PLAIN, heads=1, after="talk")
@@ -290,10 +299,6 @@ def cases(draw: st.DrawFn) -> Case:
         layout = "folded"
     if layout == "folded sequence first" and projection != "einsum":
         projection = "linear"
-    if "heads" in loop and projection == "convolution":
-        projection = "linear"  # where texts are as many as heads, nothing tells them apart after a transposition
-    if layout == "5-D grouped" and projection == "experts":
-        projection = "linear"  # rows that are put back by index do not tell heads from texts in five axes
     if kernel == "sdpa" and layout in ("4-D heads third", "4-D heads last"):
         layout = "4-D"
     if kind == "differential" and kernel == "module":
@@ -310,8 +315,6 @@ def cases(draw: st.DrawFn) -> Case:
         groups = one(*[size for size in (1, 1, 1, 2, 3, heads) if heads % size == 0])
     one_text = layout in ("2-D", "3-D heads") and "texts" not in loop
     batch = 1 if one_text else one(1, 2, 3, 4)
-    if "heads" in loop and batch % heads == 0:
-        batch = 1  # known fault: as many texts as heads are taken for heads where each call has a single head
     queries = one(*range(2 if layout == "folded sequence first" and loop != "none" else 1, 7))
     from_self = kind in ("self", "self copied", "differential")
     keys = queries if from_self else one(2, 3, 4, 5, 7, queries)

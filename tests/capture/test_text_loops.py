@@ -113,3 +113,56 @@ def test_loop_over_heads_goes_on_counting_heads() -> None:
         model(torch.randn(2, TOKENS, WIDTH))
     assert {maps.item for maps in recording.maps} == {0, 1}
     assert {maps.heads for maps in recording.maps} == {(0,), (1,)}
+
+
+class OneByOne(nn.Module):
+    """Attention with a loop over its heads, each with its own linear maps, or cut from those of all."""
+
+    def __init__(self, split: bool, by_kernel: bool, texts: int = 99) -> None:
+        super().__init__()
+        self.num_heads, self.split, self.by_kernel, self.texts = HEADS, split, by_kernel, texts
+        width = WIDTH if split else WIDTH // HEADS
+        self.norm = nn.LayerNorm(WIDTH)
+        self.maps = nn.ModuleList(nn.ModuleList(nn.Linear(WIDTH, width) for _ in range(3)) for _ in range(HEADS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weights = list[Tensor]()
+        return torch.cat([self.heads(texts) for texts in self.norm(x).split(self.texts)])
+
+    def heads(self, x: Tensor) -> Tensor:
+        return torch.cat([self.head(x, head, projections) for head, projections in enumerate(self.maps)], -1)
+
+    def head(self, x: Tensor, head: int, projections: nn.Module) -> Tensor:
+        parts = [project(x) for project in projections.children()]
+        queries, keys, values = (part.chunk(HEADS, -1)[head] for part in parts) if self.split else parts
+        weights = (queries @ keys.mT * queries.shape[-1] ** -0.5).softmax(-1)
+        self.weights.append(weights)
+        return functional.scaled_dot_product_attention(queries, keys, values) if self.by_kernel else weights @ values
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("by_kernel", [False, True])
+@pytest.mark.parametrize("texts", [HEADS, 2 * HEADS])
+def test_texts_are_no_heads_where_a_loop_over_heads_reads_as_many(split: bool, by_kernel: bool, texts: int) -> None:
+    torch.manual_seed(0)
+    model = OneByOne(split, by_kernel)
+    with attnviz.record(model) as recording:
+        model(torch.randn(texts, TOKENS, WIDTH))
+    assert [(maps.item, maps.heads) for maps in recording.maps] == [
+        (item, (head,)) for head in range(HEADS) for item in range(texts)
+    ]
+    for place, maps in enumerate(recording.maps):
+        window = cells(recording, place).window(maps.heads, slice(0, TOKENS), slice(0, TOKENS))
+        expected = model.weights[maps.heads[0]][maps.item]
+        np.testing.assert_allclose(window.weights[0], expected, atol=1e-6)
+
+
+@torch.no_grad()
+def test_texts_by_twos_are_no_heads_where_there_are_two_heads() -> None:
+    model = OneByOne(split=False, by_kernel=False, texts=2)
+    with attnviz.record(model) as recording:
+        model(torch.randn(4, TOKENS, WIDTH))
+    assert sorted((maps.heads, maps.item) for maps in recording.maps) == [
+        ((head,), item) for head in range(HEADS) for item in range(4)
+    ]

@@ -4,12 +4,12 @@ Whatever the order and number of a model's axes, its maps are ``(batch, heads, q
 features are heads, axes that weights and values share are texts, axes of the weights alone are queries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -31,6 +31,18 @@ Roles = tuple[tuple[int, Role], ...]  # of one axis: the size and role of each p
 Layout = tuple[Roles, ...]
 HEADS_FROM_END = 3  # the default place of heads, before queries and keys
 FOLDED_AXES = 4
+
+
+class BatchShape(NamedTuple):
+    """The sizes of the first two axes of an input: texts and tokens, or tokens and texts.
+
+    Attributes:
+        first: the size of the first axis, or of the part of it that a call reads.
+        second: the size of the second axis, or of the part of it that a call reads.
+    """
+
+    first: int
+    second: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +96,9 @@ def _folding_plan(layout: Layout, last: tuple[Role, Role]) -> tuple[tuple[int, .
     return tuple(size for size, _ in parts), order, folded_shape
 
 
-def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[int, Roles] | None:
+def roles_of(
+    places: Sequence[PartPlace], dims: int, heads: int | None, batches: Collection[BatchShape] = ()
+) -> dict[int, Roles] | None:
     """Returns the roles of the parts of the weights, without those of the keys, by mark.
 
     ``None`` if the number of heads that the module states fits no part.
@@ -93,12 +107,14 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
         places: the parts.
         dims: the number of axes of the weights.
         heads: the number of heads that the module states; ``None`` if it states none.
+        batches: the texts and tokens that the call may read.
     """
     roles: dict[int, Roles] = {place.mark: ((place.size, _default_role(place)),) for place in places}
-    if any(place.label == FEATURES for place in places):
-        return roles
-    unlabelled_places = [place for place in places if place.shared and place.label == UNKNOWN]
     before_queries = [place for place in places if place.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
+    has_features = any(place.label == FEATURES for place in places)
+    if has_features or (heads is not None and not before_queries and _are_all_texts(places, heads, batches)):
+        return roles | (_whole_head_axis(before_queries, heads) if has_features and dims == FOLDED_AXES else {})
+    unlabelled_places = [place for place in places if place.shared and place.label == UNKNOWN]
     stated_heads = heads if heads is not None and heads > 1 else None
     places_of_stated_size = [place for place in (*unlabelled_places, *before_queries) if place.size == stated_heads]
     if places_of_stated_size:
@@ -116,6 +132,28 @@ def roles_of(places: Sequence[PartPlace], dims: int, heads: int | None) -> dict[
         if place.size % stated_heads == 0:  # an axis of texts and heads folded into one
             return roles | {place.mark: ((place.size // stated_heads, "batch"), (stated_heads, "heads"))}
     return roles
+
+
+def _whole_head_axis(places: Sequence[PartPlace], heads: int | None) -> dict[int, Roles]:
+    """Returns the roles of the parts of an axis that are heads together; empty if they are not.
+
+    A mixture of attention heads splits some of its heads from the rows of its experts, and the others from features.
+    """
+    is_whole = prod(place.size for place in places) == heads and all(place.label != TOKENS for place in places)
+    return {place.mark: ((place.size, "heads"),) for place in places} if is_whole else {}
+
+
+def _are_all_texts(places: Sequence[PartPlace], heads: int, batches: Collection[BatchShape]) -> bool:
+    """True if the axes that weights and values share are the texts of an input, so that they contain no heads.
+
+    Texts are the first axis of an input, or the second one if the first has as many tokens as there are queries. The
+    shared axes contain heads if the first axis is tokens, and the texts of the second times the heads fill them.
+    """
+    shared_size = prod(place.size for place in places if place.shared)
+    queries = prod(place.size for place in places if not place.shared)
+    if any(queries == batch.first and shared_size == batch.second * heads for batch in batches):
+        return False
+    return any(shared_size == batch.first or batch == (queries, shared_size) for batch in batches)
 
 
 def _default_role(place: PartPlace) -> Role:
@@ -158,15 +196,16 @@ class UseLayout:
         return not has_heads and len(self.weights) < FOLDED_AXES
 
 
-def layout_of_use(use: Use, heads: int | None) -> UseLayout | None:
+def layout_of_use(use: Use, heads: int | None, batches: Collection[BatchShape] = ()) -> UseLayout | None:
     """Returns the layouts of a product of weights and values; ``None`` if the module's number of heads does not fit.
 
     Args:
         use: the product.
         heads: the number of heads that the module states; ``None`` if it states none.
+        batches: the texts and tokens that the call may read.
     """
     candidate, product = use.candidate, use.product
-    roles = roles_of(_places_of_parts(use), len(candidate.axes), heads)
+    roles = roles_of(_places_of_parts(use), len(candidate.axes), heads, batches)
     if roles is None:
         return None
     roles |= {part.label: ((part.size, "keys"),) for part in candidate.axes[candidate.axis]}
@@ -272,13 +311,16 @@ def fold_values(values: Tensor, layout: Layout, batch: int, heads: int) -> Tenso
     return folded_values.expand(batch, *folded_values.shape[1:])
 
 
-def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Layout, Layout]:
+def layout_of_queries(
+    queries: Axes, keys: Axes, heads: int | None, batches: Collection[BatchShape] = ()
+) -> tuple[Layout, Layout]:
     """Returns the layouts of a kernel's queries and keys, ``(..., tokens, features)``.
 
     Args:
         queries: the axes of the queries.
         keys: the axes of the keys.
         heads: the number of heads that the module states; ``None`` if it states none.
+        batches: the texts and tokens that the call may read.
     """
     queries = _with_whole_head_axis(queries, keys, heads)
     # The mark of a part is made of the numbers of its axis and of the part.
@@ -301,7 +343,7 @@ def layout_of_queries(queries: Axes, keys: Axes, heads: int | None) -> tuple[Lay
         for axis_index, axis in enumerate(marked_axes)
         for size, label, mark in axis
     ]
-    roles = roles_of(places, len(queries), heads)
+    roles = roles_of(places, len(queries), heads, batches)
     if roles is None:  # without a stated number, every layout fits
         roles = roles_of(places, len(queries), None) or {}
     leading_roles = [tuple(role for _, _, mark in axis for role in roles[mark]) for axis in marked_axes]

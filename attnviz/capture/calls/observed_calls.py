@@ -1,7 +1,7 @@
 """Builds attention calls from the arguments of a kernel, or from a product of normalised scores and values."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from attnviz.capture.calls.after_softmax import CHANGED, MIXED, dropout_factor
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, Dropout, FactoredCall, Product
 from attnviz.capture.calls.layout import (
+    BatchShape,
     Layout,
     Role,
     Roles,
@@ -345,16 +346,19 @@ def _shapes_fit(queries: Tensor, keys: Tensor, shape: torch.Size) -> bool:
     return has_fitting_axes and tuple(queries.shape[:3]) == (batch, heads, rows) and keys.shape[2] == columns
 
 
-def kernel_layouts(flow: DataFlow, arguments: dict[str, Any], heads: int | None) -> tuple[Layout, Layout]:
+def kernel_layouts(
+    flow: DataFlow, arguments: dict[str, Any], heads: int | None, batches: Collection[BatchShape] = ()
+) -> tuple[Layout, Layout]:
     """Returns the layouts of the queries and keys of ``scaled_dot_product_attention``.
 
     Args:
         flow: the nodes of the tensors.
         arguments: the arguments of the kernel by name.
         heads: the number of heads that the module states, if it does.
+        batches: the texts and tokens that the call may read.
     """
     queries, keys = (flow.node(arguments[name]).axes for name in ("query", "key"))
-    return layout_of_queries(queries, keys, heads)
+    return layout_of_queries(queries, keys, heads, batches)
 
 
 def have_separate_inputs(queries: Node, keys: Node) -> bool:

@@ -23,6 +23,7 @@ from attnviz.capture.flow.axes import (
     resized_axis,
     size_of,
     unknown_axes,
+    with_labels_from,
 )
 from attnviz.capture.flow.lineage import Lineage, cut_axis, leading_piece, merged_lineage, piece_along
 from attnviz.capture.flow.nodes import Node, candidates_in, softmaxes_of_scores_first, still_has_axes
@@ -35,6 +36,11 @@ SWAPPING = ("transpose_", "swapaxes_", "swapdims_", "t_")
 RESHAPING = frozenset({*SWAPPING, "unsqueeze_", "squeeze_", "resize_", "resize_as_", "as_strided_", "set_"})  # in place
 MULTIPLYING = ("mul", "multiply", "mul_", "__mul__", "__rmul__")
 DISTANCES = ("cdist", "_cdist_forward", "_euclidean_dist")
+PUTTING = frozenset(
+    name + end
+    for name in ("index_add", "index_copy", "index_put", "scatter", "scatter_add", "scatter_reduce", "select_scatter")
+    for end in ("", "_")
+)  # rows of the last tensor into the first
 GATHERING = frozenset({"index_select", "gather", "take_along_dim", "index", "__getitem__"})  # rows by index
 SEQUENCES = (list, tuple)  # a constant, since building it for every argument would take time
 QUERY_FROM_END = 3  # the axis of the queries when they are multiplied with keys by broadcasting
@@ -220,6 +226,8 @@ def _result_axes(
     """
     source, axes, shape = inputs[0], nodes[0].axes, result.shape
     result_axes: Axes | None = axes if result is source else None
+    if name in PUTTING and len(nodes) > 1:
+        result_axes = with_labels_from(axes, _only_features(nodes[-1].axes))
     if name in RESHAPING:
         result_axes = _axes_after_in_place_reshape(name, axes, shape, [*args[1:], *kwargs.values()])
     if result_axes is None and name in CONVOLUTIONS:
@@ -237,6 +245,11 @@ def _result_axes(
     if result_axes is None and len(shape) == source.dim():
         result_axes = tuple(resized_axis(axis, size) for axis, size in zip(axes, shape, strict=True))
     return unknown_axes(shape) if result_axes is None else result_axes
+
+
+def _only_features(axes: Axes) -> Axes:
+    """Returns the axes with no labels but features: a mixture of attention heads splits heads from its rows."""
+    return tuple(axis if is_all(axis, FEATURES) else axis_of(size_of(axis), UNKNOWN) for axis in axes)
 
 
 def _viewed_axes(axes: Axes, source: Tensor, result: Tensor) -> Axes | None:

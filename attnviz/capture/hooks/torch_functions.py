@@ -4,7 +4,7 @@ Scaled dot-product attention and torch's fused layers have all of a call in thei
 is found in the dataflow from one function to the next.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from attnviz.capture.calls.arguments import (
     fused_layer_call,
 )
 from attnviz.capture.calls.attention_call import AttentionCall
-from attnviz.capture.calls.layout import layout_of_use
+from attnviz.capture.calls.layout import BatchShape, layout_of_use
 from attnviz.capture.calls.observed_calls import have_separate_inputs, kernel_call, kernel_layouts, use_call
 from attnviz.capture.calls.readable import hidden_from_run, unreadable_kind
 from attnviz.capture.flow.axes import FEATURES, is_all
@@ -99,6 +99,9 @@ class AttentionListener(Protocol):
             reason: a noun phrase that describes it.
             is_attention: True if it attends in another way.
         """
+
+    def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
+        """Returns the texts and tokens that a call of a module with queries of this lineage may read."""
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """Receives the kind of unreadable tensors that an attention call was computed on."""
@@ -270,12 +273,13 @@ class Observer:
             return
         if self._is_unreadable(caller, candidate.logits, candidate.probabilities, use.product.right, use.result):
             return
-        layout = layout_of_use(use, self.modules.head_count(caller))
+        scores = candidate.scores
+        queries = candidate.lineage if scores is None else scores.left_lineage
+        layout = layout_of_use(use, self.modules.head_count(caller), self.listener.batches_of(caller, queries))
         if layout is None:
             self.listener.on_other(caller, candidate.shape, OTHER_HEADS, True)
             return
-        self._find_windows_of(candidate.scores)
-        scores = candidate.scores
+        self._find_windows_of(scores)
         product = None if scores is None else scores.product
         gather = None if product is None else self._gathers_of(caller, product.left, product.right)
         build = partial(use_call, use, layout, gather)
@@ -298,7 +302,8 @@ class Observer:
         if self.cross is None and have_separate_inputs(*nodes):
             caller = self.modules.describe(caller.module, True)
         self._find_windows(queries, arguments["key"])
-        layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller))
+        batches = self.listener.batches_of(caller, nodes[0].lineage)
+        layouts = kernel_layouts(self.flow, arguments, self.modules.head_count(caller), batches)
         is_single_head = queries.dim() <= MIN_AXES + 1 and not any(
             role == "heads" for axis in layouts[0] for _, role in axis
         )

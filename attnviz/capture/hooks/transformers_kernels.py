@@ -1,7 +1,7 @@
 """Observes kernels that bypass torch's functions, by wrapping them in the attention interface of transformers."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.capture.calls.attention_call import AttentionCall, DenseCall, FactoredCall
+from attnviz.capture.calls.layout import BatchShape
 from attnviz.capture.calls.readable import unreadable_kind
+from attnviz.capture.flow.lineage import Lineage
 from attnviz.capture.flow.sites import CallingModule
 from attnviz.capture.hooks.observing_mode import observers
 from attnviz.capture.hooks.patches import Patch
@@ -139,6 +141,9 @@ class _VisibleCalls:
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
         """Ignores other softmaxes inside the kernel."""
+
+    def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
+        return self.listener.batches_of(caller, queries)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
         """Ignores unreadable tensors inside the kernel: its own arguments decide."""

@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from attnviz.capture.calls.layout import Layout, Roles, fold, layout_of_queries, roles_of_size
+from attnviz.capture.calls.layout import (
+    BatchShape,
+    Layout,
+    PartPlace,
+    Roles,
+    fold,
+    layout_of_queries,
+    roles_of,
+    roles_of_size,
+)
 from attnviz.capture.flow.axes import FEATURES, TOKENS, UNKNOWN, Axes, Axis, Part
 
 BOTH: Roles = ((2, "batch"), (3, "heads"))
@@ -50,3 +59,39 @@ def test_windows_folded_with_heads_in_the_second_axis_are_texts() -> None:
     unknown: Axis = (Part(3, UNKNOWN), Part(4, UNKNOWN))
     queries = (queries[0], unknown, *queries[2:])
     assert layout_of_queries(queries, queries, 4)[0][1] == ((3, "batch"), (4, "heads"))
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (None, ((2, "batch"), (2, "heads"))),
+        (BatchShape(4, 9), ((4, "batch"),)),
+        (BatchShape(9, 4), ((4, "batch"),)),  # tokens first
+        (BatchShape(9, 2), ((2, "batch"), (2, "heads"))),  # tokens first, folded with heads
+        (BatchShape(2, 9), ((2, "batch"), (2, "heads"))),
+    ],
+)
+def test_axis_of_as_many_as_the_texts_of_an_input_has_no_heads(batch: BatchShape | None, expected: Roles) -> None:
+    queries = ((Part(4, UNKNOWN),), (Part(9, UNKNOWN),), (Part(8, UNKNOWN),))
+    found = layout_of_queries(queries, queries, 2, () if batch is None else [batch])
+    assert found[0] == (expected, ((9, "queries"),), ((8, "features"),))
+
+
+def test_as_many_tokens_as_texts_and_heads_are_tokens() -> None:
+    queries = ((Part(4, UNKNOWN),), (Part(4, UNKNOWN),), (Part(8, UNKNOWN),))
+    assert layout_of_queries(queries, queries, 2, [BatchShape(4, 2)])[0][0] == ((2, "batch"), (2, "heads"))
+    assert layout_of_queries(queries, queries, 2, [BatchShape(4, 4)])[0][0] == ((4, "batch"),)
+
+
+def test_heads_split_from_rows_and_from_features_are_heads_together_if_the_module_states_as_many() -> None:
+    mixture: Axis = (Part(2, UNKNOWN), Part(3, FEATURES))
+    queries = ((Part(5, TOKENS),), mixture, (Part(9, TOKENS),), (Part(8, FEATURES),))
+    for heads, expected in ((6, ((2, "heads"), (3, "heads"))), (3, ((2, "batch"), (3, "heads")))):
+        places = [
+            PartPlace(axis, part.size, part.label, 10 * axis + index, shared=axis < 2)
+            for axis, parts in enumerate(queries[:3])
+            for index, part in enumerate(parts)
+        ]
+        roles = roles_of(places, 4, heads)
+        assert roles is not None
+        assert (*roles[10], *roles[11]) == expected

@@ -65,3 +65,16 @@ def test_sum_of_unlike_shapes_is_of_pairs_and_of_alike_ones_is_not() -> None:
     assert after("add", [queries, keys], nodes, queries + keys).from_token_pairs
     assert not after("add", [queries, queries], nodes[:1] * 2, queries + queries).from_token_pairs
     assert not after("maximum", [queries, keys], nodes, queries + keys).from_token_pairs
+
+
+def test_rows_put_into_an_empty_tensor_keep_their_features_but_may_be_of_heads() -> None:
+    inputs = [torch.zeros(6, 4), torch.tensor([0, 2, 5]), torch.ones(3, 4)]
+    nodes = [
+        known((Part(6, UNKNOWN),), axis(4, UNKNOWN)),
+        known(axis(3, UNKNOWN)),
+        known(axis(3, TOKENS), axis(4, FEATURES)),
+    ]
+    for name in ("index_add", "index_copy_", "scatter_add"):
+        assert after(name, inputs, nodes, torch.ones(6, 4)).axes == (axis(6, UNKNOWN), axis(4, FEATURES))
+    written = after("index_add_", inputs, nodes, inputs[0])
+    assert written.axes == (axis(6, UNKNOWN), axis(4, FEATURES))
