@@ -436,7 +436,8 @@ def kept(
     subject = read_input(input, settings)
     if subject.survey is not None:
         raise AttnvizError("a survey has no steps; give a text or a recording of one")
-    show_kept(record(subject, settings, selection), selection, policy or (), ReportOptions(look=look), output)
+    recording = record(subject, settings, selection, factors=subject.is_text)
+    show_kept(recording, selection, policy or (), ReportOptions(look=look), output)
 
 
 @command()

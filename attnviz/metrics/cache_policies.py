@@ -1,46 +1,40 @@
 """Defines policies that decide which keys a cache holds at each step of decoding, each by its published formula."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
 
 import numpy as np
 
 from attnviz.base.arrays import BoolArray, Float64Array, FloatArray, IntArray
-from attnviz.base.errors import AttnvizError, choices, option
 from attnviz.maps.layer_maps import CellMaps
 from attnviz.streaming.overview import bands_of_queries
 
-EXAMPLES: Final = "sinks:4+recent:1020, h2o:1024, snapkv:1024 or top:4096"
-MAX_KEYS = 10_000_000
 MAX_BAND_CELLS = 2**20
-PART = re.compile(r"([a-z0-9]+)[:=]([0-9]{1,9})")
 
 
 @dataclass(frozen=True, eq=False)
-class DecodingHead:
-    """A head whose cache is filled by a prompt and then by one key a step.
+class DecodingCache:
+    """A cache of keys that is filled by a prompt and then by one key a step, and the heads that read it.
 
     Attributes:
-        maps: its attention call.
-        head: its number.
+        maps: the attention call of the heads.
+        heads: the numbers of the heads; several if grouped heads share the cache.
         prompt: the number of keys of the prompt.
     """
 
     maps: CellMaps
-    head: int
+    heads: tuple[int, ...]
     prompt: int
 
     def rows(self, queries: slice, keys: slice) -> FloatArray:
-        """Returns the head's weights of a range of queries on a range of keys, ``(queries, keys)``."""
-        weights: FloatArray = self.maps.window((self.head,), queries, keys).weights[0]
+        """Returns the mean over the heads of the weights of a range of queries on a range of keys."""
+        weights: FloatArray = self.maps.window(self.heads, queries, keys).weights.mean(axis=0)
         return weights
 
     @property
     def prompt_sums(self) -> Float64Array:
-        """The sum of the weights that each key of the prompt receives from the prompt, ``(prompt,)``."""
+        """The sum of the weights that each key of the prompt receives from the prompt, mean over the heads."""
         prompt, sums = slice(0, self.prompt), np.zeros(self.prompt)
         for band in bands_of_queries(prompt, self.prompt, MAX_BAND_CELLS):
             sums += self.rows(band, prompt).sum(axis=0, dtype=np.float64)
@@ -64,11 +58,12 @@ class Policy(ABC):
         return True
 
     @abstractmethod
-    def keeper(self, head: DecodingHead) -> Keeper:
+    def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the keys that the cache holds at each step.
 
-        It takes the queries of some steps, ``(steps,)``, and their rows of weights, ``(steps, keys)``, and returns
-        ``(steps, keys)``, True for held keys; the key of a step's own token is among them. Call it with steps in order.
+        It takes the queries of some steps, ``(steps,)``, and their rows of weights, ``(heads, steps, keys)``, and
+        returns ``(steps, keys)``, True for held keys. Call it with steps in order. A cache that drops keys holds the
+        key of a step's own token.
         """
 
 
@@ -89,11 +84,11 @@ class SinksAndRecent(Policy):
         """The number of keys that it holds."""
         return self.sinks + self.recent
 
-    def keeper(self, head: DecodingHead) -> Keeper:
+    def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the first ``sinks`` and the latest ``recent`` keys of each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
-            keys = np.arange(rows.shape[1])
+            keys = np.arange(rows.shape[-1])
             last = queries[:, None]
             return np.asarray((keys <= last) & ((keys < self.sinks) | (keys > last - self.recent)))
 
@@ -120,15 +115,16 @@ class Top(Policy):
         """False: every key stays in memory, since the next step may choose it."""
         return False
 
-    def keeper(self, head: DecodingHead) -> Keeper:
+    def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the ``top`` keys with the largest weights of each step."""
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
-            count = min(self.top, rows.shape[1])
-            largest = np.argpartition(-rows, count - 1, axis=1)[:, :count]
-            held_cells = np.zeros(rows.shape, dtype=bool)
+            weights = rows.mean(axis=0)
+            count = min(self.top, weights.shape[1])
+            largest = np.argpartition(-weights, count - 1, axis=1)[:, :count]
+            held_cells = np.zeros(weights.shape, dtype=bool)
             np.put_along_axis(held_cells, largest, True, axis=1)
-            return np.asarray(held_cells & (np.arange(rows.shape[1]) <= queries[:, None]))
+            return np.asarray(held_cells & (np.arange(weights.shape[1]) <= queries[:, None]))
 
         return held_keys
 
@@ -137,7 +133,8 @@ class Top(Policy):
 class HeavyHitters(Policy):
     """Holds the latest keys, and those with the largest sums of weights so far, half each (Zhang et al. 2023, "H2O").
 
-    As in the published cache that drops keys, weights are those over the keys that are still held.
+    As in the published cache that drops keys, weights are those over the keys that are still held. Sums of heads that
+    share a cache are means over these heads.
 
     Attributes:
         h2o: the number of keys.
@@ -150,22 +147,23 @@ class HeavyHitters(Policy):
         """The number of keys that it holds after a step."""
         return self.h2o
 
-    def keeper(self, head: DecodingHead) -> Keeper:
+    def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the keys of the cache at each step.
 
         It keeps the cache and its sums of weights from call to call.
         """
-        sums, recent = head.prompt_sums, self.h2o // 2
-        held_keys, sums = _pruned_cache(np.arange(head.prompt), sums, self.h2o, recent)
+        sums, recent = cache.prompt_sums, self.h2o // 2
+        held_keys, sums = _pruned_cache(np.arange(cache.prompt), sums, self.h2o, recent)
 
         def mark_held(queries: IntArray, rows: FloatArray) -> BoolArray:
             nonlocal held_keys, sums
-            held_cells = np.zeros(rows.shape, dtype=bool)
+            held_cells = np.zeros(rows.shape[1:], dtype=bool)
             for step, query in enumerate(queries.tolist()):
                 held_keys, sums = np.append(held_keys, query), np.append(sums, 0.0)
                 held_cells[step, held_keys] = True
-                weights = rows[step, held_keys].astype(np.float64)
-                sums = sums + weights / max(weights.sum(), np.finfo(np.float64).tiny)
+                weights = rows[:, step, held_keys].astype(np.float64)
+                totals = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+                sums = sums + (weights / totals).mean(axis=0)
                 held_keys, sums = _pruned_cache(held_keys, sums, self.h2o, recent)
             return held_cells
 
@@ -191,85 +189,32 @@ class SnapKV(Policy):
         """The number of keys of the prompt that it holds."""
         return self.snapkv
 
-    def keeper(self, head: DecodingHead) -> Keeper:
+    def keeper(self, cache: DecodingCache) -> Keeper:
         """Returns the function that marks the chosen keys of the prompt and every key after the prompt."""
-        prompt_keys = self._held_prompt_keys(head)
+        prompt_keys = self._held_prompt_keys(cache)
 
         def held_keys(queries: IntArray, rows: FloatArray) -> BoolArray:
-            keys = np.arange(rows.shape[1])
+            keys = np.arange(rows.shape[-1])
             in_prompt = np.isin(keys, prompt_keys)
-            return np.asarray((in_prompt | (keys >= head.prompt)) & (keys <= queries[:, None]))
+            return np.asarray((in_prompt | (keys >= cache.prompt)) & (keys <= queries[:, None]))
 
         return held_keys
 
-    def _held_prompt_keys(self, head: DecodingHead) -> IntArray:
+    def _held_prompt_keys(self, cache: DecodingCache) -> IntArray:
         """Returns the indices of the prompt's keys that the cache holds: the last ones, and those with most votes.
 
-        A key's votes are the weights that the last `window` queries give it, averaged over `kernel` neighbours. All
+        A key's votes are the weights that the last `window` queries give it, averaged over `kernel` neighbours, and
+        over the heads that share the cache. All
         keys are held if the prompt has fewer than `snapkv`, or at most `window`.
         """
-        if head.prompt < self.snapkv or head.prompt <= self.window:
-            return np.arange(head.prompt)
-        start = head.prompt - self.window
-        votes = head.rows(slice(start, head.prompt), slice(0, start)).sum(axis=0, dtype=np.float64)
+        if cache.prompt < self.snapkv or cache.prompt <= self.window:
+            return np.arange(cache.prompt)
+        start = cache.prompt - self.window
+        votes = cache.rows(slice(start, cache.prompt), slice(0, start)).sum(axis=0, dtype=np.float64)
         means = np.convolve(votes, np.ones(self.kernel) / self.kernel)
         mean_votes = means[self.kernel // 2 :][:start]  # centred on each key
         best = np.argsort(-mean_votes, kind="stable")[: self.snapkv - self.window]
-        return np.concatenate([np.sort(best), np.arange(start, head.prompt)])
-
-
-POLICIES: dict[str, type[Any]] = {
-    "sinks": SinksAndRecent,
-    "recent": SinksAndRecent,
-    "top": Top,
-    "h2o": HeavyHitters,
-    "snapkv": SnapKV,
-}
-
-
-def parse_policy(text: str) -> Policy:
-    """Returns the policy that a text describes, such as ``sinks:4+recent:1020``, ``top:64`` or ``snapkv:64,window=16``.
-
-    Raises:
-        AttnvizError: if the text has another form, names no policy or an unknown number, or a number is out of range.
-    """
-    option_text = option("policy", text)
-    matches = [PART.fullmatch(part.strip()) for part in re.split(r"[+,]", text)]
-    numbers = {match[1]: int(match[2]) for match in matches if match}
-    if len(numbers) != len(matches):
-        raise AttnvizError(f"{option_text} cannot be read; write {EXAMPLES}")
-    policy_name = next(iter(numbers))
-    if policy_name not in POLICIES:
-        raise AttnvizError(f"unknown policy {policy_name!r}; {choices(policy_name, POLICIES)}")
-    policy_class = POLICIES[policy_name]
-    field_names = [field.name for field in fields(policy_class)]
-    unknown_field = next((name for name in numbers if name not in field_names), None)
-    if unknown_field is not None:
-        raise AttnvizError(
-            f"{option_text} names {unknown_field!r}, and {policy_name} takes {' and '.join(field_names)}; "
-            f"write {EXAMPLES}"
-        )
-    policy: Policy = policy_class(**numbers)
-    _refuse_numbers(policy, option_text)
-    return policy
-
-
-def _refuse_numbers(policy: Policy, option_text: str) -> None:
-    """Raises AttnvizError if a number of a policy is out of range; ``option_text`` is the option as it was given."""
-    if not 0 < policy.budget <= MAX_KEYS:
-        raise AttnvizError(f"{option_text} holds {policy.budget} keys; give 1 to {MAX_KEYS}")
-    if isinstance(policy, HeavyHitters) and policy.h2o < 2:
-        raise AttnvizError(
-            f"{option_text} holds 1 key, which cannot be half latest and half heaviest keys; give 2 or more"
-        )
-    if isinstance(policy, SnapKV):
-        if not 0 < policy.window < policy.snapkv:
-            raise AttnvizError(
-                f"{option_text} must hold more keys than its window of {policy.window}, and that at least 1; give a "
-                f"larger number, or a window as snapkv:{policy.snapkv},window={max(policy.snapkv // 2, 1)}"
-            )
-        if policy.kernel % 2 == 0:
-            raise AttnvizError(f"{option_text} has an even kernel, which has no middle; give an odd one, as kernel=5")
+        return np.concatenate([np.sort(best), np.arange(start, cache.prompt)])
 
 
 def _pruned_cache(keys: IntArray, sums: Float64Array, budget: int, recent: int) -> tuple[IntArray, Float64Array]:

@@ -1,6 +1,6 @@
 """Measures the share of each row's weight that is on the keys in a cache, for policies that drop keys."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +12,9 @@ from attnviz.base.progress import track
 from attnviz.maps.heads import chosen_heads
 from attnviz.maps.layer_maps import CellMaps, LayerMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.cache_policies import DecodingHead, Policy, parse_policy
+from attnviz.metrics.cache_policies import DecodingCache, Policy
 from attnviz.metrics.head_frame import HeadRow
+from attnviz.metrics.policy_options import parse_policy
 from attnviz.metrics.steps import ALL_QUERIES, written_tokens
 from attnviz.metrics.unit_shares import row_bands
 from attnviz.text.named_groups import GENERATED, PASSAGES, TURNS
@@ -45,6 +46,7 @@ class KeptMass:
         lost_keys: ``(policies, keys)``, the keys with the largest lost weight, the largest first.
         lost_weights: ``(policies, keys)``, that weight: the mean over heads and steps.
         drops: ``(policies,)``, False for a policy that reads few keys but drops none.
+        group: the number of heads that share a cache, 1 if each has its own or if that is not known.
         far: ``(heads,)``, the mean weight on far keys: all but the first 4 and the latest 64.
     """
 
@@ -60,6 +62,7 @@ class KeptMass:
     lost_weights: Float64Array
     drops: BoolArray
     far: Float64Array
+    group: int = 1
 
     @cached_property
     def retrieves(self) -> BoolArray:
@@ -179,20 +182,25 @@ def _measured_mass(
     kept, held = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     visible, far = np.zeros(shape[1:], dtype=np.int64), np.zeros(len(heads))
     lost = np.zeros((len(policies), keys))
-    for head_index, (maps, head) in enumerate(track(heads, "reading heads")):
-        keepers = [policy.keeper(DecodingHead(maps, head, prompt)) for policy in policies]
-        for part, span in row_bands(queries, keys):
-            window = maps.window((head,), span, slice(0, keys))
+    drops = np.array([policy.drops_keys for policy in policies])
+    for cache, members in track(list(_caches(heads, prompt, shared=bool(drops.any()))), "reading heads"):
+        markers = [_marker(policy, cache, [head for _, head in members]) for policy in policies]
+        for part, span in row_bands(queries, keys * len(cache.heads)):
             step_rows = queries[part] - span.start
-            rows = window.weights[0][step_rows]
-            visible_cells = (window.visible if window.visible.ndim == 2 else window.visible[0])[step_rows]
-            visible[head_index, part] = visible_cells.sum(axis=1)
-            far[head_index] += _far_weight(rows, queries[part])
-            for policy_index, keeper in enumerate(keepers):
-                held_cells = keeper(queries[part], rows) & visible_cells
-                kept[policy_index, head_index, part] = np.where(held_cells, rows, 0).sum(axis=1, dtype=np.float64)
-                held[policy_index, head_index, part] = held_cells.sum(axis=1)
-                lost[policy_index] += np.where(held_cells, 0, rows).sum(axis=0, dtype=np.float64)
+            window = cache.maps.window(cache.heads, span, slice(0, keys))
+            rows = window.weights[:, step_rows]
+            held_cells = [marker(queries[part], rows) for marker in markers]
+            for place, (head_index, head) in enumerate(members):
+                row = rows[cache.heads.index(head)]
+                head_cells = window.visible if window.visible.ndim == 2 else window.visible[cache.heads.index(head)]
+                visible_cells = head_cells[step_rows]
+                visible[head_index, part] = visible_cells.sum(axis=1)
+                far[head_index] += _far_weight(row, queries[part])
+                for policy_index, cells in enumerate(held_cells):
+                    head_held = cells[place] & visible_cells
+                    kept[policy_index, head_index, part] = np.where(head_held, row, 0).sum(axis=1, dtype=np.float64)
+                    held[policy_index, head_index, part] = head_held.sum(axis=1)
+                    lost[policy_index] += np.where(head_held, 0, row).sum(axis=0, dtype=np.float64)
     most_lost = np.argsort(-lost, axis=1, kind="stable")[:, :LOST_TOKENS]
     return KeptMass(
         policies=texts,
@@ -205,9 +213,61 @@ def _measured_mass(
         visible=visible,
         lost_keys=most_lost,
         lost_weights=np.take_along_axis(lost, most_lost, axis=1) / (len(heads) * len(queries)),
-        drops=np.array([policy.drops_keys for policy in policies]),
+        drops=drops,
+        group=max(len(heads_of_cache(maps, head)) for maps, head in heads),
         far=far / len(queries),
     )
+
+
+def _caches(
+    heads: Sequence[tuple[CellMaps, int]], prompt: int, shared: bool
+) -> Iterator[tuple[DecodingCache, list[tuple[int, int]]]]:
+    """Yields each cache with the index and the number of each measured head that reads it.
+
+    Args:
+        heads: maps with the number of a head.
+        prompt: the number of keys of the prompt.
+        shared: if true, a cache is that of all heads of its attention call that read the same key head, measured or
+            not; if false, each head has one of its own.
+    """
+    caches: dict[tuple[int, tuple[int, ...]], tuple[CellMaps, list[tuple[int, int]]]] = {}
+    for index, (maps, head) in enumerate(heads):
+        group = heads_of_cache(maps, head) if shared else (head,)
+        caches.setdefault((id(maps), group), (maps, []))[1].append((index, head))
+    for (_, group), (maps, members) in caches.items():
+        yield DecodingCache(maps, group, prompt), members
+
+
+def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
+    """Returns the heads that read the same keys as a head, as grouped heads do; itself alone if keys are not known."""
+    factors = maps.score_factors()
+    if factors is None:
+        return (head,)
+    key_head = factors.key_heads[maps.heads.index(head)]
+    return tuple(other for other, number in zip(maps.heads, factors.key_heads, strict=True) if number == key_head)
+
+
+def _marker(
+    policy: Policy, cache: DecodingCache, heads: Sequence[int]
+) -> Callable[[IntArray, FloatArray], list[BoolArray]]:
+    """Returns a function that marks the held keys of each of some heads, ``(steps, keys)``.
+
+    It takes queries and their rows of all heads of the cache, as `Policy.keeper` does. Heads that share a cache hold
+    the same keys; only what is read may differ.
+
+    Args:
+        policy: the policy.
+        cache: the cache of the heads.
+        heads: the numbers of the heads.
+    """
+    if policy.drops_keys:
+        shared_keeper = policy.keeper(cache)
+        return lambda queries, rows: [shared_keeper(queries, rows)] * len(heads)
+    keepers = [policy.keeper(DecodingCache(cache.maps, (head,), cache.prompt)) for head in heads]
+    places = [cache.heads.index(head) for head in heads]
+    return lambda queries, rows: [
+        keeper(queries, rows[place : place + 1]) for keeper, place in zip(keepers, places, strict=True)
+    ]
 
 
 def _far_weight(rows: FloatArray, queries: IntArray) -> float:

@@ -12,15 +12,16 @@ import attnviz
 from attnviz.base.errors import AttnvizError
 from attnviz.maps.layer_maps import CellMaps, cell_maps
 from attnviz.maps.recording import Recording
-from attnviz.metrics.cache_policies import DecodingHead, parse_policy
-from attnviz.metrics.kept import KeptMass, measure_kept
+from attnviz.metrics.cache_policies import DecodingCache
+from attnviz.metrics.kept import KeptMass, heads_of_cache, measure_kept
+from attnviz.metrics.policy_options import parse_policy
 from attnviz.text.selection import Selection
 from attnviz.text.tokens import Tokens
 from tests.metrics.examples import maps_of
 
 TOKENS, PROMPT = 512, 384
 STEPS = range(PROMPT, TOKENS)
-POLICIES = ("sinks:4+recent:60", "recent:64", "h2o:64", "snapkv:64,window=16", "top:64")
+POLICIES = ("sinks:4+recent:60", "recent:64", "h2o:64", "snapkv:64,window=16", "top:64", "quest:64")
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +59,11 @@ def weights(maps: CellMaps, head: int) -> torch.Tensor:
     return (queries @ keys.T * scale).masked_fill(~causal, -torch.inf).softmax(-1)
 
 
-def held_by(policy: str, recording: Recording, layer: int, head: int) -> torch.Tensor:
-    """The keys that a policy holds at each step, bool ``(steps, keys)``."""
+def held_by(policy: str, recording: Recording, layer: int, heads: tuple[int, ...]) -> torch.Tensor:
+    """The keys that a policy holds at each step for heads that share a cache, bool ``(steps, keys)``."""
     maps = cell_maps(recording.maps[layer])
-    keeper = parse_policy(policy).keeper(DecodingHead(maps, head, PROMPT))
-    rows = maps.window((head,), slice(PROMPT, TOKENS), slice(0, TOKENS)).weights[0]
+    keeper = parse_policy(policy).keeper(DecodingCache(maps, heads, PROMPT))
+    rows = maps.window(heads, slice(PROMPT, TOKENS), slice(0, TOKENS)).weights
     return torch.tensor(keeper(np.array(STEPS), rows))
 
 
@@ -74,7 +75,9 @@ def test_kept_is_what_masking_and_recomputing_by_torch_divides_by(
     number = POLICIES.index(policy)
     for place, row in enumerate(kept.heads):
         maps = cell_maps(recording.maps[row.layer])
-        mask = held_by(policy, recording, row.layer, row.head)
+        group = heads_of_cache(maps, row.head)
+        assert group == ((0, 1) if row.head < 2 else (2, 3))
+        mask = held_by(policy, recording, row.layer, group if kept.drops[number] else (row.head,))
         queries, keys, scale = factors(maps, row.head)
         again = functional.scaled_dot_product_attention(
             queries[None, None, PROMPT:],
@@ -93,7 +96,7 @@ def heavy_hitters(whole: torch.Tensor, budget: int) -> torch.Tensor:
     """H2O's cache that drops keys: a sum of weights for each held key, half of them kept by it and half as latest."""
     recent = budget // 2
     held = torch.zeros(len(STEPS), TOKENS, dtype=torch.bool)
-    places, sums = torch.arange(PROMPT), whole[:PROMPT, :PROMPT].sum(0)
+    places, sums = torch.arange(PROMPT), whole[:, :PROMPT, :PROMPT].sum(1).mean(0)
 
     def evict() -> None:
         nonlocal places, sums
@@ -106,7 +109,7 @@ def heavy_hitters(whole: torch.Tensor, budget: int) -> torch.Tensor:
     for number, step in enumerate(STEPS):
         places = torch.cat([places, torch.tensor([step])])
         held[number, places] = True
-        row = whole[step, places] / whole[step, places].sum()
+        row = (whole[:, step, places] / whole[:, step, places].sum(1, keepdim=True)).mean(0)
         sums = torch.cat([sums, torch.zeros(1).double()]) + row
         evict()
     return held
@@ -114,7 +117,7 @@ def heavy_hitters(whole: torch.Tensor, budget: int) -> torch.Tensor:
 
 def snap(whole: torch.Tensor, budget: int, window: int, kernel: int) -> torch.Tensor:
     """SnapKV's cache: votes of the last queries, averaged over neighbours, choose the keys of the prompt."""
-    votes = whole[PROMPT - window : PROMPT, : PROMPT - window].sum(0)
+    votes = whole[:, PROMPT - window : PROMPT, : PROMPT - window].sum(1).mean(0)
     pooled = functional.avg_pool1d(votes[None, None], kernel, padding=kernel // 2, stride=1)[0, 0]
     prompt = torch.zeros(TOKENS, dtype=torch.bool)
     prompt[pooled.topk(budget - window).indices] = True
@@ -137,16 +140,49 @@ def snap(whole: torch.Tensor, budget: int, window: int, kernel: int) -> torch.Te
 def test_held_keys_are_those_of_the_published_formula(
     policy: str, formula: Callable[[torch.Tensor], torch.Tensor], recording: Recording
 ) -> None:
+    for layer, heads in ((0, (0,)), (0, (3,)), (1, (2,)), (0, (0, 1)), (1, (2, 3))):
+        maps = cell_maps(recording.maps[layer])
+        expected = formula(torch.stack([weights(maps, head) for head in heads]))
+        assert torch.equal(held_by(policy, recording, layer, heads), expected)
+
+
+def read_by_quest(queries: torch.Tensor, keys: torch.Tensor, budget: int, page: int) -> torch.Tensor:
+    """Quest's pages as its code chooses them: keys times the signs of the query, and their largest by page."""
+    read = torch.zeros(len(STEPS), TOKENS, dtype=torch.bool)
+    for number, step in enumerate(STEPS):
+        query, seen = queries[step], keys[: step + 1]
+        sign = (query > 0) * 2 - 1
+        signed = functional.pad(seen * sign, (0, 0, 0, -len(seen) % page), value=-torch.inf)
+        bounds = (query * sign) @ signed.reshape(-1, page, signed.shape[1]).amax(1).T
+        for chosen in bounds.topk(min(budget // page, len(bounds))).indices.tolist():
+            read[number, chosen * page : min((chosen + 1) * page, step + 1)] = True
+    return read
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "budget", "page"), [("quest:64", 64, 16), ("quest:50,page=7", 50, 7)])
+def test_pages_that_quest_reads_are_those_of_its_code(
+    policy: str, budget: int, page: int, recording: Recording
+) -> None:
     for layer, head in ((0, 0), (0, 3), (1, 2)):
-        expected = formula(weights(cell_maps(recording.maps[layer]), head))
-        assert torch.equal(held_by(policy, recording, layer, head), expected)
+        queries, keys, scale = factors(cell_maps(recording.maps[layer]), head)
+        expected = read_by_quest(queries * scale, keys, budget, page)
+        assert torch.equal(held_by(policy, recording, layer, (head,)), expected)
+
+
+@pytest.mark.slow
+def test_a_shared_cache_is_that_of_all_its_heads_even_if_one_is_measured(recording: Recording, kept: KeptMass) -> None:
+    alone = measure_kept(recording, Selection(heads=(1,), layers=(1,), queries=(PROMPT, None)), POLICIES)
+    np.testing.assert_allclose(alone.kept[:, 0], kept.kept[:, 5], atol=1e-6)
+    assert alone.group == 2
 
 
 @pytest.mark.slow
 def test_no_policy_keeps_more_than_the_largest_weights(kept: KeptMass) -> None:
     assert (kept.kept[4] >= kept.kept[:2] - 1e-9).all()  # policies that read 64 keys, too
-    assert kept.drops.tolist() == [True, True, True, True, False]
-    np.testing.assert_allclose(kept.memory, [64 / 512, 64 / 512, 65 / 512, (64 + 128) / 512, 1])
+    assert (kept.kept[4] >= kept.kept[5] - 1e-9).all()
+    assert kept.drops.tolist() == [True, True, True, True, False, False]
+    np.testing.assert_allclose(kept.memory, [64 / 512, 64 / 512, 65 / 512, (64 + 128) / 512, 1, 1])
 
 
 def small(rows: np.ndarray) -> Recording:
@@ -191,6 +227,8 @@ def test_heads_retrieve_if_their_weight_is_far_and_they_are_in_the_first_quarter
         ("top:0", "holds 0 keys"),
         ("snapkv:4,window=4", "must hold more keys than its window of 4"),
         ("snapkv:8,window=2,kernel=4", "has an even kernel"),
+        ("quest:8", "reads pages of 16 keys, more than it may read"),
+        ("quest:8,page=4", "needs queries and keys, and this recording holds weights alone"),
         ("top:10", "holds 10 keys and the last step sees 10"),
     ],
 )

@@ -28,7 +28,10 @@ NOT_A_LOSS = (
     "Kept is the weight of this run's rows on the keys that the cache would still hold. It is not what the output "
     "loses: a model without these keys would continue differently; attnviz ablate measures outputs."
 )
-READS_ALL = "top:K chooses from all keys at each step, so it saves no memory; no policy that reads K keys keeps more."
+READS_ALL = {  # by the beginning of a policy that drops no key
+    "top": "top:K chooses from all keys at each step, so it saves no memory; no policy that reads K keys keeps more.",
+    "quest": "quest:K chooses pages from all keys at each step, so it saves no memory; it reads less.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,5 +186,9 @@ def _remarks(kept: KeptMass) -> tuple[str, ...]:
     )
     count_sentence = count_sentence if retrieval_heads else "No head retrieves; all stream."
     kinds = f"{count_sentence} A retrieval head has {rule}, and is in the quarter of heads with most."
-    reads = (READS_ALL,) if not kept.drops.all() else ()
-    return (kinds, *reads, NOT_A_LOSS)
+    reads = [remark for name, remark in READS_ALL.items() if any(each.startswith(name) for each in kept.policies)]
+    shares = (
+        f"Each cache is read by {kept.group} grouped heads, which hold the same keys, chosen by their mean weights."
+    )
+    shared = (shares,) if kept.group > 1 and kept.drops.any() else ()
+    return (kinds, *shared, *reads, NOT_A_LOSS)
