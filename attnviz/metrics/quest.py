@@ -99,5 +99,5 @@ def _bounds(queries: FloatArray, least: FloatArray, largest: FloatArray) -> Floa
         largest: in the same shape.
     """
     # q·max is larger where q is positive, and q·min where it is negative, so that two products of matrices do it
-    bounds: FloatArray = np.maximum(queries, 0) @ largest.T + np.minimum(queries, 0) @ least.T
-    return bounds
+    positive, negative = queries.clip(min=0), queries.clip(max=0)
+    return np.asarray(positive @ largest.T + negative @ least.T, dtype=np.float32)
