@@ -91,7 +91,7 @@ class Capture:
             self._keep_other(OtherCall(layer, caller.name, tuple(shape), reason, is_attention, is_named_attention))
 
     def _keep_other(self, other: OtherCall) -> None:
-        """Keeps one description for each module, reason and shape; others of the module must not be hidden by it."""
+        """Keeps the first description for each module, reason and shape, so that none of these hides another."""
         self.others.setdefault((other.module, other.is_attention, other.reason, other.shape), other)
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> list[BatchShape]:
@@ -104,7 +104,7 @@ class Capture:
             raise StopForward(self)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
-        """Keeps the reason why an attention call cannot be read."""
+        """Keeps the first reason why attention of this module cannot be read."""
         self.unreadable.setdefault(caller.name, reason)
 
     def on_failure(self, error: Exception) -> None:
@@ -114,14 +114,19 @@ class Capture:
             raise StopForward(self)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that the thread calls a module; a failure to do so does not reach the model."""
+        """Notes that the thread calls a module; an error is kept as a failure, and does not reach the model.
+
+        Args:
+            module: the module.
+            inputs: the positional arguments of the call.
+        """
         try:
             self.runs.enter(module, inputs)
         except Exception as error:
             self.on_failure(error)
 
     def start(self, module: nn.Module) -> None:
-        """Notes in the numbering of layers that a module is called."""
+        """Counts a run of a module in the numbering of layers."""
         with self.lock:
             self.numbering.start(module)
 
@@ -131,7 +136,10 @@ class Capture:
         return bool(self.runs.was_called or self.head_counts or self.unreadable)
 
     def _on_attention(self, observed: ObservedCall) -> None:
-        """Adds a call to the chunks before it, or begins a new one; ignores parts that are not chosen."""
+        """Adds a call to the chunks before it, or begins a new one.
+
+        Only notes the call if its part of an encoder-decoder is not chosen, or if an earlier call has failed.
+        """
         part = observed.caller.part
         self.runs.note_attention()
         self.parts.add(part)
@@ -146,29 +154,28 @@ class Capture:
                 self._begin(observed)
 
     def _begin(self, observed: ObservedCall) -> None:
-        """Numbers a call; keeps it, or waits if it may be the first chunk of its queries."""
+        """Numbers a call; keeps it if its layer is chosen, or waits if it may be the first chunk of its queries."""
         site = self.numbering.next_site(observed.caller, observed.is_single_head, observed.queries.depth)
         if site.call:
             refuse_merged(self.modules.modules, site.module, site.module in self.numbering.start_counts)
-        chosen_heads, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
-        call = (
-            observed.build()
-            if chosen_heads or observed.may_be_step or any(piece.is_first for piece in pieces)
-            else None
-        )
+        is_chosen, pieces = self.options.is_chosen(site.layer), observed.queries.pieces
+        may_be_chunk = observed.may_be_step or any(piece.is_first for piece in pieces)
+        call = observed.build() if is_chosen or may_be_chunk else None
         site = site if call is None else self.loops.with_turn(site, pieces, call.shape)
         self.head_counts.setdefault(site, 0)
-        may_wait = (
-            self.moved is None
-        )  # the projection of a chunk runs before the last chunk is known, and would be missed
+        # The projection of a chunk runs before the last chunk is known, and would be missed.
+        may_wait = self.moved is None
         self.chunks = Chunks.begin(site, call, observed) if call is not None and may_wait else None
         if self.chunks is None:
-            if chosen_heads:
+            if is_chosen:
                 self._keep(site, call, observed.shape)
             self._stop_after(site)
 
     def _add_chunk(self, observed: ObservedCall) -> bool:
-        """Adds a call to the present chunks if it is their next one, else ends them; True if it was added."""
+        """Adds a call to the present chunks if it is their next one, else ends them; True if it was added.
+
+        Also ends them after their last one; False if there are none.
+        """
         chunks, pieces = self.chunks, observed.queries.pieces
         if chunks is None:
             return False
@@ -180,7 +187,7 @@ class Capture:
         return is_added
 
     def _end_chunks(self) -> None:
-        """Keeps the call that the present chunks form, if there are any."""
+        """Keeps the call that the present chunks form, if there are any and their layer is chosen."""
         chunks, self.chunks = self.chunks, None
         if chunks is None:
             return
@@ -220,7 +227,12 @@ class Capture:
             ).recording()
 
     def _conclude(self, step: Callable[[], None]) -> None:
-        """Ends the chunks and runs ``step``, unless a call failed; turns faults of attnviz into refusals."""
+        """Ends the chunks and runs ``step``.
+
+        Raises:
+            AttnvizError: if a call is refused, or if observing failed, before or now, because of a fault of attnviz.
+            Exception: any other error, such as a lack of memory.
+        """
         try:
             if self.failure is not None:
                 raise self.failure
@@ -244,14 +256,22 @@ class Capture:
         self.loops = TextLoops(self.runs)
 
     def _deliver(self) -> None:
-        """Adds the calls of a finished forward pass to the texts."""
+        """Adds the calls of a finished forward pass to the texts, and begins with none for the next."""
         self._end_chunks()
         self.texts.add(self.calls)
         self.calls, self.may_get_chunk = [], False
         self.map_shapes.clear()
 
     def _keep(self, site: CallSite, call: AttentionCall | None, shape: torch.Size) -> None:
-        """Keeps or hands on the chosen heads of a call; ``None`` counts as attention of another kind."""
+        """Keeps the chosen heads of a call, or hands them to `CaptureOptions.receive`.
+
+        A module that computes maps of many shapes is described as attention of another kind instead.
+
+        Args:
+            site: the place of the call in the model.
+            call: the call; ``None`` if its weights are not a softmax of scores, which is attention of another kind.
+            shape: the shape of its queries or weights, for messages.
+        """
         if call is None or self._has_many_shapes(site, call):
             reason = NO_SOFTMAX if call is None else MANY_SHAPES
             self._keep_other(OtherCall(site.layer, site.module, tuple(shape), reason))
@@ -284,12 +304,18 @@ class Capture:
         return len(shapes) > MAX_MAP_SHAPES
 
     def _stop_after(self, site: CallSite) -> None:
-        """Ends the forward pass once all chosen layers are recorded."""
+        """Raises StopForward if the forward pass may end here: if no chosen layer is still to come.
+
+        If output projections are still searched, the pass goes on until they are found.
+
+        Args:
+            site: the place of the call that was observed last.
+        """
         chosen_layers = self.options.selection.chosen_layers
         if not self.options.stop or not self.may_stop or not chosen_layers or self.loops.has_further_texts(site.module):
             return
         is_past_last = site.layer > max(chosen_layers) or (site.layer == max(chosen_layers) and site.head is None)
-        if is_past_last and set(chosen_layers) <= {recorded_layers.layer for recorded_layers in self.head_counts}:
+        if is_past_last and set(chosen_layers) <= {observed_site.layer for observed_site in self.head_counts}:
             if self.moved is not None and self.moved.search.pending and not self.observer.stops_after_search:
                 self.observer.stops_after_search = True
                 return
@@ -297,7 +323,12 @@ class Capture:
 
 
 def _user_error(error: Exception, model: str) -> Exception:
-    """Returns a refusal that reports a fault of attnviz; refusals and lacks of memory unchanged."""
+    """Returns a refusal that reports an error as a fault of attnviz; refusals and memory errors unchanged.
+
+    Args:
+        error: the error, which was raised.
+        model: the name of the model's class, for the message.
+    """
     if isinstance(error, AttnvizError) or lacks_memory(error):
         return error
     *_, (frame, line) = walk_tb(error.__traceback__)
@@ -310,7 +341,7 @@ def _user_error(error: Exception, model: str) -> Exception:
 
 @contextmanager
 def _without_autocast() -> Iterator[None]:
-    """Keeps the precision of computations in the block if the model runs under autocast."""
+    """Disables autocast in the block on each device where the model runs under it, so that precision is kept."""
     with ExitStack() as undo:
         for device in AUTOCAST_DEVICES:
             if torch.is_autocast_enabled(device):

@@ -5,6 +5,7 @@ module of the block's model: as a run of its own if the thread calls the model i
 the model's forward pass hands modules to other threads.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import get_ident
 
@@ -43,14 +44,14 @@ class ForeignThread:
     depth: int = 1
 
     def enter(self, module: nn.Module) -> None:
-        """Notes that the thread calls a module."""
+        """Notes that the thread calls a module: as a call of its own run, or as a part of the block's pass."""
         if self.is_separate_run:
             self.capture.enter(module)
         else:
             self.capture.start(module)
 
     def leave(self, module: nn.Module) -> None:
-        """Notes that a module has returned or raised."""
+        """Notes that a module has returned or raised, which counts only in a run of its own."""
         if self.is_separate_run:
             self.capture.runs.leave(module)
 
@@ -128,7 +129,9 @@ class CaptureBlock:
         return captures[0].recording()
 
     def note_call(self, module: nn.Module, inputs: tuple[object, ...], thread: int, is_only_block: bool) -> None:
-        """Notes that another thread calls a module.
+        """Notes that a thread without a block calls a module, and begins to observe the thread.
+
+        If several threads' blocks contain the module, it is not known whose call it is: it is not observed.
 
         Args:
             module: the module.
@@ -146,7 +149,7 @@ class CaptureBlock:
             self.missed_call = True
 
     def note_return(self, module: nn.Module, thread: int) -> None:
-        """Notes that a module has returned or raised in another thread."""
+        """Notes that a module has returned or raised in another thread; the outermost one ends its observation."""
         foreign_thread = self.foreign_threads.get(thread)
         if foreign_thread is None:
             return
@@ -158,12 +161,20 @@ class CaptureBlock:
             with foreign_thread.observer.guarded():
                 foreign_thread.observer.flush()
             remove_observer(self.foreign_threads.pop(thread).observer)
-            self._forget()
+            self._remove_if_done()
             PATCHES.leave()
 
     def _admit(self, module: nn.Module, thread: int) -> None:
-        """Begins to observe a thread while it runs this module."""
-        is_inside = self.capture.runs.depth and module is not self.model
+        """Begins to observe a thread while it runs this module.
+
+        A part of the model that the thread runs during a pass of the block's thread belongs to that pass; any other
+        call is a run of its own.
+
+        Args:
+            module: the module.
+            thread: the identifier of the thread.
+        """
+        is_inside = self.capture.runs.depth > 0 and module is not self.model
         capture = self.capture if is_inside else self.foreign_captures.get(thread)
         if capture is None:
             capture = self.foreign_captures[thread] = Capture(self.model, self.modules, self.options, may_stop=False)
@@ -176,12 +187,9 @@ class CaptureBlock:
         add_observer(foreign_thread.observer)
 
     def _flush(self) -> None:
-        """Reports the softmaxes that no product used."""
-        try:
-            with self.capture.observer.guarded():
-                self.capture.observer.flush()
-        except StopForward:
-            pass
+        """Reports the softmaxes that no product used; the pass is over, so that nothing is left to stop."""
+        with suppress(StopForward), self.capture.observer.guarded():
+            self.capture.observer.flush()
 
     def _close(self) -> None:
         """Ends the observation of the block's thread, and restores what the block has changed."""
@@ -190,12 +198,12 @@ class CaptureBlock:
             if self.initial_fastpath is not None:
                 torch.backends.mha.set_fastpath_enabled(self.initial_fastpath)
             remove_observer(self.capture.observer)
-            self._forget()
+            self._remove_if_done()
         finally:
             PATCHES.leave()
 
-    def _forget(self) -> None:
-        """Removes a closed block from the list once no other thread is observed for it."""
+    def _remove_if_done(self) -> None:
+        """Removes this block from the list of open ones if it is closed, and no other thread is observed for it."""
         if self.closed and not self.foreign_threads and self in _open_blocks:
             _open_blocks.remove(self)
 
@@ -204,7 +212,12 @@ _open_blocks: list[CaptureBlock] = []  # the open blocks of all threads, in the 
 
 
 def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
-    """Notifies each block that may observe this module that it is about to run."""
+    """Tells the blocks that observe the running thread, or may begin to, that a module is about to run.
+
+    Args:
+        module: the module.
+        inputs: the positional arguments of the call.
+    """
     if torch.compiler.is_dynamo_compiling():  # the traced graph must be the same with and without blocks
         return
     thread = get_ident()
@@ -221,7 +234,7 @@ def _before_module(module: nn.Module, inputs: tuple[object, ...]) -> None:
 
 
 def _after_module(module: nn.Module, inputs: object, output: object) -> None:
-    """Tells the blocks that a module has returned or raised."""
+    """Tells the open blocks that a module has returned or raised; the last two arguments are those of torch's hook."""
     if torch.compiler.is_dynamo_compiling():
         return
     thread = get_ident()
@@ -265,6 +278,6 @@ def refuse_opaque(model: object) -> None:
 
 
 def _is_flat_export(model: nn.Module) -> bool:
-    """True if the model is a graph of torch's operators, whose modules torch.export merged."""
+    """True if the model is one graph of torch's operators, in which torch.export has merged all modules."""
     nodes = model.graph.nodes if isinstance(model, torch.fx.GraphModule) else ()
     return any(isinstance(node.target, torch._ops.OpOverload) for node in nodes)

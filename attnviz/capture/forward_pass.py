@@ -45,7 +45,10 @@ class OtherCall:
     is_called_attention: bool = False
 
     def may_be_unused_weights_of(self, call: CapturedCall) -> bool:
-        """True if it may be the weights of a call of the same module, computed a second time and used for nothing."""
+        """True if it may be the weights of this call, computed a second time and multiplied with nothing.
+
+        It then is an unused softmax of the same module, with as many keys and no more queries.
+        """
         queries, keys = self.shape[-2:]
         has_fitting_shape = keys == call.shape[3] and queries <= call.shape[2]  # fewer if computed in chunks
         return self.module == call.site.module and self.reason == UNUSED and has_fitting_shape
@@ -57,8 +60,8 @@ class OtherCall:
         return name if self.layer is None else f"layer {self.layer} ({name})"
 
     @property
-    def computes(self) -> str:
-        """A description of the result, for messages."""
+    def description(self) -> str:
+        """The reason and the shape, for messages."""
         return f"{self.reason} {self.shape}".strip()
 
 
@@ -140,7 +143,7 @@ class ForwardPass:
 
     @cached_property
     def _unused_beside_calls(self) -> list[OtherCall]:
-        """The softmaxes that multiply nothing, and fit the queries and keys of a call of their module."""
+        """The unused softmaxes that may be weights of a recorded call of their module, computed a second time."""
         return [other for other in self.others if any(map(other.may_be_unused_weights_of, self._all_calls))]
 
     def _maps_of(self, group: list[CapturedCall]) -> Iterator[LayerMaps]:
@@ -148,20 +151,20 @@ class ForwardPass:
         return (maps_of(group, item, *self._labels(group[0], item)) for item in range(group[0].shape[0]))
 
     def _labels(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Returns the labelled tokens of the queries and keys of one text of a call."""
+        """Returns the tokens of the queries and keys of one text of a call, labelled as the options say."""
         return self.options.tokens_of(call, call.site.run * call.shape[0] + item)
 
     def _refuse_other_softmaxes(self, calls: Sequence[CapturedCall]) -> None:
         """Raises AttnvizError if only attention of other kinds was found, or a chosen layer has only such."""
-        is_chosen = self.options.selection.chosen_layers
-        other_calls = [
-            other for other in self._other_attention if is_chosen is None or other.layer in (None, *is_chosen)
-        ]
-        if not other_calls or (calls and (is_chosen is None or set(is_chosen) <= {call.site.layer for call in calls})):
+        layers = self.options.selection.chosen_layers
+        others = [other for other in self._other_attention if layers is None or other.layer in (None, *layers)]
+        recorded_layers = {call.site.layer for call in calls}
+        has_all_layers = bool(calls) and (layers is None or set(layers) <= recorded_layers)
+        if not others or has_all_layers:
             return
-        first = other_calls[0]
+        first = others[0]
         raise AttnvizError(
-            f"{first.place} is no softmax over queries x keys: it computes {first.computes}; "
+            f"{first.place} is no softmax over queries x keys: it computes {first.description}; "
             "choose layers with full attention"
         )
 
@@ -188,7 +191,7 @@ class ForwardPass:
                 f"no {self.options.attention} attention in the forward pass of {self._name}; "
                 f"it has {or_list(sorted(self.parts))} attention"
             )
-        observation = f": {self.others[0].module or 'it'} computes {self.others[0].computes}" if self.others else ""
+        observation = f": {self.others[0].module or 'it'} computes {self.others[0].description}" if self.others else ""
         where = ", outside code that torch.compile made" if anything_compiled() else ""
         raise AttnvizError(
             f"no attention call in the forward pass of {self._name}{observation}; attnviz finds a softmax of products "
@@ -216,7 +219,7 @@ class ForwardPass:
                 )
 
     def _omission_remarks(self) -> tuple[str, ...]:
-        """Returns remarks on attention that is not recorded: unreadable, compiled, or not over queries x keys."""
+        """Returns remarks on attention that is left out: unreadable, compiled, unused, or not over queries x keys."""
         return (
             *self._unreadable_remarks(),
             *self._compiled_remarks(),
@@ -261,10 +264,10 @@ class ForwardPass:
         count = f"{modules} modules compute" if modules > 1 else "one module computes"
         first = others[0]
         name = first.module or "the model itself"
-        return (f"Left out: {count} no softmax over queries x keys, such as {name} with {first.computes}.",)
+        return (f"Left out: {count} no softmax over queries x keys, such as {name} with {first.description}.",)
 
     def _unused_softmax_remarks(self) -> tuple[str, ...]:
-        """Returns a remark on softmaxes that multiply nothing beside recorded attention; none if there are none."""
+        """Returns a remark on modules with an unused softmax besides recorded attention; none if there are none."""
         modules = list(
             dict.fromkeys(other.module for other in self._unused_beside_calls if other not in self._other_attention)
         )
@@ -277,13 +280,13 @@ class ForwardPass:
 
 
 def _by_layer(calls: Sequence[CapturedCall]) -> Iterator[list[CapturedCall]]:
-    """Yields the calls of each layer in each batch; a layer has several calls if each head is a separate module."""
-    layers: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
+    """Yields the calls of each layer in each batch: several if each head is a separate module, else one."""
+    groups: dict[tuple[object, ...], dict[int, list[CapturedCall]]] = {}
     for call in calls:
         site = call.site
-        layer = (site.stack, site.kind, site.layer, site if site.head is None else None)
-        layers.setdefault(layer, {}).setdefault(call.first_item, []).append(call)
-    return (group for batches in layers.values() for group in batches.values())
+        key = (site.stack, site.kind, site.layer, site if site.head is None else None)
+        groups.setdefault(key, {}).setdefault(call.first_item, []).append(call)
+    return (group for batches in groups.values() for group in batches.values())
 
 
 def _reason_without_contributions(call: CapturedCall) -> str:
@@ -296,7 +299,7 @@ def _reason_without_contributions(call: CapturedCall) -> str:
 
 
 def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each module that ran more than once in the pass."""
+    """Returns a sentence for each module that ran more than once in a pass, and so gave texts or layers."""
     repeated_calls = [call for call in calls if call.site.repeated_module]
     modules = dict.fromkeys(call.site.repeated_module for call in repeated_calls)
     return tuple(
@@ -306,7 +309,7 @@ def _repeated_module_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence if modules attend several times in a layer."""
+    """Returns a sentence if modules made several calls in a pass; none if each made one."""
     modules = list(dict.fromkeys(call.site.module for call in calls if call.site.call))
     if not modules:
         return ()
@@ -319,7 +322,12 @@ def _several_calls_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
 
 
 def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
-    """Returns a sentence that says whether a module's further runs are texts or layers."""
+    """Returns a sentence that says if the further runs of a module are texts or layers.
+
+    Args:
+        module: the path of the module.
+        calls: the calls of its further runs.
+    """
     runs = {call.site.run for call in calls}
     if runs != {0}:
         return f"{module} ran {max(runs) + 1} times in one pass: each run is a text of its own, in their order."
@@ -329,7 +337,7 @@ def _repeated_module_remark(module: str, calls: Sequence[CapturedCall]) -> str:
 
 
 def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
-    """Returns a sentence for each different note of the calls, with all its layers."""
+    """Returns a sentence for each different note of the calls, which names all layers that have it."""
     layers: dict[str, set[int]] = {}
     for call in calls:
         if call.note:
@@ -337,13 +345,13 @@ def _note_remarks(calls: Sequence[CapturedCall]) -> tuple[str, ...]:
     return tuple(f"In layer {number_ranges(note_layers)} {note}." for note, note_layers in layers.items())
 
 
-def _pooled_map_remarks(recorded: Sequence[LayerMaps]) -> tuple[str, ...]:
+def _pooled_map_remarks(all_maps: Sequence[LayerMaps]) -> tuple[str, ...]:
     """Returns a sentence for each reason why maps hold blocks of cells instead of single cells."""
     reasons: dict[str, list[LayerMaps]] = {}
-    for maps in recorded:
+    for maps in all_maps:
         if maps.block != (1, 1):
-            has_several_layers = len(maps.head_groups(maps.heads)) > 1
-            reason = "its heads see different cells" if has_several_layers else "queries and keys are not known"
+            heads_differ = len(maps.head_groups(maps.heads)) > 1
+            reason = "its heads see different cells" if heads_differ else "queries and keys are not known"
             reasons.setdefault(reason, []).append(maps)
     return tuple(
         f"In layer {number_ranges(sorted({maps.layer for maps in pooled_maps}))} blocks of "

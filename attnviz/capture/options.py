@@ -51,16 +51,26 @@ class CaptureOptions:
             raise AttnvizError(f"unknown attention {self.attention!r}; choose {or_list(ATTENTION_PARTS)}")
 
     def is_chosen(self, layer: int) -> bool:
-        """True if any head of the layer is recorded."""
+        """True if the layer is one of the chosen ones, or no layers are chosen."""
         return self.selection.chosen_layers is None or layer in self.selection.chosen_layers
 
     def chosen_heads(self, layer: int, heads: range) -> tuple[int, ...]:
-        """Returns the heads of a layer that are recorded."""
-        chosen = self.selection.heads_of(layer)
-        return tuple(head for head in heads if chosen is None or head in chosen)
+        """Returns those of some heads of a layer that are chosen; all of them if no heads are chosen.
+
+        Args:
+            layer: the number of the layer.
+            heads: the numbers of the heads.
+        """
+        chosen_heads = self.selection.heads_of(layer)
+        return tuple(head for head in heads if chosen_heads is None or head in chosen_heads)
 
     def tokens_so_far(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-        """Returns the tokens as `tokens_of` does, during the pass: numbered if the labels come from a function."""
+        """Returns the tokens of one text of a call during the pass: numbered if a function returns the labels later.
+
+        Args:
+            call: the call.
+            item: the index of the text in the call.
+        """
         with_known_labels = replace(
             self,
             tokens=None if callable(self.tokens) else self.tokens,
@@ -71,7 +81,12 @@ class CaptureOptions:
     def tokens_of(self, call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
         """Returns the tokens of queries and keys in one text of a call: labelled if the number fits, else numbered.
 
-        A text written step by step may have one label more than tokens: no step reads the last token.
+        A text written step by step may have one label more than tokens: no step reads the last token. Its tokens get
+        the groups ``generated``, the prompt and what was written after it, unless the labels have such groups.
+
+        Args:
+            call: the call.
+            item: the index of the text in the batch of the call.
         """
         _, _, queries, keys = call.shape
         extra_labels, item = int(call.passes > 1), call.first_item + item

@@ -8,7 +8,12 @@ from torch import nn
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns the positional and keyword arguments of a model for a tensor, a tuple, or a mapping as of a tokenizer."""
+    """Returns the positional and keyword arguments with which a model is called.
+
+    Args:
+        inputs: a mapping, as a tokenizer returns it, of keyword arguments; a tuple of positional arguments; or any
+            other object, such as a tensor, that is the only argument.
+    """
     if isinstance(inputs, Mapping) or (hasattr(inputs, "keys") and hasattr(inputs, "__getitem__")):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, tuple) else ((inputs,), {})
@@ -22,7 +27,7 @@ def run_model(model: nn.Module, inputs: Any) -> Any:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Puts the model in evaluation mode in the block; then each module has its former mode again."""
+    """Puts the model in evaluation mode in the block; after it, each module has its former mode again."""
     training_modules = [module for module in model.modules() if module.training]
     model.eval()
     try:

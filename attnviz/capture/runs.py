@@ -44,7 +44,12 @@ class RunCounter:
         self._attended.add(self._outermost)
 
     def enter(self, module: nn.Module, inputs: tuple[object, ...] = ()) -> None:
-        """Notes that a module is called."""
+        """Notes that a module is called, which may begin another pass; ignores modules of other models.
+
+        Args:
+            module: the module.
+            inputs: the positional arguments of the call.
+        """
         name = self.modules.get(id(module))
         if name is None:
             return
@@ -66,11 +71,18 @@ class RunCounter:
             self.depth = max(self.depth - 1, 0)
 
     def texts_of(self, module: str) -> int | None:
-        """Returns the number of texts that the model, or else the part around a module, reads; ``None`` if unknown."""
+        """Returns the number of texts that the model reads at once; ``None`` if it is unknown.
+
+        If the inputs of the model did not show it, those of the outermost part around ``module`` count.
+        """
         return self.batches.get("", self.batches.get(module.partition(".")[0]))
 
     def second_axes_of(self, module: str) -> set[tuple[int, int]]:
-        """Returns the size of the second axis of each input with features, and of its first, which may be tokens."""
+        """Returns the sizes of the second and of the first axis of each input ``(…, …, features)``; empty for none.
+
+        Either axis may be texts, and the other tokens. The inputs are those of the model, or if these are unknown,
+        those of the outermost part around ``module``.
+        """
         return self.second_axes.get("", self.second_axes.get(module.partition(".")[0], set()))
 
     def batches_of(self, module: str, pieces: Sequence[Piece]) -> list[BatchShape]:
@@ -85,7 +97,10 @@ class RunCounter:
         return [BatchShape(*(rows.get(size, size) for size in shape)) for shape in shapes]
 
     def _note_batch(self, part: str, inputs: tuple[object, ...]) -> None:
-        """Notes the number of texts that a part of the model is called with, if its inputs show it."""
+        """Notes the number of texts that a part of the model is called with: the largest first axis of its inputs.
+
+        Nested tensors and vectors do not show it; without other inputs nothing is noted.
+        """
         with hidden_from_run():
             tensors = [value for value in inputs if isinstance(value, Tensor) and not value.is_nested]
             shapes = [tensor.shape for tensor in tensors if tensor.dim() > 1]

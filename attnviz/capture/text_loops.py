@@ -27,7 +27,7 @@ class _Turn:
 
     @property
     def is_last(self) -> bool:
-        """True if no further texts are to come."""
+        """True if this turn reads the last texts of the batch."""
         return any(piece.is_last for piece in self.pieces)
 
 
@@ -59,9 +59,7 @@ class TextLoops:
         turn = self.turns.get(site.module)
         if turn is not None and any(piece in turn.pieces for piece in text_pieces):
             turn = replace(turn, calls=turn.calls + 1)
-        elif turn is not None and any(
-            last_piece.is_followed_by(piece) for last_piece in turn.pieces for piece in text_pieces
-        ):
+        elif turn is not None and _is_followed(turn.pieces, text_pieces):
             number = _number_of_turn(text_pieces[0], site)
             turn = _Turn(text_pieces, replace(turn.site, run=number), earlier_calls=turn.earlier_calls)
         elif any(piece.is_first for piece in text_pieces) and (not site.call or (turn is not None and turn.is_last)):
@@ -73,22 +71,39 @@ class TextLoops:
         return replace(turn.site, call=turn.earlier_calls + turn.calls - 1)
 
     def has_further_texts(self, module: str) -> bool:
-        """True if a loop of the module has further texts to come."""
+        """True if the module is in a loop over texts, and has not read the last of them; False without a loop."""
         turn = self.turns.get(module)
         return turn is not None and not turn.is_last
 
     def _is_of_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
-        """True if the rows of a piece are the texts of a call, not its queries."""
-        count, texts = piece.whole[-1], self.runs.texts_of(site.module)
-        if piece.rows != shape[0] or piece.rows == count:
+        """True if the rows of a piece are the texts of a call, and not its queries.
+
+        They must be as many as the call has texts, and a part of a longer axis, which has as many as the batch has.
+
+        Args:
+            piece: a range of rows in a longer tensor.
+            site: the site of the call.
+            shape: texts, heads, queries and keys of the call.
+        """
+        total, batch = piece.whole[-1], self.runs.texts_of(site.module)
+        if piece.rows != shape[0] or piece.rows == total:
             return False
-        if texts is None or (count, shape[2]) in self.runs.second_axes_of(site.module):
-            return piece.rows != shape[2]
-        return count == texts
+        if batch is None or (total, shape[2]) in self.runs.second_axes_of(site.module):
+            return piece.rows != shape[2]  # the longer axis may be texts or tokens
+        return total == batch
+
+
+def _is_followed(pieces: Sequence[Piece], next_pieces: Sequence[Piece]) -> bool:
+    """True if any of the next pieces begins where any of the pieces ends."""
+    return any(piece.is_followed_by(next_piece) for piece in pieces for next_piece in next_pieces)
 
 
 def _number_of_turn(piece: Piece, site: CallSite) -> int:
-    """Returns the number of the turn that reads a piece of the batch; raises AttnvizError if turns differ in size."""
+    """Returns the number of the turn that reads a piece of the batch, from 0.
+
+    Raises:
+        AttnvizError: if turns differ in size.
+    """
     turn_number, remainder = divmod(piece.start, piece.rows)
     if remainder:
         place = site.module or "the model itself"

@@ -87,13 +87,13 @@ def capture_call(
     tokens_of: TokensOf | None = None,
     with_factors: bool = False,
 ) -> CapturedCall:
-    """Returns the chosen heads of a call as numpy arrays: whole maps, or of a long call factors, else pooled maps.
+    """Returns the chosen heads of a call as numpy arrays: whole maps if short, else factors if it has any, else blocks.
 
     Args:
         site: the place of the call in the model.
         heads: the numbers of the heads in the layer.
         call: the call.
-        dense: True for whole maps, False for factors if there are any; ``None`` decides by the length.
+        dense: True for whole maps of any length, False for factors if there are any; ``None`` decides by the length.
         first_head: the number of the call's first head.
         tokens_of: returns the tokens of queries and keys known so far; ``None`` for numbered ones.
         with_factors: True to keep factors beside whole maps too, if there are any.
@@ -132,12 +132,19 @@ def capture_call(
 
 
 def _numbered_tokens(call: CapturedCall, item: int) -> tuple[Tokens, Tokens]:
-    """Returns numbered tokens for the queries and keys of a call."""
+    """Returns numbered tokens for the queries and keys of a call, in any text (``item``)."""
     return Tokens.numbered(call.shape[2]), Tokens.numbered(call.shape[3])
 
 
 def _map_type(rules: list[PositionRules] | None, dense: bool | None, queries: int, keys: int) -> type[LayerMaps]:
-    """Returns the class of the maps: factored if there are rules, pooled if long and not ``dense``, else whole."""
+    """Returns the class of the maps: factored if there are rules, pooled if long and not ``dense``, else whole.
+
+    Args:
+        rules: the rules of each text's mask if the call is kept as factors; ``None`` if it is not.
+        dense: True to keep long maps whole too.
+        queries: the number of queries.
+        keys: the number of keys.
+    """
     if rules is not None:
         return FactoredMaps
     return PooledMaps if is_long(queries, keys) and not dense else DenseMaps
@@ -151,6 +158,9 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
         item: the index of the text in the batch.
         queries: the tokens of the queries.
         keys: the tokens of the keys.
+
+    Returns:
+        The maps; of factored maps only those of the first call, since heads that are separate modules have no factors.
     """
     first_call = calls[0]
     fidelities = [call.fidelity[item] for call in calls]
@@ -180,7 +190,13 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
 
 
 def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` for each text of a call."""
+    """Returns the fields of ``DenseMaps`` for each text of a call; raises AttnvizError if a weight is not finite.
+
+    Args:
+        call: the call.
+        heads: the chosen heads, by their numbers in the call.
+        site: the place of the call, for the message.
+    """
     maps = call.maps(heads)
     scores, weights = _to_numpy(maps.scores), _to_numpy(maps.weights)
     _refuse_infinite(weights.sum(), site)
@@ -192,7 +208,13 @@ def _dense_fields(call: AttentionCall, heads: list[int], site: CallSite) -> list
 
 
 def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list[int]) -> list[dict[str, Any]]:
-    """Returns the fields of ``DenseMaps`` with the queries and keys of each text; unchanged if the call has none."""
+    """Returns the fields of ``DenseMaps`` with the queries and keys of each text; unchanged if the call has none.
+
+    Args:
+        fields: the fields of each text.
+        call: the call.
+        heads: the chosen heads, by their numbers in the call.
+    """
     factors = factors_of(call, heads)
     if factors is None:
         return fields
@@ -209,7 +231,17 @@ def _with_factors(fields: list[dict[str, Any]], call: AttentionCall, heads: list
 
 
 def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens: TextTokens) -> list[dict[str, Any]]:
-    """Returns the fields of ``PooledMaps`` for each text, with metrics; holds the cells of one head at a time."""
+    """Returns the fields of ``PooledMaps`` for each text, with metrics; holds the cells of one head at a time.
+
+    Args:
+        call: the call.
+        heads: the chosen heads, by their numbers in the call.
+        site: the place of the call.
+        tokens: returns the tokens of queries and keys of a text, which the metrics need.
+
+    Raises:
+        AttnvizError: if a weight is not finite.
+    """
     head_metrics: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
@@ -230,7 +262,15 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
 def _head_metrics(
     scores: FloatArray, weights: FloatArray, visible: BoolArray, site: CallSite, tokens: tuple[Tokens, Tokens]
 ) -> CapturedMetrics:
-    """Returns the metrics of one head in one text, given its cells, each ``(queries, keys)``."""
+    """Returns the metrics of one head in one text.
+
+    Args:
+        scores: ``(queries, keys)``.
+        weights: ``(queries, keys)``.
+        visible: ``(queries, keys)``, True where a cell is visible.
+        site: the place of the head's call.
+        tokens: the tokens of the queries and of the keys.
+    """
     maps = DenseMaps(
         layer=site.layer,
         module=site.module,
@@ -248,13 +288,20 @@ def _head_metrics(
 def _factored_fields(
     call: FactoredCall, heads: list[int], site: CallSite, rules: list[PositionRules]
 ) -> list[dict[str, Any]]:
-    """Returns the fields of ``FactoredMaps`` for each text of a call, whose masks the rules describe."""
+    """Returns the fields of ``FactoredMaps`` for each text of a call; raises AttnvizError if a score is not finite.
+
+    Args:
+        call: the call.
+        heads: the chosen heads, by their numbers in the call.
+        site: the place of the call, for the message.
+        rules: the rules of each text's mask.
+    """
     head_count = call.shape[1]
     group = head_count // call.keys.shape[1]
     key_head_indices = sorted({head // group for head in heads})
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     # Contiguous copies of the chosen heads alone, shared by the products below and the recording.
-    chosen_heads = replace(
+    chosen_call = replace(
         call,
         queries=pick_heads(call.queries, heads, head_count).to(dtype, memory_format=torch.contiguous_format, copy=True),
         keys=call.keys[:, key_head_indices].to(dtype, memory_format=torch.contiguous_format),
@@ -265,10 +312,10 @@ def _factored_fields(
     key_heads = tuple(key_head_indices.index(head // group) for head in heads)
     logsumexp = _kernel_logsumexp(call, heads)
     if logsumexp is None:
-        logsumexp = torch.stack([_head_logsumexp(chosen_heads, head, key) for head, key in enumerate(key_heads)], dim=1)
-    logsumexp = _exact_logsumexp(chosen_heads, logsumexp, key_heads)
+        logsumexp = torch.stack([_head_logsumexp(chosen_call, head, key) for head, key in enumerate(key_heads)], dim=1)
+    logsumexp = _exact_logsumexp(chosen_call, logsumexp, key_heads)
     _refuse_infinite(torch.nan_to_num(logsumexp, neginf=0.0, nan=float("nan")).sum(), site)
-    queries, keys, references = _to_numpy(chosen_heads.queries), _to_numpy(chosen_heads.keys), _to_numpy(logsumexp)
+    queries, keys, text_logsumexp = _to_numpy(chosen_call.queries), _to_numpy(chosen_call.keys), _to_numpy(logsumexp)
     return [
         {
             "factors": Factors(
@@ -276,9 +323,9 @@ def _factored_fields(
                 keys=keys[item],
                 key_heads=key_heads,
                 scale=call.scale,
-                logsumexp=references[item],
+                logsumexp=text_logsumexp[item],
                 softcap=call.softcap,
-                sink=None if chosen_heads.sinks is None else _to_numpy(chosen_heads.sinks),
+                sink=None if chosen_call.sinks is None else _to_numpy(chosen_call.sinks),
                 mask=rules[item].mask,
                 bias=rules[item].bias,
                 device=str(call.queries.device),
@@ -303,7 +350,13 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
 
 
 def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
-    """Returns the log-sum-exp of one head, ``(batch, queries)``, including its sink; computed in bands of queries."""
+    """Returns the log-sum-exp of one head, ``(batch, queries)``, including its sink; computed in bands of queries.
+
+    Args:
+        call: the call.
+        head: the index of the head in the queries.
+        key_head: the index of its key head in the keys.
+    """
     single_head = _single_head(call, head, key_head)
     bands = torch.split(torch.arange(call.shape[2], device=call.queries.device), MAX_BAND_QUERIES)
     logsumexp = torch.cat([single_head.masked_scores([0], band).logsumexp(-1)[:, 0] for band in bands], dim=-1)
@@ -311,14 +364,19 @@ def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
 
 
 def _exact_logsumexp(call: FactoredCall, logsumexp: Tensor, key_heads: tuple[int, ...]) -> Tensor:
-    """Returns the log-sum-exp, ``(batch, heads, queries)``, in float64 if float32 is coarser than 1e-5."""
+    """Returns the log-sum-exp, with rows where float32 would be coarser than 1e-5 computed again in float64.
+
+    Args:
+        call: the call.
+        logsumexp: ``(batch, heads, queries)``; returned unchanged if no row is that large.
+        key_heads: ``(heads,)``, the index of each head's key head in the keys.
+    """
     is_coarse = (logsumexp.abs() > MAX_FLOAT32_LOGSUMEXP) & logsumexp.isfinite()
     refined_logsumexp = logsumexp.clone() if is_coarse.any() else logsumexp
     for head in torch.nonzero(is_coarse.any(-1).any(0))[:, 0].tolist():
         exact_call = _call_in_float64(_single_head(call, head, key_heads[head]))
-        for rows in torch.split(
-            torch.nonzero(is_coarse[:, head].any(0))[:, 0].to(exact_call.queries.device), MAX_BAND_QUERIES
-        ):
+        coarse_rows = torch.nonzero(is_coarse[:, head].any(0))[:, 0].to(exact_call.queries.device)
+        for rows in torch.split(coarse_rows, MAX_BAND_QUERIES):
             exact_logsumexp = exact_call.masked_scores([0], rows).logsumexp(-1)[:, 0]
             if call.sinks is not None:
                 exact_logsumexp = torch.logaddexp(exact_logsumexp, call.sinks[head].to(exact_logsumexp))
@@ -339,7 +397,7 @@ def _call_in_float64(call: FactoredCall) -> FactoredCall:
 
 
 def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
-    """Returns a call with only this head, without its sink."""
+    """Returns a call with only one head, without its sink; arguments as in `_head_logsumexp`."""
     mask = call.mask if call.mask is None or call.mask.shape[1] == 1 else call.mask[:, head : head + 1]
     queries, keys = call.queries[:, head : head + 1], call.keys[:, key_head : key_head + 1]
     biases = tuple(bias.of_heads([head]) for bias in call.position_biases)
@@ -347,7 +405,14 @@ def _single_head(call: FactoredCall, head: int, key_head: int) -> FactoredCall:
 
 
 def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], site: CallSite) -> None:
-    """Raises AttnvizError if the maps of one more layer do not fit into memory."""
+    """Raises AttnvizError if the maps of a call do not fit into free memory; small ones are not checked.
+
+    Args:
+        call: the call.
+        heads: the number of heads to keep.
+        map_type: the class of the maps.
+        site: the place of the call, for the message.
+    """
     batch, _, queries, keys = call.shape
     cells = queries * keys
     if map_type is FactoredMaps and isinstance(call, FactoredCall):
@@ -360,7 +425,7 @@ def _refuse_size(call: AttentionCall, heads: int, map_type: type[LayerMaps], sit
 
 
 def _refuse_infinite(total: Tensor | np.float32, site: CallSite) -> None:
-    """Raises AttnvizError if a sum of numbers of a call is infinite or NaN."""
+    """Raises AttnvizError if ``total``, the sum of a call's weights or log-sum-exps, is infinite or NaN."""
     if not isfinite(float(total)):
         raise AttnvizError(
             f"scores of layer {site.layer} ({site.module or 'the model itself'}) are not finite; check its input"
@@ -374,14 +439,17 @@ def _to_numpy(values: Tensor) -> FloatArray:
 
 
 def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> NDArray[Any]:
-    """Returns the visibility of all heads of several calls in one text: shared if all are equal, else per head."""
-    return shared_or_per_head(
-        [
-            visible_to_heads(call.fields[item][name], [head_index])
-            for call in calls
-            for head_index in range(len(call.heads))
-        ]
-    )
+    """Returns the visibility of all heads of several calls in one text: one array if all see the same, else per head.
+
+    Args:
+        calls: the calls.
+        item: the index of the text.
+        name: the field, one of `VISIBILITY_ARRAYS`.
+    """
+    head_arrays = []
+    for call in calls:
+        head_arrays += [visible_to_heads(call.fields[item][name], [head]) for head in range(len(call.heads))]
+    return shared_or_per_head(head_arrays)
 
 
 def _concatenated(arrays: Iterable[FloatArray]) -> FloatArray:

@@ -29,7 +29,7 @@ class MovedValues:
     def expect(
         self, call: AttentionCall, captured: CapturedCall, first_head: int, windows: Windows | None = None
     ) -> None:
-        """Starts to search for the output projection of a recorded call.
+        """Starts to search for the output projection of a recorded call; does nothing if values or output are unknown.
 
         Args:
             call: the call, with values and output.
@@ -47,13 +47,11 @@ class MovedValues:
                     fields.pop("moved", None)
                     fields[SEVERAL_MAPS] = True
                 return
-            moved = moved_norms(call, projection, heads_in_call)
-            differences = contribution_errors(call, projection, heads_in_call)
-            texts = (
-                zip(moved, differences, strict=True) if windows is None else joined_norms(moved, differences, windows)
-            )
-            for fields, (norms, fidelity) in zip(captured.fields, texts, strict=True):
-                fields |= {"moved": norms, "moved_fidelity": fidelity}
+            norms = moved_norms(call, projection, heads_in_call)
+            errors = contribution_errors(call, projection, heads_in_call)
+            texts = list(zip(norms, errors, strict=True)) if windows is None else joined_norms(norms, errors, windows)
+            for fields, (text_norms, error) in zip(captured.fields, texts, strict=True):
+                fields |= {"moved": text_norms, "moved_fidelity": error}
 
         self.search.expect(call.output, receive_projection)
 
@@ -73,7 +71,12 @@ def moved_norms(call: AttentionCall, projection: OutputProjection, heads: Sequen
 
 
 def rows_of(weight: Tensor, rows: Tensor) -> Tensor:
-    """Returns rows of a matrix in float32, ``(*rows.shape, features)``, as a view if they are consecutive."""
+    """Returns rows of a matrix in float32, ``(*rows.shape, features)``; a view if they are consecutive float32 rows.
+
+    Args:
+        weight: the matrix, ``(rows, features)``.
+        rows: the indices of the rows, of two axes.
+    """
     first = int(rows[0, 0])
     are_consecutive = torch.equal(rows.flatten(), torch.arange(first, first + rows.numel(), device=rows.device))
     return (weight[first : first + rows.numel()].reshape(*rows.shape, -1) if are_consecutive else weight[rows]).float()
@@ -96,15 +99,21 @@ def norms_after(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _mapped_norms(values: Tensor, weights: Tensor) -> Tensor:
-    """Returns the norms of values after a linear map, computed from the mapped values themselves."""
+    """Returns the norms of values after a linear map, computed from the mapped values.
+
+    Args:
+        values: ``(..., keys, features of a head)``.
+        weights: ``(..., features of a head, features)``.
+    """
     norms: Tensor = torch.linalg.vector_norm(values @ weights, dim=-1)
     return norms
 
 
 def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and which heads they are exact for.
+    """Returns the norms as √(v G vᵀ) with the small G = W Wᵀ of each head, and True for each head that they fit.
 
-    A square far below the largest that G allows is a small difference of large terms, and has lost its digits.
+    A square far below the largest that G allows is a small difference of large terms, and has lost its digits: a head
+    with such a square is not exact. Arguments as in `norms_after`.
     """
     products = weights @ weights.mT
     squares = (values @ products).mul_(values).sum(-1)
@@ -114,7 +123,7 @@ def _norms_by_products(values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]
 
 
 def contribution_errors(call: AttentionCall, projection: OutputProjection, heads: Sequence[int]) -> list[float]:
-    """Returns, for each text, the largest difference between the summed contributions plus bias and the model's result.
+    """Returns for each text the largest difference between summed contributions plus bias and the projection's result.
 
     Contributions α f(x) are summed over heads and keys for at most 8 of the checked queries; for heads that are not
     recorded, the model's own output is used.
@@ -130,8 +139,8 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     rows = checked_rows(queries)
     rows = slice(None, None, (rows.step or 1) * step.step)
     operand, result = (
-        _rows_of_texts(operand_rows, batch, rows, projection.queries_first)
-        for operand_rows in (projection.matrix, projection.result)
+        _rows_of_texts(matrix, batch, rows, projection.queries_first)
+        for matrix in (projection.matrix, projection.result)
     )
     columns = projection.columns[list(heads)].flatten()
     operand[..., columns] = mixed_values[:, :, step].transpose(1, 2).flatten(2).to(operand)
@@ -139,14 +148,19 @@ def contribution_errors(call: AttentionCall, projection: OutputProjection, heads
     if projection.bias is not None:
         total = total + projection.bias.to(operand)
     errors = (total - result).abs().masked_fill(~sees_any[:, :, step].all(1), 0)
-    return [float(largest_errors) for largest_errors in errors.flatten(1).amax(1)]
+    return [float(error) for error in errors.flatten(1).amax(1)]
 
 
 def _rows_of_texts(matrix: Tensor, batch: int, rows: slice, queries_first: bool) -> Tensor:
-    """Returns some queries of a matrix ``(batch * queries, features)`` as a copy ``(batch, rows, features)``.
+    """Returns a copy of some queries' rows of a matrix, ``(batch, rows, features)``.
 
-    The copy is in float64 if the matrix is, else in float32. ``queries_first`` is True if rows go by queries and then
-    by texts.
+    The copy is in float64 if the matrix is, else in float32.
+
+    Args:
+        matrix: ``(batch * queries, features)``.
+        batch: the number of texts.
+        rows: the queries.
+        queries_first: True if the matrix is ordered by queries and then by texts; False if by texts first.
     """
     dtype = torch.float64 if matrix.dtype == torch.float64 else torch.float32
     if queries_first:

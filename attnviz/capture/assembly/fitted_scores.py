@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     queries: int
 
     def last_rows_of_first_head(self, rows: int) -> "Sample":
-        """Returns the last rows of the first head of the first text."""
+        """Returns a sample of the last rows, of the first head and the first text alone."""
         scores, products = (tensor[:1, :1, -rows:] for tensor in (self.scores, self.products))
         return self._replace(
             rows=self.rows[-rows:], scores=scores, products=products, visible=self.visible[:1, :, -rows:]
@@ -52,7 +52,7 @@ class Fit(NamedTuple):
 
 
 def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
-    """Returns the scale of each head and the biases with the least squared residuals.
+    """Returns the scale of each head and the biases that fit the scores with the least squared residuals.
 
     The part of the products that biases explain is first removed from products and scores, so that the scale fits the
     residuals alone.
@@ -66,21 +66,20 @@ def fit(sample: Sample, by_distance: Sequence[bool]) -> Fit:
     scores = sample.scores - terms.cells(score_biases)
     products = sample.products - terms.cells(product_biases)
     scales = (scores * products).sum((0, 2, 3)) / products.square().sum((0, 2, 3))
-    numbers = [
-        of_scores - scales[:, None] * of_products
-        for of_scores, of_products in zip(score_biases, product_biases, strict=True)
-    ]
-    biases = tuple(PositionBias(bias.float(), kind) for bias, kind in zip(numbers, by_distance, strict=True))
+    biases = tuple(
+        PositionBias((score_bias - scales[:, None] * product_bias).float(), is_by_distance)
+        for score_bias, product_bias, is_by_distance in zip(score_biases, product_biases, by_distance, strict=True)
+    )
     return Fit(scales, biases, scores - scales[:, None, None] * products)
 
 
 class _Terms(NamedTuple):
-    """The unknowns of the least squares: one bias for each key or each distance, whose sum is a map.
+    """The unknowns of the least squares: biases by key or by distance, whose sum is a map.
 
     Attributes:
         visible: ``(batch, 1, rows, keys)``, 1 or 0.
-        places: for each axis the place of each cell, ``(rows or 1, keys)``.
-        sizes: for each axis the number of places.
+        places: for each bias the place of each cell, a key or a distance, ``(rows or 1, keys)``.
+        sizes: for each bias the number of places.
     """
 
     visible: Tensor
@@ -89,21 +88,32 @@ class _Terms(NamedTuple):
 
     @classmethod
     def from_sample(cls, sample: Sample, by_distance: Sequence[bool]) -> "_Terms":
-        """Returns the unknowns of a sample; arguments as in `fit`."""
+        """Returns the unknowns of a fit to a sample; arguments as in `fit`."""
         keys = sample.scores.shape[-1]
         places = tuple(bias_indices(sample.rows, sample.queries, keys, is_distance) for is_distance in by_distance)
         sizes = tuple(sample.queries + keys - 1 if is_distance else keys for is_distance in by_distance)
         return cls(sample.visible.double(), places, sizes)
 
     def cells(self, numbers: Sequence[Tensor]) -> Tensor:
-        """Returns the sum of the biases of each visible cell, ``(batch, heads, rows, keys)``."""
+        """Returns the sum of the biases of each cell, ``(batch, heads, rows, keys)``; 0 where hidden.
+
+        Args:
+            numbers: the numbers of each bias, ``(batch, heads, places)``.
+        """
         total = torch.zeros((), dtype=torch.float64)
         for bias, place in zip(numbers, self.places, strict=True):
             total = total + bias[..., place]
         return total * self.visible
 
     def sums(self, cells: Tensor) -> list[Tensor]:
-        """Returns the sum of each place's visible cells, ``(batch, heads, places)`` an axis: `cells` transposed."""
+        """Returns for each bias the sum of the visible cells at each of its places: the transpose of `cells`.
+
+        Args:
+            cells: ``(batch, heads, rows, keys)``.
+
+        Returns:
+            ``(batch, heads, places)`` for each bias.
+        """
         visible_cells = (cells * self.visible).flatten(-2)
         rows, keys = cells.shape[-2:]
         return [
@@ -114,31 +124,45 @@ class _Terms(NamedTuple):
         ]
 
     def solve(self, cells: Tensor) -> list[Tensor]:
-        """Returns the biases that fit the cells, by preconditioned conjugate gradients; of one axis these are means."""
-        counts = [axis.clamp_min(1) for axis in self.sums(torch.ones_like(cells))]
-        numbers = [torch.zeros_like(axis) for axis in counts]
+        """Returns the biases whose sum fits the cells best; a single bias is the mean of its cells.
+
+        They come from conjugate gradients on the normal equations, preconditioned by the number of cells of each place
+        (Hestenes and Stiefel 1952). All lists have a tensor ``(batch, heads, places)`` for each bias.
+
+        Args:
+            cells: ``(batch, heads, rows, keys)``.
+        """
+        counts = [sums.clamp_min(1) for sums in self.sums(torch.ones_like(cells))]
+        numbers = [torch.zeros_like(count) for count in counts]
         residuals = self.sums(cells)
         target = RELATIVE_RESIDUAL * _dot(residuals, residuals).clamp_min(1e-300)
-        step = [axis / count for axis, count in zip(residuals, counts, strict=True)]
-        size = _dot(residuals, step)
+        direction = _quotients(residuals, counts)
+        size = _dot(residuals, direction)
         for _ in range(MAX_STEPS if numbers else 0):
-            image = self.sums(self.cells(step))
-            length = size / _dot(step, image).clamp_min(1e-300)
-            numbers = [axis + length * next_numbers for axis, next_numbers in zip(numbers, step, strict=True)]
-            residuals = [axis - length * next_numbers for axis, next_numbers in zip(residuals, image, strict=True)]
+            image = self.sums(self.cells(direction))
+            length = size / _dot(direction, image).clamp_min(1e-300)
+            numbers = _plus_multiple(numbers, length, direction)
+            residuals = _plus_multiple(residuals, -length, image)
             if bool((_dot(residuals, residuals) <= target).all()):
                 break
-            scaled_residuals = [axis / count for axis, count in zip(residuals, counts, strict=True)]
+            scaled_residuals = _quotients(residuals, counts)
             size, previous_size = _dot(residuals, scaled_residuals), size
-            step = [
-                axis + size / previous_size.clamp_min(1e-300) * next_numbers
-                for axis, next_numbers in zip(scaled_residuals, step, strict=True)
-            ]
+            direction = _plus_multiple(scaled_residuals, size / previous_size.clamp_min(1e-300), direction)
         return numbers
 
 
+def _quotients(dividends: Sequence[Tensor], divisors: Sequence[Tensor]) -> list[Tensor]:
+    """Returns each tensor of the first list divided by its partner in the second."""
+    return [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
+
+
+def _plus_multiple(summands: Sequence[Tensor], factor: Tensor, others: Sequence[Tensor]) -> list[Tensor]:
+    """Returns each tensor of the first list plus ``factor``, ``(batch, heads, 1)``, times its partner in the second."""
+    return [summand + factor * other for summand, other in zip(summands, others, strict=True)]
+
+
 def _dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
-    """Returns the dot product of each head, ``(batch, heads, 1)``, of lists of tensors ``(batch, heads, places)``."""
+    """Returns the dot products, ``(batch, heads, 1)``, of two lists of tensors ``(batch, heads, places)``."""
     total = torch.zeros((), dtype=torch.float64)
     for left_part, right_part in zip(left, right, strict=True):
         total = total + (left_part * right_part).sum(-1, keepdim=True)

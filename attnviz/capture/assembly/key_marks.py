@@ -33,7 +33,7 @@ class KeyMarks:
         return KeyMarks(self.numbers[..., :count], self.tolerance)
 
     def followed_by(self, other: "KeyMarks") -> "KeyMarks":
-        """Returns these marks with the marks of further keys after them."""
+        """Returns these marks followed by those of further keys, in as many heads as both have."""
         numbers = np.concatenate(_with_equal_heads(self.numbers, other.numbers), axis=-1)
         return KeyMarks(numbers, max(self.tolerance, other.tolerance))
 
@@ -45,21 +45,24 @@ class KeyMarks:
             other: the marks of the other call.
             count: the number of compared keys.
         """
-        own_marks, other_marks = _with_equal_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
-        if own_marks.shape != other_marks.shape:
+        marks, other_marks = _with_equal_heads(self.numbers[..., start : start + count], other.numbers[..., :count])
+        if marks.shape != other_marks.shape:
             return False
         tolerance = max(self.tolerance, other.tolerance) * np.abs(other_marks).max(initial=0)
-        return bool((np.abs(own_marks - other_marks) <= tolerance).all())
+        return bool((np.abs(marks - other_marks) <= tolerance).all())
 
 
-def _with_equal_heads(own_marks: FloatArray, other_marks: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Returns both marks with equally many heads: one pass may repeat a key head for its group, another may not."""
-    heads = min(own_marks.shape[1], other_marks.shape[1])
-    return own_marks[:, :: own_marks.shape[1] // heads], other_marks[:, :: other_marks.shape[1] // heads]
+def _with_equal_heads(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Returns two arrays of marks with equally many heads: the one with more keeps each n-th head.
+
+    One pass may repeat a key head for each head of its group, and another may not.
+    """
+    heads = min(first.shape[1], second.shape[1])
+    return first[:, :: first.shape[1] // heads], second[:, :: second.shape[1] // heads]
 
 
 def key_marks(call: AttentionCall) -> KeyMarks | None:
-    """Returns the marks of a call's keys; ``None`` if neither keys nor values are known."""
+    """Returns the marks of a call's keys, or of its values if the keys are unknown; ``None`` if both are unknown."""
     features = _keys_or_values(call)
     if features is None:
         return None
@@ -75,7 +78,7 @@ def _coefficients(features: int, device: torch.device) -> Tensor:
 
 
 def _keys_or_values(call: AttentionCall) -> Tensor | None:
-    """Returns the keys, ``(batch, key heads, keys, features)``, else the values; ``None`` if both are unknown."""
+    """Returns the keys, ``(batch, key heads, keys, features)``; or the values if unknown; ``None`` if both are."""
     if isinstance(call, FactoredCall):
         return call.keys
     if isinstance(call, DenseCall) and call.product is not None:

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from attnviz.attention.bias import Bias
 from attnviz.attention.mask import Mask
-from attnviz.base.arrays import BoolArray, FloatArray, IntArray
+from attnviz.base.arrays import BoolArray, FloatArray
 from attnviz.capture.calls.attention_call import FactoredCall, shared_or_per_head_cells
 
 MAX_BAND_QUERIES = 256  # queries that are compared at once, to bound memory
@@ -28,11 +28,16 @@ class PositionRules(NamedTuple):
 
 
 def position_rules(call: FactoredCall, heads: Sequence[int]) -> list[PositionRules] | None:
-    """Returns the rules of each text's mask for these heads; ``None`` if heads see different cells."""
+    """Returns the rules of each text's mask for these heads; ``None`` if heads see different cells.
+
+    Args:
+        call: the call.
+        heads: the chosen heads, by their numbers in the call.
+    """
     batch, _, queries, keys = call.shape
     if call.mask is None:
-        rule = Mask(causal=call.causal, window=call.window)
-        return [PositionRules(rule, _position_bias(call, heads, item)) for item in range(batch)]
+        mask = Mask(causal=call.causal, window=call.window)
+        return [PositionRules(mask, _position_bias(call, heads, item)) for item in range(batch)]
     cells = _common_visible_cells(call, heads)
     if cells is None:
         return None
@@ -60,7 +65,13 @@ def _common_visible_cells(call: FactoredCall, heads: Sequence[int]) -> BoolArray
 
 
 def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
-    """Returns the position biases of these heads in one text; for a call whose mask holds no bias."""
+    """Returns the position biases of these heads in one text as a `Bias`; empty if the call has none.
+
+    Args:
+        call: a call whose mask holds no bias.
+        heads: the chosen heads, by their numbers in the call.
+        item: the index of the text.
+    """
     numbers: dict[bool, FloatArray] = {
         bias.by_distance: bias.of_heads(heads).numbers[item].float().cpu().numpy() for bias in call.position_biases
     }
@@ -69,19 +80,22 @@ def _position_bias(call: FactoredCall, heads: Sequence[int], item: int) -> Bias:
 
 
 def mask_of(cells: BoolArray) -> Mask:
-    """Returns a mask by rules that gives exactly these visible cells, ``(queries, keys)``; else a mask of the cells."""
-    padding: BoolArray = np.asarray(cells.any(axis=0))
-    for rule in _candidates(cells):
-        with_padding = replace(rule, padding=None if padding.all() else padding)
-        if all(
-            np.array_equal(with_padding.visible(band, slice(0, cells.shape[1])), cells[band]) for band in _bands(cells)
-        ):
-            return with_padding
+    """Returns a mask by rules that gives exactly these visible cells; a mask that stores each cell if there is none.
+
+    Args:
+        cells: ``(queries, keys)``, True where visible.
+    """
+    seen_keys: BoolArray = np.asarray(cells.any(axis=0))
+    keys = slice(0, cells.shape[1])
+    for rules in _candidate_masks(cells):
+        mask = replace(rules, padding=None if seen_keys.all() else seen_keys)
+        if all(np.array_equal(mask.visible(band, keys), cells[band]) for band in _bands(cells)):
+            return mask
     return Mask(explicit=np.ascontiguousarray(cells))
 
 
-def _candidates(cells: BoolArray) -> Iterator[Mask]:
-    """Yields masks that may give these cells, derived from the first and last visible key of each query."""
+def _candidate_masks(cells: BoolArray) -> Iterator[Mask]:
+    """Yields masks that may give these cells apart from padding, from the first and last visible key of each query."""
     queries, keys = cells.shape
     yield Mask()
     seeing_rows = np.arange(queries)[cells.any(axis=1)]
@@ -92,22 +106,15 @@ def _candidates(cells: BoolArray) -> Iterator[Mask]:
         positions = seeing_rows + offset
         causal = bool((last_keys <= positions).all())
         yield Mask(causal=causal, offset=offset)
-        reach = (
-            positions - first_keys
-            if causal
-            else np.maximum(np.abs(positions - first_keys), np.abs(last_keys - positions))
-        )
-        yield Mask(causal=causal, window=int(reach.max()) + 1, offset=offset)
-        yield from _chunk_rules(causal, offset, first_keys)
-        if first_keys[0] == 0 < last_keys[0]:
+        distances = positions - first_keys
+        if not causal:
+            distances = np.maximum(np.abs(distances), np.abs(last_keys - positions))
+        yield Mask(causal=causal, window=int(distances.max()) + 1, offset=offset)
+        second_chunk_starts = first_keys[first_keys > 0]
+        if len(second_chunk_starts):
+            yield Mask(causal=causal, chunk=int(second_chunk_starts[0]), offset=offset)
+        if first_keys[0] == 0 < last_keys[0]:  # the first query sees keys after its own
             yield Mask(causal=True, prefix=int(last_keys[0]) + 1, offset=offset)
-
-
-def _chunk_rules(causal: bool, offset: int, first_keys: IntArray) -> Iterator[Mask]:
-    """Yields the mask with chunks as long as the first chunk, if a query begins a second one."""
-    later_starts = first_keys[first_keys > 0]
-    if len(later_starts):
-        yield Mask(causal=causal, chunk=int(later_starts[0]), offset=offset)
 
 
 def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
@@ -118,18 +125,29 @@ def bias_of(numbers: FloatArray, cells: BoolArray, heads: int) -> Bias:
         cells: ``(queries, keys)``, True where visible.
         heads: the number of heads of the bias.
     """
-    by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]
+    by_key = numbers[:, cells.argmax(axis=0), np.arange(cells.shape[1])]  # as the first query that sees the key has it
     by_key[:, ~cells.any(axis=0)] = 0
-    if _matches(numbers, cells, by_key[:, None]):
+    if _equals_mask(numbers, cells, by_key[:, None]):
         return Bias(by_key=_repeated_for_heads(by_key, heads)) if by_key.any() else Bias()
     relative = _bias_by_distance(numbers, cells)
-    if _matches(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
+    # Row q is a window of the distances, and the window of row q + 1 begins one distance earlier.
+    if _equals_mask(numbers, cells, sliding_window_view(relative, cells.shape[1], axis=-1)[:, ::-1]):
         return Bias(relative=_repeated_for_heads(relative, heads), origin=len(cells) - 1)
     return Bias(explicit=_repeated_for_heads(np.where(cells, numbers, np.float32(0)), heads))
 
 
 def _bias_by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
-    """Returns the bias of each distance key − query, from ``1 − queries`` on, read from sampled queries; else 0."""
+    """Returns a bias for each distance key − query, from ``1 − queries`` on, as sampled queries have it.
+
+    Distances that they do not see have 0.
+
+    Args:
+        numbers: the mask, ``(heads or 1, queries, keys)``.
+        cells: ``(queries, keys)``, True where visible.
+
+    Returns:
+        ``(heads or 1, queries + keys − 1)``.
+    """
     queries, keys = cells.shape
     biases = np.zeros((len(numbers), queries + keys - 1), dtype=np.float32)
     rows = np.flatnonzero(cells.any(axis=1))
@@ -140,10 +158,16 @@ def _bias_by_distance(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     return biases
 
 
-def _matches(numbers: FloatArray, cells: BoolArray, rule: FloatArray) -> bool:
-    """True if every visible cell of ``numbers`` equals the rule, ``(heads, queries or 1, keys)``, to the bit."""
-    rule_cells = np.broadcast_to(rule, numbers.shape)
-    return all(((numbers[:, band] == rule_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
+def _equals_mask(numbers: FloatArray, cells: BoolArray, bias: FloatArray) -> bool:
+    """True if a bias equals the mask in every visible cell, to the bit.
+
+    Args:
+        numbers: the mask, ``(heads or 1, queries, keys)``.
+        cells: ``(queries, keys)``, True where visible.
+        bias: the bias of each cell, ``(heads or 1, queries or 1, keys)``.
+    """
+    bias_cells = np.broadcast_to(bias, numbers.shape)
+    return all(((numbers[:, band] == bias_cells[:, band]) | ~cells[band]).all() for band in _bands(cells))
 
 
 def _repeated_for_heads(array: FloatArray, heads: int) -> FloatArray:

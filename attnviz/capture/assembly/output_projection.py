@@ -53,7 +53,7 @@ class OperandPlace:
 
     @property
     def order(self) -> tuple[list[int], list[int]]:
-        """The axes of the operand that become rows, and the summed axes, which become columns."""
+        """The indices of the operand's axes that become rows of `matrix`, and of the summed ones, its columns."""
         letters = self.product.left_letters
         row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed_letters]
         return row_axes, [letters.index(letter) for letter in self.product.summed_letters]
@@ -74,13 +74,13 @@ class OperandPlace:
     def weight(self) -> Tensor:
         """Returns the other operand as ``(columns, features)``."""
         letters = self.product.right_letters
-        summed_letters = [letters.index(letter) for letter in self.product.summed_letters]
-        other_axes = [axis for axis in range(len(letters)) if axis not in summed_letters]
-        width = prod(self.product.right.shape[axis] for axis in summed_letters)
-        return self.product.right.permute(*summed_letters, *other_axes).reshape(width, -1)
+        summed_axes = [letters.index(letter) for letter in self.product.summed_letters]
+        other_axes = [axis for axis in range(len(letters)) if axis not in summed_axes]
+        width = prod(self.product.right.shape[axis] for axis in summed_axes)
+        return self.product.right.permute(*summed_axes, *other_axes).reshape(width, -1)
 
     def result(self, result: Tensor) -> Tensor:
-        """Returns the result of the product as ``(rows, features)``."""
+        """Returns the product's result, as the function gave it, as ``(rows, features)`` with the rows of `matrix`."""
         column_letters = [letter for letter in self.product.right_letters if letter not in self.product.summed_letters]
         row_letters = [letter for letter in self.product.left_letters if letter not in self.product.summed_letters]
         order = [self.product.letters.index(letter) for letter in (*row_letters, *column_letters)]
@@ -88,29 +88,28 @@ class OperandPlace:
 
 
 def operand_places(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[OperandPlace]:
-    """Returns both operands of a function that multiplies two tensors, each with the other as its weights; else none.
+    """Returns the operands of a function that multiplies two tensors, each with the other as its weights.
 
     Args:
         name: the name of the function.
         args: its positional arguments.
         kwargs: its keyword arguments.
+
+    Returns:
+        Both operands; none if the function is no product that sums over an axis, or if the weights differ along an
+        axis of the operand.
     """
     product = contraction(name, args, kwargs)
     if product is None or not product.summed_letters:
         return []
-    sides = [
-        OperandPlace(side_product, side_product.left) for side_product in (product, product.with_operands_swapped())
-    ]
-    return [side for side in sides if not _has_batched_weights(side.product)]
-
-
-def _has_batched_weights(product: Contraction) -> bool:
-    """True if the operands share an axis that is not summed, so that weights differ along it."""
-    return bool(set(product.left_letters) & set(product.right_letters) - set(product.summed_letters))
+    if set(product.left_letters) & set(product.right_letters) - set(product.summed_letters):
+        return []
+    swapped_product = product.with_operands_swapped()
+    return [OperandPlace(product, product.left), OperandPlace(swapped_product, swapped_product.left)]
 
 
 def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
-    """Returns the bias that a torch function adds to its product; ``None`` if it adds none.
+    """Returns the bias that a torch function adds to its product; ``None`` if it adds none, or scales it.
 
     Args:
         name: the name of the function.
@@ -126,14 +125,15 @@ def bias_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | 
 
 
 def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
-    """Returns which columns of a matrix hold an attention output, and whether its rows go by queries first.
+    """Returns the columns of a matrix that hold an attention output, found by their numbers.
 
     Args:
         output: ``(batch, heads, queries, features)``.
         matrix: ``(rows, columns)``.
 
     Returns:
-        The columns, ``(heads, features)``, and the order of rows; ``None`` if a column is missing.
+        The index of each feature's column, ``(heads, features)``, and True if the rows are ordered by queries and then
+        by texts, False if by texts first; ``None`` if the matrix lacks a feature.
     """
     batch, heads, queries, features = output.shape
     if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
@@ -148,24 +148,29 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
 
 
 def _matching_columns(output_columns: Tensor, matrix: Tensor) -> Tensor | None:
-    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing."""
+    """Returns the index in ``matrix`` of each column of ``output_columns``; ``None`` if one is missing.
+
+    Args:
+        output_columns: ``(rows, columns)``; equal columns get different indices.
+        matrix: ``(rows, columns)``, with as many rows.
+    """
     count = output_columns.shape[1]
     if output_columns.shape == matrix.shape and torch.equal(output_columns, matrix):
         return torch.arange(count, device=matrix.device)
     rows = slice(None, None, -(-len(matrix) // MAX_COMPARED_ROWS))
-    rows_of_bytes: dict[bytes, list[int]] = {}
-    for index, column in enumerate(_as_bytes(matrix[rows])):
-        rows_of_bytes.setdefault(column, []).append(index)
-    column_indices = []
-    for column in _as_bytes(output_columns[rows]):
-        if not rows_of_bytes.get(column):
+    unused_indices: dict[bytes, list[int]] = {}  # the indices of equal columns, by their bytes
+    for index, column in enumerate(_columns_as_bytes(matrix[rows])):
+        unused_indices.setdefault(column, []).append(index)
+    matching_indices = []
+    for column in _columns_as_bytes(output_columns[rows]):
+        if not unused_indices.get(column):
             return None
-        column_indices.append(rows_of_bytes[column].pop(0))
-    columns = torch.tensor(column_indices, device=matrix.device)
+        matching_indices.append(unused_indices[column].pop(0))
+    columns = torch.tensor(matching_indices, device=matrix.device)
     return columns if torch.equal(matrix[:, columns], output_columns) else None
 
 
-def _as_bytes(matrix: Tensor) -> list[bytes]:
+def _columns_as_bytes(matrix: Tensor) -> list[bytes]:
     """Returns each column of a matrix as bytes."""
     columns = (matrix.float().T.contiguous().cpu() + 0.0).numpy()  # + 0.0 turns -0.0 into 0.0, whose bytes differ
     return [column.tobytes() for column in columns]
@@ -192,11 +197,16 @@ class ProjectionSearch:
 
     @property
     def is_searching(self) -> bool:
-        """True if a call waits for its projection, or the last one may enter further maps."""
+        """True if an output waits for its projection, or the last one to find its own may enter further maps."""
         return bool(self.pending) or self.last_operand is not None
 
     def expect(self, output: Tensor, receive: ReceiveProjection) -> None:
-        """Starts to search for the projection of an attention output; ``receive`` gets each that is found."""
+        """Starts to search for the projections of an attention output, and forgets the oldest of `MAX_PENDING` others.
+
+        Args:
+            output: ``(batch, heads, queries, features)``.
+            receive: receives each projection that is found, with the operand that holds the output.
+        """
         self.last_operand, self.last_receivers = None, []
         self.pending = [*self.pending[1 - MAX_PENDING :], (output, receive)]
 
@@ -229,25 +239,37 @@ class ProjectionSearch:
         return False
 
     def _is_last_operand(self, place: OperandPlace) -> bool:
-        """True if the operand is the one that the last projection had."""
+        """True if the operand, as a matrix, is the memory that the last projection had as its operand."""
         if self.last_operand is None or place.operand.data_ptr() != self.last_operand.data_ptr():
             return False
         matrix = place.matrix()
         return matrix.shape == self.last_operand.shape and matrix.stride() == self.last_operand.stride()
 
     def _report_again(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports a further projection of the last operand; always True."""
+        """Reports a further projection of the last operand to those that received the last one; always True.
+
+        Args:
+            place: the operand, as a part of the new product.
+            bias: the bias of the projection; ``None`` if it has none.
+            result: the result of the function.
+        """
         matrix, projected_matrix = place.matrix(), place.result(result)
         for receive, columns, queries_first in self.last_receivers:
             receive(OutputProjection(place.weight(), bias, columns, matrix, projected_matrix, queries_first), place)
         return True
 
     def _may_hold_output(self, place: OperandPlace) -> bool:
-        """True if the operand's size is a multiple of a searched output's, so that it may hold it."""
+        """True if the operand has as many elements as a searched output, or a multiple of them, and so may hold it."""
         return any(place.operand.numel() % max(output.numel(), 1) == 0 for output, _ in self.pending)
 
     def _compare(self, place: OperandPlace, bias: Tensor | None, result: Tensor) -> bool:
-        """Reports the projection of each searched output that the operand holds; True if it holds any."""
+        """Reports the projection of each searched output that the operand holds; True if it holds any.
+
+        Args:
+            place: the operand.
+            bias: the bias of the projection; ``None`` if it has none.
+            result: the result of the function.
+        """
         matrix, still_pending = place.matrix(), []
         for output, receive in self.pending:
             columns = find_columns(output, matrix)

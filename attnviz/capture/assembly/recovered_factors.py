@@ -13,12 +13,12 @@ from torch import Tensor
 
 from attnviz.capture.assembly.fitted_scores import Fit, Sample, fit
 from attnviz.capture.calls.attention_call import (
-    MAX_CHECKED_QUERIES,
     AttentionCall,
     DenseCall,
     FactoredCall,
     PositionBias,
     Product,
+    checked_rows,
     hidden_cells,
     pick_heads,
 )
@@ -33,7 +33,12 @@ EXACT_DTYPES = (torch.float32, torch.float64)
 
 
 def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns factors that give the maps of these heads: known or recovered ones; ``None`` if there are none."""
+    """Returns factors that give the maps of these heads: known ones, else recovered ones; ``None`` if there are none.
+
+    Args:
+        call: the call.
+        heads: the heads, by their numbers in the call.
+    """
     if isinstance(call, FactoredCall):
         return call
     assert isinstance(call, DenseCall)
@@ -44,16 +49,22 @@ def factors_of(call: AttentionCall, heads: Sequence[int]) -> FactoredCall | None
 
 
 def _give_weights(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> bool:
-    """True if the factors give the model's weights within the tolerance, on at most 32 queries."""
-    rows = slice(None, None, -(-call.shape[2] // MAX_CHECKED_QUERIES))
-    recovered_weights, model_weights = (source.weights(heads, rows).float() for source in (factors, call))
-    return bool(
-        ((recovered_weights - model_weights).abs() < _weight_tolerance(call, factors.masked_scores(heads, rows))).all()
-    )
+    """True if the factors give the model's weights of these heads within the tolerance, on at most 32 queries."""
+    rows = checked_rows(call.shape[2])
+    tolerance = _weight_tolerance(call, factors.masked_scores(heads, rows))
+    errors = (factors.weights(heads, rows).float() - call.weights(heads, rows).float()).abs()
+    return bool((errors < tolerance).all())
 
 
 def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
-    """Returns the largest error of a weight by rounding; it grows with the scores, which ALiBi drives to thousands."""
+    """Returns the largest error of a weight that rounding explains.
+
+    It grows with the scores, which ALiBi drives to thousands. In half precision it is `HALF_WEIGHT_TOLERANCE`.
+
+    Args:
+        call: the call.
+        scores: its scores, −inf where masked.
+    """
     if not _is_exact(call):
         return HALF_WEIGHT_TOLERANCE
     largest_score = float(scores.nan_to_num(neginf=0.0).abs().amax())
@@ -63,7 +74,13 @@ def _weight_tolerance(call: DenseCall, scores: Tensor) -> float:
 def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) -> FactoredCall | None:
     """Returns factors that give every visible score of these heads, with a bias by key, by distance, both or none.
 
-    ``None`` if no such factors give the scores, or if heads see different cells.
+    Args:
+        call: the call.
+        product: the queries and keys whose product gave the scores.
+        heads: the heads, by their numbers in the call.
+
+    Returns:
+        The factors; ``None`` if no such factors give the scores, or if heads see different cells.
     """
     visible = _common_visible_cells(call.logits, heads)
     if visible is None:
@@ -73,16 +90,22 @@ def _recovered_factors(call: DenseCall, product: Product, heads: Sequence[int]) 
     sample = _sample(call, product, visible, heads)
     small_sample = sample.last_rows_of_first_head(LAST_QUERIES)
     for by_distance in ((), (False,), (True,), (False, True)):
-        if not _bias_explains_scores(small_sample, by_distance, call):  # a small sample rejects most models at low cost
+        if not _fits_scores(small_sample, by_distance, call):  # a small sample rejects most biases at low cost
             continue
-        for candidate in _candidate_factors(call, product, visible, fit(sample, by_distance), heads):
-            if _largest_scores_if_equal(candidate, call, heads, sample.rows) is not None:
-                return _with_logsumexp_if_equal(candidate, call, heads)
+        for factors in _candidate_factors(call, product, visible, fit(sample, by_distance), heads):
+            if _largest_scores_if_equal(factors, call, heads, sample.rows) is not None:
+                return _with_logsumexp_if_equal(factors, call, heads)
     return None
 
 
-def _bias_explains_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -> bool:
-    """True if a fit with these biases leaves only residuals that rounding explains."""
+def _fits_scores(sample: Sample, by_distance: Sequence[bool], call: DenseCall) -> bool:
+    """True if a fit with these biases leaves only residuals that rounding explains.
+
+    Args:
+        sample: the scores to fit.
+        by_distance: for each bias, True if it depends on the distance, False if on the key; empty for no bias.
+        call: the call, whose dtypes decide how large a rounding error may be.
+    """
     tolerance = SCORE_TOLERANCE if _is_exact(call) else HALF_WEIGHT_TOLERANCE
     return bool((fit(sample, by_distance).residuals.abs() <= tolerance * (1 + sample.scores.abs())).all())
 
@@ -90,7 +113,15 @@ def _bias_explains_scores(sample: Sample, by_distance: Sequence[bool], call: Den
 def _candidate_factors(
     call: DenseCall, product: Product, visible: Tensor, fit_of_scores: Fit, heads: Sequence[int]
 ) -> Iterator[FactoredCall]:
-    """Yields factors with the biases of a fit: with the mean scale, then, if scales differ, with scaled queries."""
+    """Yields factors with the biases of a fit: with the mean scale, then, if scales differ, with scaled queries.
+
+    Args:
+        call: the call.
+        product: the queries and keys whose product gave the scores.
+        visible: the visible cells, ``(batch, 1, queries, keys)``.
+        fit_of_scores: the scales and biases that fit the scores of the chosen heads.
+        heads: the chosen heads, by their numbers in the call.
+    """
     head_count, features = call.shape[1], product.queries.shape[-1]
     rounding = SCALE_TOLERANCE if _is_exact(call) else HALF_SCALE_TOLERANCE
     mean_scale = float(fit_of_scores.scales.mean())
@@ -106,10 +137,8 @@ def _candidate_factors(
         ),
     )
     yield with_shared_scale
-    if (
-        float((fit_of_scores.scales - mean_scale).abs().max()) > rounding * abs(mean_scale)
-        and product.queries.shape[1] == head_count
-    ):
+    scales_differ = float((fit_of_scores.scales - mean_scale).abs().max()) > rounding * abs(mean_scale)
+    if scales_differ and product.queries.shape[1] == head_count:
         head_scales = torch.ones(head_count)
         head_scales[list(heads)] = torch.tensor(
             [_rounded_scale(float(scale), features, rounding) for scale in fit_of_scores.scales]
@@ -119,20 +148,41 @@ def _candidate_factors(
 
 
 def _bias_of_all_heads(bias: PositionBias, heads: Sequence[int], count: int, device: torch.device) -> PositionBias:
-    """Returns the bias of the chosen heads as one of all ``count`` heads, 0 for the others."""
+    """Returns a bias of all heads that is 0 for those that were not chosen.
+
+    Args:
+        bias: the bias of the chosen heads.
+        heads: the numbers of the chosen heads.
+        count: the number of all heads.
+        device: the device of the result.
+    """
     numbers = torch.zeros(len(bias.numbers), count, bias.numbers.shape[-1], device=device)
     numbers[:, list(heads)] = bias.numbers.to(device)
     return bias._replace(numbers=numbers)
 
 
 def _rounded_scale(scale: float, features: int, rounding: float) -> float:
-    """Rounds a fitted scale to 1/√features, or to four digits, if that is within the rounding error."""
+    """Returns a fitted scale rounded to 1/√features, else to four digits; unchanged if both exceed the rounding error.
+
+    Args:
+        scale: the fitted scale.
+        features: the width of a head.
+        rounding: the largest relative rounding error.
+    """
     candidates = (features**-0.5, float(f"{scale:.4g}"))
     return next((number for number in candidates if abs(scale - number) < rounding * abs(scale)), scale)
 
 
 def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequence[int]) -> FactoredCall | None:
-    """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs."""
+    """Returns the factors with the log-sum-exp that the model's weights imply; ``None`` if a visible score differs.
+
+    In half precision they are returned without it, since weights are too coarse to imply it.
+
+    Args:
+        factors: the factors.
+        call: the call with the model's scores and weights.
+        heads: the heads that are compared, by their numbers in the call.
+    """
     batch, count, queries, _ = call.shape
     logsumexp = torch.zeros(batch, count, queries, device=call.probabilities.device)
     for head in heads:
@@ -146,19 +196,29 @@ def _with_logsumexp_if_equal(factors: FactoredCall, call: DenseCall, heads: Sequ
 
 
 def _common_visible_cells(logits: Tensor, heads: Sequence[int]) -> Tensor | None:
-    """Returns the visible cells of these heads, ``(batch, 1, queries, keys)``; ``None`` if heads differ."""
+    """Returns the cells of these heads that the logits show as visible, ``(batch, 1, queries, keys)``.
+
+    ``None`` if heads see different cells.
+    """
     first_visible = ~hidden_cells(logits[:, heads[0], None])
     all_equal = all(torch.equal(~hidden_cells(logits[:, head, None]), first_visible) for head in heads[1:])
     return first_visible if all_equal else None
 
 
 def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[int]) -> Sample:
-    """Returns a sample of spaced queries and of the last ones, which tell a bias by key from one by distance."""
+    """Returns a sample of spaced queries and of the last ones, which tell a bias by key from one by distance.
+
+    Args:
+        call: the call.
+        product: the queries and keys whose product gave the scores.
+        visible: the visible cells, ``(batch, 1, queries, keys)``.
+        heads: the heads of the sample, by their numbers in the call.
+    """
     count = call.shape[2]
     spaced_rows = torch.linspace(0, count - 1, min(SPACED_QUERIES, count)).long()
     rows = torch.unique(torch.cat([spaced_rows, torch.arange(max(0, count - LAST_QUERIES), count)])).to(visible.device)
-    rows_and_keys = product.queries[:, :, rows], product.keys
-    queries, keys = (pick_heads(features, heads, call.shape[1]).double().cpu() for features in rows_and_keys)
+    queries = pick_heads(product.queries[:, :, rows], heads, call.shape[1]).double().cpu()
+    keys = pick_heads(product.keys, heads, call.shape[1]).double().cpu()
     visible_rows = visible[:, :, rows].cpu()
     scores = call.logits[:, :, rows][:, list(heads)].double().cpu().masked_fill(~visible_rows, 0)
     products = (queries @ keys.transpose(-1, -2)).masked_fill_(~visible_rows, 0)
@@ -168,7 +228,14 @@ def _sample(call: DenseCall, product: Product, visible: Tensor, heads: Sequence[
 def _largest_scores_if_equal(
     factors: FactoredCall, call: DenseCall, heads: Sequence[int], rows: slice | Tensor
 ) -> Tensor | None:
-    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a score differs from the model's."""
+    """Returns each query's largest score, ``(batch, heads, rows)``; ``None`` if a score differs from the model's.
+
+    Args:
+        factors: the factors, which give scores.
+        call: the call with the model's scores.
+        heads: the heads that are compared, by their numbers in the call.
+        rows: the queries that are compared.
+    """
     scores = factors.masked_scores(heads, rows)
     model_scores = call.logits[:, :, rows][:, list(heads)].to(scores.dtype)
     largest_scores = scores.amax(-1)

@@ -51,7 +51,7 @@ class StepRows:
 
     @classmethod
     def begin(cls, call: CapturedCall) -> "StepRows":
-        """Returns the rows of the first pass."""
+        """Returns the rows of a text whose first call is this one."""
         keys = used_keys(call)
         return cls([(call, MapPlace(0, 0, keys, is_whole_map=True))], call.marks and call.marks.first(keys))
 
@@ -84,7 +84,11 @@ class StepRows:
         return max(place.keys - call.shape[2], 0)
 
     def may_begin_text(self, call: CapturedCall) -> bool:
-        """True if a call may begin another text: it has at most the first call's past keys, or computed no new key."""
+        """True if a call may begin another text: its keys come from no cache that this text has filled.
+
+        That holds for cross-attention, for a call with no more past keys than the first call had, and for one whose
+        keys are all known already.
+        """
         return call.site.kind == "cross" or past_keys(call) <= self.first_past_keys or self._has_no_new_key(call)
 
     def places(self, call: CapturedCall) -> list[MapPlace]:
@@ -92,26 +96,22 @@ class StepRows:
         if call.shape[0] != self.last.shape[0] or call.heads != self.last.heads:
             return []
         if call.site.kind == "cross":
-            stop = MapPlace(self.rows, 0, call.shape[3])
-            return self._place_if_keys_match(call, stop, stop.keys) if stop.keys == self.keys else []
+            after_last_row = MapPlace(self.rows, 0, call.shape[3])
+            return self._place_if_keys_match(call, after_last_row, self.keys) if call.shape[3] == self.keys else []
         past_count, used_count = past_keys(call), used_keys(call)
         if past_count <= self.first_past_keys:
-            replaces_rows = MapPlace(0, 0, used_count, is_whole_map=True)
+            whole_map = MapPlace(0, 0, used_count, is_whole_map=True)
             return (
-                self._place_if_keys_match(call, replaces_rows, self.keys)
-                if self._is_extended_by(call, used_count)
-                else []
+                self._place_if_keys_match(call, whole_map, self.keys) if self._is_extended_by(call, used_count) else []
             )
         if past_count > self.keys:
             return []
-        appends_rows, overwrites_keys = (
-            MapPlace(self.rows, self.keys - past_count, used_count),
-            MapPlace(past_count - self.first_past_keys, 0, used_count),
-        )
-        choices = self._place_if_keys_match(call, appends_rows, past_count)
-        if past_count == self.keys or (self._has_no_new_key(call) and not self._has_rows_at(call, overwrites_keys.row)):
-            return choices
-        return choices + self._place_if_keys_match(call, overwrites_keys, past_count)
+        appended = MapPlace(self.rows, self.keys - past_count, used_count)
+        overwriting = MapPlace(past_count - self.first_past_keys, 0, used_count)
+        places = self._place_if_keys_match(call, appended, past_count)
+        if past_count == self.keys or (self._has_no_new_key(call) and not self._has_rows_at(call, overwriting.row)):
+            return places
+        return places + self._place_if_keys_match(call, overwriting, past_count)
 
     def add(self, call: CapturedCall, place: MapPlace) -> None:
         """Adds a call at a place; drops earlier rows from its first one on, which it replaces."""
@@ -123,7 +123,7 @@ class StepRows:
             self.marks = self.marks.first(place.column).followed_by(call.marks.first(place.keys))
 
     def joined(self) -> CapturedCall:
-        """Returns one call with all rows.
+        """Returns one call with all rows; the only call itself if it has no unused keys.
 
         Raises:
             AttnvizError: if the map is too long to be joined.
@@ -145,44 +145,49 @@ class StepRows:
         )
 
     def _prompt(self) -> int | None:
-        """Returns the rows of the first pass if each later pass added one row; ``None`` otherwise."""
-        first_call, *later_calls = [call.shape[2] for call, _ in self.calls]
-        return first_call if later_calls and set(later_calls) == {1} else None
+        """Returns the number of rows of the first call if there are later ones of one row each; ``None`` otherwise."""
+        first_count, *later_counts = [call.shape[2] for call, _ in self.calls]
+        return first_count if later_counts and set(later_counts) == {1} else None
 
     def _is_extended_by(self, call: CapturedCall, used_count: int) -> bool:
-        """True if the call's map is this one, or extends it by keys that the earlier rows do not see."""
+        """True if a call's whole map is as large as this one, or extends it by keys that the earlier rows do not see.
+
+        Args:
+            call: the call.
+            used_count: the number of its keys that belong to the text.
+        """
         if used_count == self.keys:
             return True
         visible = cells_of(call, 0).visible
         return used_count > self.keys and not visible[..., : self.rows, self.keys :].any()
 
     def _has_no_new_key(self, call: CapturedCall) -> bool:
-        """True if marks show that the keys of a call are exactly the keys so far."""
-        have_marks = self.marks is not None and call.marks is not None
-        return (
-            have_marks
-            and used_keys(call) == self.keys
-            and bool(self._place_if_keys_match(call, MapPlace(0, 0, 0), self.keys))
-        )
+        """True if marks show that the keys of a call are exactly the keys so far; False if marks are unknown."""
+        if self.marks is None or call.marks is None or used_keys(call) != self.keys:
+            return False
+        return self.marks.equal(0, call.marks, self.keys)
 
     def _has_rows_at(self, call: CapturedCall, row: int) -> bool:
         """True if the weights of a call equal those of the rows from ``row`` on; also if single cells were not kept."""
         if self.is_pooled or call.map_type is PooledMaps:
             return True
         rows = slice(row, row + call.shape[2])
-        return all(
-            np.allclose(
-                self._fields(item)["weights"][:, rows],
-                cells_of(call, item).weights[..., : self.keys],
-                atol=EQUAL_WEIGHTS,
-            )
-            for item in range(call.shape[0])
-        )
+        for item in range(call.shape[0]):
+            known_weights = self._fields(item)["weights"][:, rows]
+            weights = cells_of(call, item).weights[..., : self.keys]
+            if not np.allclose(known_weights, weights, atol=EQUAL_WEIGHTS):
+                return False
+        return True
 
     def _place_if_keys_match(self, call: CapturedCall, place: MapPlace, count: int) -> list[MapPlace]:
-        """Returns ``[place]`` if the first ``count`` keys of the call equal the keys at the place, else an empty list.
+        """Returns a list of the place if the first keys of the call equal the keys there; else an empty list.
 
-        If marks are unknown, returns the place as not proven.
+        If marks are unknown, it returns the place as one that marks do not prove.
+
+        Args:
+            call: the call.
+            place: the place.
+            count: the number of keys that are compared.
         """
         if self.marks is None or call.marks is None:
             return [replace(place, has_equal_keys=False)]
@@ -212,7 +217,7 @@ class StepRows:
         return {"scores": scores, "weights": weights, "visible": visible} | self._moved_norms(item)
 
     def _moved_norms(self, item: int) -> dict[str, Any]:
-        """Returns the fields of one text's moved norms; {} unless every call has them."""
+        """Returns the fields of one text's value norms, joined over the calls; {} unless every call has them."""
         if not all("moved" in call.fields[item] for call, _ in self.calls):
             return {}
         moved = np.zeros((len(self.last.heads), self.keys), dtype=np.float32)
@@ -242,7 +247,10 @@ def cells_of(call: CapturedCall, item: int) -> Window:
 
 
 def used_keys(call: CapturedCall) -> int:
-    """Returns the number of keys up to the last visible one, at least as many as queries; a cache may have more."""
+    """Returns the number of keys that belong to the text: those up to the last visible one, but not fewer than queries.
+
+    A cache may have unused keys after them. Of a call that is kept as factors or blocks, all keys count.
+    """
     _, _, queries, keys = call.shape
     if call.map_type is not DenseMaps:
         return keys
@@ -257,5 +265,5 @@ def past_keys(call: CapturedCall) -> int:
 
 
 def _largest_known(fidelities: list[float | None]) -> float | None:
-    """Returns the largest known fidelity; ``None`` if none is known."""
+    """Returns the largest of the fidelities that are known; ``None`` if none is known."""
     return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)

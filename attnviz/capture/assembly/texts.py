@@ -37,8 +37,8 @@ class _Batch:
         """Adds the calls of another pass if that continues these texts; True if it does."""
         if not calls.keys() <= self.rows.keys():
             return False
-        choices = {key: self.rows[key].places(call) for key, call in calls.items()}
-        places = _consistent_places(choices, self.rows, calls)
+        possible_places = {key: self.rows[key].places(call) for key, call in calls.items()}
+        places = _consistent_places(possible_places, self.rows, calls)
         if places is None:
             return False
         self.passes += 1
@@ -56,7 +56,10 @@ class TextCollector:
         self.refusal: AttnvizError | None = None
 
     def add(self, calls: Sequence[CapturedCall]) -> None:
-        """Adds the calls of a pass to the last batch if the pass continues it, else as a new batch."""
+        """Adds the calls of a pass to the last batch if the pass continues it, else as a new batch.
+
+        Does nothing without calls, or once a pass was refused; `calls` raises the refusal.
+        """
         if not calls or self.refusal is not None:
             return
         self.passes += 1
@@ -84,7 +87,7 @@ class TextCollector:
         return joined_calls
 
     def remarks(self) -> tuple[str, ...]:
-        """Returns a remark on the forward passes that were joined; none if there was one pass."""
+        """Returns a remark that says if the forward passes read several texts or one; none if there was one pass."""
         if self.passes < 2:
             return ()
         texts = sum(batch.size for batch in self.batches)
@@ -116,19 +119,27 @@ def _by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
 
 
 def _consistent_places(
-    choices: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
+    possible_places: dict[Key, list[MapPlace]], rows: dict[Key, StepRows], calls: dict[Key, CapturedCall]
 ) -> dict[Key, MapPlace] | None:
-    """Returns one place for each call, so that all begin at the same row; ``None`` if that is impossible.
+    """Returns one place for each call of a pass, so that all begin at the same row.
 
-    Also ``None`` if no place is proven by marks, or if a pass over the whole text brings no new key.
+    Args:
+        possible_places: the possible places of each call.
+        rows: the rows so far, of each module.
+        calls: the calls.
+
+    Returns:
+        The places; ``None`` if no row suits all calls, if marks prove none of the places, or if a pass over the whole
+        text brings no new key.
     """
-    if not all(choices.values()) or not any(place.has_equal_keys for places in choices.values() for place in places):
+    is_proven = any(place.has_equal_keys for places in possible_places.values() for place in places)
+    if not all(possible_places.values()) or not is_proven:
         return None
-    self_attention = {key: places for key, places in choices.items() if key[0].kind == "self"}
+    self_attention = {key: places for key, places in possible_places.items() if key[0].kind == "self"}
     step_places = [places for places in self_attention.values() if not places[0].is_whole_map]
-    possible_rows = [place.row for place in step_places[0]] if step_places else []
+    first_call_rows = [place.row for place in step_places[0]] if step_places else []
     rows_of_calls = [{place.row for place in places} for places in step_places]
-    common_rows = [row for row in possible_rows if all(row in call_rows for call_rows in rows_of_calls)]
+    common_rows = [row for row in first_call_rows if all(row in call_rows for call_rows in rows_of_calls)]
     if step_places and not common_rows:
         return None
     has_new_keys = any(
@@ -137,7 +148,7 @@ def _consistent_places(
     if self_attention and not step_places and not has_new_keys:
         return None
     chosen_places = {}
-    for key, places in choices.items():
+    for key, places in possible_places.items():
         if key[0].kind == "cross":
             row = common_rows[0] if common_rows else _first_cross_row(rows[key], calls[key], bool(self_attention))
             chosen_places[key] = replace(places[0], row=row, is_whole_map=row == 0)
@@ -150,5 +161,11 @@ def _first_cross_row(rows: StepRows, call: CapturedCall, computed_again: bool) -
     """Returns the first row of a call of cross-attention if no cached self-attention tells it.
 
     That is 0 if the pass computes all rows again, else the row after the last one.
+
+    Args:
+        rows: the rows so far.
+        call: the call.
+        computed_again: True if the self-attention of the pass is over the whole text. Without any self-attention, a
+            call with more queries than rows so far computes all rows too.
     """
     return 0 if computed_again or call.shape[2] > rows.rows else rows.rows

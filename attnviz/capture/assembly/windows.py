@@ -49,26 +49,29 @@ class Windows:
 def windows_of(queries: Origin, keys: Origin) -> Windows | None:
     """Returns the windows of queries and keys, ``(..., tokens, features)``, given the origins of their elements.
 
-    ``None`` if each text is one window, or each token is; if a query is in several windows; or if a window has tokens
-    of several texts.
+    ``None`` if each text is one window, or each token is; if a query is in several windows; if a window has tokens of
+    several texts; or if the origins are of different texts, or mix tokens.
     """
-    rows, columns = _tokens_by_window(queries.numbers), _tokens_by_window(keys.numbers)
-    if rows is None or columns is None or (queries.texts, queries.tokens) != keys[1:]:
+    query_windows, key_windows = _tokens_by_window(queries.numbers), _tokens_by_window(keys.numbers)
+    if query_windows is None or key_windows is None or (queries.texts, queries.tokens) != (keys.texts, keys.tokens):
         return None
-    if columns.shape[1] == 1:  # each token sees only itself
+    if key_windows.shape[1] == 1:  # each token sees only itself
         return None
-    texts, places = _texts_and_places(columns, keys.tokens)
-    row_texts, row_places = _texts_and_places(rows, queries.tokens)
-    if texts is None or row_texts is None or not np.array_equal(texts, row_texts) or len(texts) <= keys.texts:
+    key_texts, key_places = _texts_and_places(key_windows, keys.tokens)
+    query_texts, query_places = _texts_and_places(query_windows, queries.tokens)
+    if key_texts is None or query_texts is None or not np.array_equal(key_texts, query_texts):
         return None
-    query_tokens = rows[rows != NOT_A_TOKEN]
-    if len(np.unique(query_tokens)) != len(query_tokens):
+    query_tokens = query_windows[query_windows != NOT_A_TOKEN]
+    if len(key_texts) <= keys.texts or len(np.unique(query_tokens)) != len(query_tokens):
         return None
-    return Windows(texts, _without_gaps(row_places), _without_gaps(places))
+    return Windows(key_texts, _without_gaps(query_places), _without_gaps(key_places))
 
 
 def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
-    """Returns the call with its windows joined to maps of whole texts; ``None`` if these are too large."""
+    """Returns the call with its windows joined to maps of whole texts.
+
+    ``None`` if these would be too large, if the call has other windows, or if single cells were not kept.
+    """
     texts, queries, keys = windows.shape
     fits = call.shape[0] == len(windows.texts) and call.shape[2:] == (windows.queries.shape[1], windows.keys.shape[1])
     if not fits or call.map_type is not DenseMaps or queries * keys > LONG_MAP_TOKENS**2:
@@ -84,12 +87,12 @@ def joined_windows(call: CapturedCall, windows: Windows) -> CapturedCall | None:
     )
 
 
-def joined_norms(norms: FloatArray, fidelities: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
-    """Returns the norms of each text's keys, ``(heads, keys)``, and its largest error, from those of windows.
+def joined_norms(norms: FloatArray, errors: Sequence[float], windows: Windows) -> list[tuple[FloatArray, float]]:
+    """Returns for each text the norms of its keys, ``(heads, keys)``, and its largest error.
 
     Args:
-        norms: ``(windows, heads, keys)``; each key is in one window.
-        fidelities: the largest error of each window.
+        norms: the norms by window, ``(windows, heads, keys)``; each key is in one window.
+        errors: the largest error of each window.
         windows: the places of the keys.
     """
     texts, _, keys = windows.shape
@@ -99,8 +102,8 @@ def joined_norms(norms: FloatArray, fidelities: Sequence[float], windows: Window
         text_norms = np.zeros((norms.shape[1], keys), dtype=np.float32)
         for window in text_windows:
             columns = windows.keys[window]
-            text_norms[:, columns[columns >= 0]] = norms[window][:, columns >= 0]
-        results.append((text_norms, max(fidelities[window] for window in text_windows)))
+            text_norms[:, columns[columns >= 0]] = norms[window][:, columns >= 0]  # without padding
+        results.append((text_norms, max(errors[window] for window in text_windows)))
     return results
 
 
@@ -134,41 +137,52 @@ def window_remarks(calls: Sequence[CapturedCall], texts_of: Callable[[str], int 
 
 
 def _reason_not_joined(calls: Sequence[CapturedCall], windows_per_text: Mapping[CapturedCall, float]) -> str:
-    """Returns the reason why windows were not joined, as a clause for a remark."""
-    is_too_large = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
-    if len(is_too_large) == len(calls):
+    """Returns the reason why the windows of calls were not joined, as a clause for a remark.
+
+    Args:
+        calls: the calls, one or more.
+        windows_per_text: the number of windows of a text, for each call.
+    """
+    large_calls = [call for call in calls if windows_per_text[call] * max(call.shape[2:]) > LONG_MAP_TOKENS]
+    if len(large_calls) == len(calls):
         return "whose whole map would be too large"
-    return "whose places are not known" + (", or whose whole map would be too large" if is_too_large else "")
+    return "whose places are not known" + (", or whose whole map would be too large" if large_calls else "")
 
 
 def _layer_list(calls: Sequence[CapturedCall]) -> str:
-    """Returns the layers of calls as ranges."""
+    """Returns the numbers of the calls' layers as ranges, such as ``0-3, 7``."""
     return number_ranges(sorted({call.site.layer for call in calls}))
 
 
 def _count_list(numbers: Iterable[int]) -> str:
-    """Returns different numbers, ascending, as a list in words."""
+    """Returns the different numbers among these, ascending, as a list in words: ``4 or 16``."""
     return or_list(sorted(set(numbers)))
 
 
 def _whole_map_fields(call: CapturedCall, windows: Windows, text: int) -> dict[str, Any]:
-    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows."""
+    """Returns the fields of ``DenseMaps`` of one text, with the cells of all its windows; other cells are hidden.
+
+    Args:
+        call: the call, with the fields of each window.
+        windows: the tokens in each window.
+        text: the index of the text.
+    """
     _, queries, keys = windows.shape
     heads = len(call.heads)
     scores = np.full((heads, queries, keys), np.nan, dtype=np.float32)
-    weights, text_windows = np.zeros_like(scores), np.flatnonzero(windows.texts == text).tolist()
-    visible = np.zeros(
-        joint_shape([call.fields[window]["visible"] for window in text_windows], scores.shape), dtype=bool
-    )
+    weights = np.zeros_like(scores)
+    text_windows = np.flatnonzero(windows.texts == text).tolist()
+    visible_parts = [call.fields[window]["visible"] for window in text_windows]
+    visible = np.zeros(joint_shape(visible_parts, scores.shape), dtype=bool)
     for window in text_windows:
         fields = call.fields[window]
         rows, columns = windows.queries[window], windows.keys[window]
-        real_cells = np.ix_(rows >= 0, columns >= 0)
-        cells = np.ix_(rows[rows >= 0], columns[columns >= 0])
+        cells_in_window = np.ix_(rows >= 0, columns >= 0)  # without padding
+        cells_in_text = np.ix_(rows[rows >= 0], columns[columns >= 0])
         for text_map, name in ((scores, "scores"), (weights, "weights")):
             for head in range(heads):
-                text_map[head][cells] = fields[name][head][real_cells]
-        visible[..., *cells] = fields["visible"][..., *real_cells]
+                text_map[head][cells_in_text] = fields[name][head][cells_in_window]
+        visible[..., *cells_in_text] = fields["visible"][..., *cells_in_window]
     return {"scores": scores, "weights": weights, "visible": visible}
 
 
@@ -181,7 +195,7 @@ def _is_padding_seen(call: CapturedCall, windows: Windows) -> bool:
 
 
 def _largest_fidelity(call: CapturedCall, windows: Windows, text: int) -> float | None:
-    """Returns the largest fidelity of a text's windows; ``None`` if none is known."""
+    """Returns the largest difference from the model's output in a text's windows; ``None`` if none is known."""
     fidelities = [call.fidelity[window] for window in np.flatnonzero(windows.texts == text).tolist()]
     return max((fidelity for fidelity in fidelities if fidelity is not None), default=None)
 
@@ -199,8 +213,8 @@ def _tokens_by_window(numbers: Tensor) -> IntArray | None:
         if tokens.shape[axis] > 1 and bool((tokens == tokens.take([0], axis)).all()):
             tokens = tokens.take([0], axis)
     rows = tokens.reshape(-1, tokens.shape[-1])
-    changes = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(axis=1)))  # heads folded into windows
-    return rows[changes]
+    is_new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))  # equal rows in turn are heads folded into windows
+    return rows[np.flatnonzero(is_new)]
 
 
 def _texts_and_places(numbers: IntArray, tokens: int) -> tuple[IntArray | None, IntArray]:
@@ -221,6 +235,6 @@ def _texts_and_places(numbers: IntArray, tokens: int) -> tuple[IntArray | None, 
 
 
 def _without_gaps(places: IntArray) -> IntArray:
-    """Returns positions renumbered without gaps; gaps remain if a model merged tokens."""
-    used = np.unique(places[places != NOT_A_TOKEN])
-    return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used, places))
+    """Returns positions, or -1 for padding, renumbered from 0 without gaps, which a model leaves that merges tokens."""
+    used_places = np.unique(places[places != NOT_A_TOKEN])
+    return np.where(places == NOT_A_TOKEN, NOT_A_TOKEN, np.searchsorted(used_places, places))

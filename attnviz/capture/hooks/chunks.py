@@ -39,7 +39,9 @@ class Chunks:
 
     @classmethod
     def begin(cls, site: CallSite, call: AttentionCall, observed: ObservedCall) -> "Chunks | None":
-        """Returns the chunks with this call as the first; ``None`` if its queries do not begin a longer tensor.
+        """Returns the chunks with this call as the first; ``None`` if it cannot be one.
+
+        It can if its queries begin a longer tensor, or if it may be a step of a recurrent decoder.
 
         Args:
             site: the place of the call in the model.
@@ -51,30 +53,31 @@ class Chunks:
         )
         is_step = observed.may_be_step and call.shape[2] == 1
         starts = [_key_starts(call, observed.keys.pieces)]
-        return (
-            cls(site, observed.shape, [_with_copies(call)], first_pieces, starts, is_step=is_step)
-            if first_pieces or is_step
-            else None
-        )
+        if not first_pieces and not is_step:
+            return None
+        return cls(site, observed.shape, [_with_copies(call)], first_pieces, starts, is_step=is_step)
 
     def may_add_step(self, observed: ObservedCall) -> bool:
-        """True if a call may be the next step."""
+        """True if these chunks and a call may both be single steps of a recurrent decoder."""
         return self.is_step and observed.may_be_step
 
     def add_step(self, call: AttentionCall) -> bool:
-        """Adds the next step if it is one query over the same keys and values, which then belong to another text."""
+        """Adds a call as the next step if it is one query over the same keys and values; True if it was added.
+
+        Since the keys stay the same, they belong to another text than the queries: the call is cross-attention.
+        """
         if call.shape[2] != 1 or call.shape != self.calls[0].shape or not _have_same_keys(self.calls[0], call):
             return False
-        self._mark_cross()
+        self._mark_as_cross()
         self.calls.append(_with_copies(call))
         return True
 
-    def _mark_cross(self) -> None:
-        """Marks the call as cross-attention."""
+    def _mark_as_cross(self) -> None:
+        """Marks the attention call of these chunks as cross-attention."""
         self.site = replace(self.site, kind="cross", part="cross")
 
     def continues(self, queries: Sequence[Piece]) -> bool:
-        """True if one of these pieces begins where the last chunk ended."""
+        """True if one of these pieces begins where a possible range of the last chunk ends."""
         return any(piece.is_followed_by(other) for piece in self.queries for other in queries)
 
     def add(self, call: AttentionCall, queries: Lineage, keys: Lineage) -> bool:
@@ -88,21 +91,18 @@ class Chunks:
         following_pieces = tuple(
             piece for piece in queries.pieces if piece.rows == call.shape[2] and self.continues([piece])
         )
-        starts, is_over_same = (
-            _key_starts(call, keys.pieces),
-            self.is_over_same and _have_same_keys(self.calls[0], call),
-        )
-        if (
-            not following_pieces
-            or not _have_same_form(self.calls[0], call)
-            or not (is_over_same or self._axes_with_all_keys([starts]))
-        ):
+        if not following_pieces or not _have_same_form(self.calls[0], call):
+            return False
+        starts = _key_starts(call, keys.pieces)
+        is_over_same = self.is_over_same and _have_same_keys(self.calls[0], call)
+        if not is_over_same and not self._axes_with_all_keys([starts]):
             return False
         self.is_over_same, self.queries = is_over_same, following_pieces
         self.calls.append(_with_copies(call))
         self.keys.append(starts)
-        if self.is_step and queries.recurrent and queries[:2] != keys[:2]:
-            self._mark_cross()
+        has_other_keys = (queries.roots, queries.depth) != (keys.roots, keys.depth)
+        if self.is_step and queries.recurrent and has_other_keys:
+            self._mark_as_cross()
         return True
 
     @property
@@ -111,29 +111,39 @@ class Chunks:
         return any(piece.is_last for piece in self.queries)
 
     def joined(self) -> AttentionCall:
-        """Returns the call of all queries."""
-        count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
+        """Returns the call that all chunks form, over all keys that any of them sees."""
+        key_count, columns = max(call.shape[3] for call in self.calls), [0] * len(self.calls)
         note = next((call.note for call in self.calls if call.note), "")
         if not self.is_over_same:
-            joined_call = self._axes_with_all_keys([])[0]
-            count, columns = joined_call[-1], [starts[joined_call] for starts in self.keys]
+            longer_axis = self._axes_with_all_keys([])[0]
+            key_count, columns = longer_axis[-1], [starts[longer_axis] for starts in self.keys]
             note = note or CHUNKED
         calls_with_all_keys = [
-            _with_all_keys(call, column, count) for call, column in zip(self.calls, columns, strict=True)
+            _with_all_keys(call, column, key_count) for call, column in zip(self.calls, columns, strict=True)
         ]
         return replace(_joined_calls(calls_with_all_keys), note=note)
 
     def _axes_with_all_keys(self, more_starts: list[dict[LongerAxis, int]]) -> list[LongerAxis]:
-        """Returns the longer axes that contain the keys of all chunks, and of the ``more_starts`` ones."""
+        """Returns the longer axes that contain the keys of all chunks.
+
+        Args:
+            more_starts: the possible starts of further chunks' keys, which count too.
+        """
         first_starts, *other_starts = (*self.keys, *more_starts)
         return [axis for axis in first_starts if all(axis in starts for starts in other_starts)]
 
 
 def _key_starts(call: AttentionCall, keys: Sequence[Piece]) -> dict[LongerAxis, int]:
-    """Returns where the keys of a call begin in each longer axis; empty if the pieces may be texts instead."""
-    batch, _, queries, count = call.shape
-    may_be_texts = batch == queries == count
-    return {} if may_be_texts else {piece.whole: piece.start for piece in keys if piece.rows == count}
+    """Returns the first place of a call's keys in each longer axis that they may be a piece of.
+
+    Args:
+        call: the call.
+        keys: the pieces in the lineage of its keys. They may be texts instead if there are as many texts as queries
+            and keys; then the result is empty.
+    """
+    batch, _, queries, key_count = call.shape
+    may_be_texts = batch == queries == key_count
+    return {} if may_be_texts else {piece.whole: piece.start for piece in keys if piece.rows == key_count}
 
 
 def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
@@ -142,17 +152,21 @@ def _have_same_form(first: AttentionCall, second: AttentionCall) -> bool:
 
 
 def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCall:
-    """Returns the call with ``count`` keys, its own from ``column`` on; the others are masked."""
+    """Returns a call with more keys, which are masked.
+
+    Args:
+        call: the call.
+        column: the place of its first key among all keys.
+        count: the number of all keys.
+    """
     if (column, call.shape[3]) == (0, count):
         return call
     values = None if call.values is None else _padded_features(call.values, column, count)
     if isinstance(call, FactoredCall):
         mask = call.whole_mask()
-        hidden_cells = False if mask.dtype == torch.bool else float("-inf")
+        hidden = False if mask.dtype == torch.bool else float("-inf")
         keys = _padded_features(call.keys, column, count)
-        return replace(
-            call, keys=keys, values=values, causal=False, mask=_padded_cells(mask, column, count, hidden_cells)
-        )
+        return replace(call, keys=keys, values=values, causal=False, mask=_padded_cells(mask, column, count, hidden))
     assert isinstance(call, DenseCall)
     product = call.product and call.product._replace(keys=_padded_features(call.product.keys, column, count))
     dropout = call.dropout and call.dropout._replace(weights=_padded_cells(call.dropout.weights, column, count, 0.0))
@@ -168,19 +182,16 @@ def _with_all_keys(call: AttentionCall, column: int, count: int) -> AttentionCal
 
 def _joined_calls(calls: Sequence[AttentionCall]) -> AttentionCall:
     """Returns calls over the same number of keys as one, with their queries concatenated."""
-    output, values = (
-        _concatenated_queries([call.output for call in calls]),
-        _merged_parts([call.values for call in calls]),
-    )
+    output = _concatenated_queries([call.output for call in calls])
+    values = _merged_parts([call.values for call in calls])
     factored_calls = [call for call in calls if isinstance(call, FactoredCall)]
     if factored_calls:
         return replace(_joined_factored_calls(factored_calls), output=output, values=values)
-    softmax_calls = [call for call in calls if isinstance(call, DenseCall)]
-    joined_call = _joined_softmax_calls(softmax_calls)
-    lost_dropout = joined_call.dropout is None and any(
-        call.dropout is not None for call in softmax_calls
-    )  # chunks that differ in dropout
-    return replace(joined_call, output=None if lost_dropout else output, values=values)
+    dense_calls = [call for call in calls if isinstance(call, DenseCall)]
+    joined_call = _joined_dense_calls(dense_calls)
+    has_dropout = any(call.dropout is not None for call in dense_calls)
+    # The output of chunks that differ in dropout cannot be computed from the weights.
+    return replace(joined_call, output=None if has_dropout and joined_call.dropout is None else output, values=values)
 
 
 def _with_copies(call: AttentionCall) -> AttentionCall:
@@ -191,11 +202,15 @@ def _with_copies(call: AttentionCall) -> AttentionCall:
 
 
 def _have_same_keys(first: AttentionCall, second: AttentionCall) -> bool:
-    """True if two calls have equal known keys and values, as far as the shorter one goes."""
+    """True if the keys and values of two calls are equal, as far as the shorter one goes.
+
+    Unknown ones are not compared; False if neither keys nor values are known, or if the calls have different forms.
+    """
     if not _have_same_form(first, second):
         return False
-    pairs = [pair for pair in ((_keys_of(first), _keys_of(second)), (first.values, second.values)) if None not in pair]
-    return bool(pairs) and all(_start_equally(*pair) for pair in pairs)  # type: ignore[arg-type]
+    pairs = ((_keys_of(first), _keys_of(second)), (first.values, second.values))
+    known_pairs = [(left, right) for left, right in pairs if left is not None and right is not None]
+    return bool(known_pairs) and all(_start_equally(left, right) for left, right in known_pairs)
 
 
 def _keys_of(call: AttentionCall) -> Tensor | None:
@@ -212,13 +227,16 @@ def _start_equally(first: Tensor, second: Tensor) -> bool:
 
 
 def _concatenated_queries(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns tensors ``(batch, heads, queries, ...)`` concatenated; ``None`` if one is unknown."""
+    """Returns tensors ``(batch, heads, queries, ...)`` concatenated along the queries; ``None`` if one is unknown."""
     known_parts = [part for part in parts if part is not None]
     return torch.cat(known_parts, dim=2) if len(known_parts) == len(parts) else None
 
 
 def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Returns keys or values merged from parts that are 0 at the places of others."""
+    """Returns keys or values merged from parts that are 0 at the places of others; ``None`` if one is unknown.
+
+    Where several parts have a number, the last one counts.
+    """
     known_parts = [part for part in parts if part is not None]
     if len(known_parts) < len(parts):
         return None
@@ -228,7 +246,7 @@ def _merged_parts(parts: Sequence[Tensor | None]) -> Tensor | None:
     return merged_tensor
 
 
-def _joined_softmax_calls(calls: Sequence[DenseCall]) -> DenseCall:
+def _joined_dense_calls(calls: Sequence[DenseCall]) -> DenseCall:
     """Returns the call of all queries, without output and values."""
     queries = _concatenated_queries([None if call.product is None else call.product.queries for call in calls])
     keys = _merged_parts([None if call.product is None else call.product.keys for call in calls])
@@ -243,7 +261,7 @@ def _joined_softmax_calls(calls: Sequence[DenseCall]) -> DenseCall:
 
 
 def _joined_dropout(parts: Sequence[Dropout | None]) -> Dropout | None:
-    """Returns the dropout of all weights; ``None`` if a chunk has none, or another factor."""
+    """Returns the dropout of all chunks' weights; ``None`` if a chunk has none, or their factors differ."""
     known_parts = [part for part in parts if part is not None]
     if len(known_parts) < len(parts) or len({part.factor for part in known_parts}) > 1:
         return None
@@ -283,10 +301,10 @@ def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _padded_cells(tensor: Tensor, column: int, count: int, filling: float) -> Tensor:
-    """Returns cells padded with ``filling`` to ``count`` keys; the given ones begin at ``column``."""
+    """Returns cells ``(..., keys)`` padded with ``filling`` to ``count`` keys; the first cell gets to ``column``."""
     return functional.pad(tensor, (column, count - column - tensor.shape[-1]), value=filling)
 
 
 def _padded_features(features: Tensor, column: int, count: int) -> Tensor:
-    """Returns keys or values padded with zeros to ``count`` keys; the given ones begin at ``column``."""
+    """Returns ``(batch, heads, keys, features)`` padded with 0 to ``count`` keys; the first key gets to ``column``."""
     return functional.pad(features, (0, 0, column, count - column - features.shape[2]))

@@ -15,7 +15,7 @@ ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
 
 
 def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:
-    """Returns the modules whose attention was not observed because they, or modules around them, are compiled.
+    """Returns the paths of modules whose attention was not observed because they, or modules around them, are compiled.
 
     They are modules of a class that attended elsewhere in the model; if a compiled module has none of those, modules
     whose class is named attention. Compilers that call torch function by function, such as ``eager``, hide none.
@@ -35,16 +35,16 @@ def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[st
     return list(dict.fromkeys(all_paths))
 
 
-def refuse_merged(modules: Mapping[str, nn.Module], path: str, runs: bool) -> None:
-    """Raises AttnvizError for a further call of a module whose parts a compiler has merged into one function.
+def refuse_merged(modules: Mapping[str, nn.Module], path: str, was_called: bool) -> None:
+    """Raises AttnvizError for a second call of a module whose parts torch.compile has merged into one function.
 
-    A compiler that calls torch function by function lets calls be observed, but no part of the module runs as itself:
-    calls of several layers, or of a layer that runs again, seem to be further calls of one.
+    A compiler that calls torch function by function lets calls be observed, but no part of the module is called: calls
+    of several layers, or of a layer that runs again, all seem to come from the outermost module.
 
     Args:
         modules: the modules of the model by path.
         path: the path of the module that made the call.
-        runs: True if this module was called as itself.
+        was_called: True if this module was called, rather than only its code run within a module around it.
     """
     inner_modules = [
         module for inner_path, module in modules.items() if inner_path != path and _is_within(inner_path, path)
@@ -52,7 +52,7 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, runs: bool) -> No
     kinds = Counter(type(module) for module in inner_modules if not isinstance(module, CONTAINERS) and module._modules)
     has_layers = bool(kinds) and max(kinds.values()) > 1
     merged_path = path if has_layers and _is_compiled(modules[path]) else None
-    if not runs:
+    if not was_called:
         outer_paths = [outer_path for outer_path in modules if outer_path != path and _is_within(path, outer_path)]
         merged_path = next((outer_path for outer_path in outer_paths if _is_compiled(modules[outer_path])), merged_path)
     if merged_path is not None:
@@ -64,7 +64,7 @@ def refuse_merged(modules: Mapping[str, nn.Module], path: str, runs: bool) -> No
 
 
 def anything_compiled() -> bool:
-    """True if this process has compiled anything by ``torch.compile``."""
+    """True if ``torch.compile`` has compiled any function in this process."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     return dynamo is not None and bool(dynamo.counters["stats"]["unique_graphs"])
 
@@ -79,5 +79,5 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 def _is_within(path: str, outer_path: str) -> bool:
-    """True if a module is the outer one, or inside it; the model itself has the path ""."""
+    """True if a path is that of the outer module, or of one inside it; the path of the model itself is ""."""
     return not outer_path or path == outer_path or path.startswith(f"{outer_path}.")

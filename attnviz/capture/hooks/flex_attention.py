@@ -14,12 +14,15 @@ MODULE = "torch._higher_order_ops.flex_attention"  # torch 2.5 to 2.13 compute i
 
 
 def _flex_attention() -> Any:
-    """Returns the module of the computation; ``None`` if it was not imported."""
+    """Returns torch's module that computes flex_attention without a compiler; ``None`` if it was not imported."""
     return sys.modules.get(MODULE)
 
 
 def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function that computes scores before and after score_mod and mask_mod, wrapped to tell observers."""
+    """Returns torch's function that changes scores by score_mod and mask_mod, wrapped so that observers follow scores.
+
+    The changed scores keep the node of the scores, since they are computed element by element.
+    """
 
     def _math_attention_inner(*args: Any, **kwargs: Any) -> Any:
         scores, changed_scores = result = original(*args, **kwargs)

@@ -46,7 +46,7 @@ class ObservingMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> Any:
-        """Calls the function, and shows the call to the observers."""
+        """Calls the function, shows the call to the observers, and returns its result."""
         if torch.compiler.is_compiling():  # the traced graph must be the same with and without observers
             return func(*args, **(kwargs or {}))
         name, keywords = getattr(func, "__name__", "").partition(".")[0], kwargs or {}
@@ -90,7 +90,16 @@ class ObservingMode(TorchFunctionMode):
 
     @staticmethod
     def _keep_copies(name: str, args: Arguments, target: Tensor) -> Tensor | None:
-        """Copies observers' tensors that a call will overwrite; returns a copy of a softmax's input, or ``None``."""
+        """Replaces tensors that observers hold, and that a call will overwrite, with copies.
+
+        Args:
+            name: the name of the function.
+            args: its positional arguments.
+            target: the tensor that it writes its result over.
+
+        Returns:
+            A copy of a softmax's input that will be overwritten; ``None`` for any other call.
+        """
         input_copy = None
         for observer in observers():
             with observer.guarded():
@@ -99,16 +108,29 @@ class ObservingMode(TorchFunctionMode):
         return input_copy
 
     def call_dot_product(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """Calls ``scaled_dot_product_attention``, if possible by the same kernel's operator with the log-sum-exp."""
-        if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-            return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
-        if unreadable_kind(*args, *kwargs.values()) is not None:
+        """Calls ``scaled_dot_product_attention``; if possible by the operator of its kernel, for the log-sum-exp.
+
+        Other modes, and tensors that cannot be read, must see the function itself.
+
+        Args:
+            func: the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
+        has_other_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+        if has_other_modes or unreadable_kind(*args, *kwargs.values()) is not None:
             return TorchCall("scaled_dot_product_attention", func, args, kwargs, func(*args, **kwargs))
         output, logsumexp = dot_product(func, bind_dot_product(*args, **kwargs))
         return TorchCall("scaled_dot_product_attention", func, args, kwargs, output, logsumexp)
 
     def call_multi_head(self, func: Callable[..., Any], args: Arguments, kwargs: Keywords) -> TorchCall:
-        """Calls ``multi_head_attention_forward``, and keeps the mode active for the functions that it calls."""
+        """Calls ``multi_head_attention_forward``, and keeps the mode active for the functions that it calls.
+
+        Args:
+            func: the function.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+        """
         if torch._C._len_torch_function_stack():  # modes entered later must still be asked first
             with self._below_others():
                 return TorchCall("multi_head_attention_forward", func, args, kwargs, func(*args, **kwargs))
@@ -128,9 +150,9 @@ class ObservingMode(TorchFunctionMode):
 
     @contextmanager
     def _below_others(self) -> Iterator[None]:
-        """Moves the mode below all others of the thread's stack."""
-        others = [_pop() for _ in range(torch._C._len_torch_function_stack())]
-        for mode in (self, *reversed(others)):
+        """Puts the mode below all others of the thread's stack in the block, and removes it after the block."""
+        other_modes = [_pop() for _ in range(torch._C._len_torch_function_stack())]  # the innermost first
+        for mode in (self, *reversed(other_modes)):
             _push(mode)
         try:
             yield
@@ -158,13 +180,13 @@ _thread = _Thread()
 
 
 def observers() -> tuple[Observer, ...]:
-    """Returns the open observers of the running thread, that of the innermost block last."""
+    """Returns the observers of the running thread that are not closed, that of the innermost block last."""
     mode = _thread.mode
     return () if mode is None else tuple(observer for observer in mode.observers if not observer.closed)
 
 
 def add_observer(observer: Observer) -> None:
-    """Shows the running thread's calls to one more observer."""
+    """Opens an observer and shows it the running thread's calls from now on; the first one activates the mode."""
     observer.closed = False
     if _thread.mode is None:
         mode = ObservingMode()
@@ -176,7 +198,10 @@ def add_observer(observer: Observer) -> None:
 
 
 def remove_observer(observer: Observer) -> None:
-    """Ends the calls to this observer; the mode is removed with the thread's last observer."""
+    """Closes an observer of the running thread; the last one to be closed deactivates the mode.
+
+    An observer of another thread is only closed, so that it sees no further calls.
+    """
     observer.closed = True
     mode = _thread.mode
     if mode is not None and observer in mode.observers:
@@ -187,7 +212,7 @@ def remove_observer(observer: Observer) -> None:
 
 
 def _remove_mode(mode: ObservingMode) -> None:
-    """Removes a mode from the stack, also from below modes that were entered after it."""
+    """Removes a mode from the thread's stack, also from below modes that were entered after it."""
     modes_above: list[Any] = []
     try:
         while torch._C._len_torch_function_stack():
@@ -201,7 +226,10 @@ def _remove_mode(mode: ObservingMode) -> None:
 
 
 def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns ``has_torch_function`` for torch's fused layers, which must not see the observing mode as an override."""
+    """Returns a replacement of ``has_torch_function``, by which torch's fused layers look for overrides.
+
+    In observed threads it ignores the observing mode, so that layers stay fused.
+    """
 
     def has_torch_function(tensors: Any) -> bool:
         return original(tensors) if _thread.mode is None else _has_other_overrides(tensors)
@@ -210,7 +238,10 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
 
 
 def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Returns ``has_torch_function`` for ``multi_head_attention_forward``, False while the mode itself calls that."""
+    """Returns a replacement of ``has_torch_function``, by which ``multi_head_attention_forward`` looks for overrides.
+
+    It returns False while the observing mode calls that function, so that the function does not call the mode again.
+    """
 
     def has_torch_function(tensors: Any) -> bool:
         mode = _thread.mode
@@ -227,16 +258,15 @@ TORCH_PATCHES = (
 
 def _has_other_overrides(tensors: Any) -> bool:
     """True if a mode other than the observing one is active, or a tensor is of a class that overrides functions."""
-    inert_classes = torch._C._disabled_torch_function_impl
-    modes = _stack()
-    return any(type(mode) is not ObservingMode for mode in modes) or any(
-        getattr(type(tensor), "__torch_function__", inert_classes) is not inert_classes and type(tensor) is not Tensor
-        for tensor in tensors
-    )
+    if any(type(mode) is not ObservingMode for mode in _stack()):
+        return True
+    no_override = torch._C._disabled_torch_function_impl
+    classes = {type(tensor) for tensor in tensors} - {Tensor}
+    return any(getattr(kind, "__torch_function__", no_override) is not no_override for kind in classes)
 
 
 def _is_overridden(tensor: object) -> bool:
-    """True if the class of the tensor defines its own ``__torch_function__``."""
-    default = (torch._C._disabled_torch_function_impl, getattr(Tensor.__torch_function__, "__func__", None))
+    """True if a tensor's class defines another ``__torch_function__`` than `Tensor`; False for other objects."""
+    defaults = (torch._C._disabled_torch_function_impl, getattr(Tensor.__torch_function__, "__func__", None))
     override = getattr(type(tensor), "__torch_function__", None)
-    return isinstance(tensor, Tensor) and getattr(override, "__func__", override) not in default
+    return isinstance(tensor, Tensor) and getattr(override, "__func__", override) not in defaults

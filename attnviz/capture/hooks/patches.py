@@ -27,7 +27,7 @@ class Patch:
     replacement: Any = None
 
     def install(self) -> None:
-        """Replaces the attribute, if it is not replaced yet and its owner was imported."""
+        """Replaces the attribute; does nothing if it is replaced already, or its owner lacks it or was not imported."""
         owner = self.find() if self.owner is None else None
         if owner is None or self.name not in vars(owner):
             return
@@ -81,7 +81,7 @@ class Patches:
     _lock: Any = field(default_factory=RLock)
 
     def enter(self) -> None:
-        """Installs all parts for a further user, or none if one fails."""
+        """Installs all parts for one more user; if one fails, restores them unless others use them."""
         with self._lock:
             try:
                 for part in self.parts:

@@ -104,10 +104,10 @@ class AttentionListener(Protocol):
         """Returns the texts and tokens that a call of a module with queries of this lineage may read."""
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
-        """Receives the kind of unreadable tensors that an attention call was computed on."""
+        """Receives the kind of unreadable tensors that an attention call was computed on, as a noun phrase."""
 
     def on_further_product(self) -> None:
-        """Called after each product that is not an output projection."""
+        """Receives a note after each product that is not an output projection, while projections are searched."""
 
     def on_failure(self, error: Exception) -> None:
         """Receives an error raised while a call was observed, which must not interrupt the run."""
@@ -178,11 +178,11 @@ class Observer:
         self.closed = False
 
     def guarded(self) -> "ObservationGuard":
-        """Returns a context for observing a run: an error does not reach the run, but goes to the listener."""
+        """Returns a context manager for observing: its errors go to the listener instead of the run."""
         return ObservationGuard(self.listener)
 
     def see(self, call: TorchCall) -> None:
-        """Observes a call of a torch function."""
+        """Observes a call of a torch function: reports attention in it, and follows its data, tokens and rows."""
         handler = HANDLERS.get(call.name)
         if handler is not None or (self.token_places.is_active and self.token_places.follows(call.name)):
             with self.guarded():
@@ -202,7 +202,7 @@ class Observer:
             self._find_projection(self.search, call)
 
     def _follow(self, call: TorchCall) -> None:
-        """Follows the dataflow through a call; errors on unreadable tensors are ignored."""
+        """Follows the dataflow through a call; an error goes to the listener, but is ignored on unreadable tensors."""
         try:
             with torch._C.DisableTorchFunction():
                 self.flow.follow_call(call.name, call.args, call.kwargs, call.result, call.overwritten)
@@ -211,12 +211,16 @@ class Observer:
                 self.listener.on_failure(error)
 
     def _rows_of(self, tensor: Tensor) -> list[int]:
-        """Returns the axes of a tensor along which rows may be gathered: tokens or texts that depend on the input."""
+        """Returns the axes of a tensor along which rows may be gathered: all that are larger than 1 and not features.
+
+        A constant has none, nor has a vector. The last axis of a tensor that no observed function computed counts as
+        features.
+        """
         node = self.flow.node(tensor)
         if node.constant or tensor.dim() < MIN_AXES:
             return []
-        rows = enumerate(tensor.shape[:-1] if node.is_unobserved else tensor.shape)
-        return [axis for axis, size in rows if size > 1 and not is_all(node.axes[axis], FEATURES)]
+        sizes = enumerate(tensor.shape[:-1] if node.is_unobserved else tensor.shape)
+        return [axis for axis, size in sizes if size > 1 and not is_all(node.axes[axis], FEATURES)]
 
     def _running_module(self) -> nn.Module | None:
         """Returns the module whose ``forward`` runs now; ``None`` if none does."""
@@ -224,7 +228,13 @@ class Observer:
         return None if running is None else running.module
 
     def _gathers_of(self, caller: CallingModule, queries: Tensor, keys: Tensor) -> OperandGathers | None:
-        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were."""
+        """Returns the rows of queries and keys that were gathered from longer tensors; ``None`` if none were.
+
+        Args:
+            caller: the module that attends.
+            queries: the queries.
+            keys: the keys.
+        """
         gather = OperandGathers(
             caller.module, self.gathered_rows.gather_of(queries), self.gathered_rows.gather_of(keys)
         )
@@ -247,7 +257,10 @@ class Observer:
         self.flow.flush()
 
     def _on_unused(self, candidate: WeightsCandidate) -> None:
-        """Reports a softmax that multiplied no observed values."""
+        """Reports a candidate that no product used if it is a softmax not over features; otherwise does nothing.
+
+        If its tensors cannot be read, that is reported instead.
+        """
         if self._is_unreadable(candidate.caller, candidate.logits, candidate.probabilities):
             return
         if not candidate.is_over_features and candidate.normaliser == "softmax":
@@ -263,7 +276,11 @@ class Observer:
             self._report_product(use)
 
     def _report_product(self, use: Use) -> None:
-        """Reports the use of a candidate to the listener; see `_on_use`."""
+        """Reports a product that sums over a normalised axis to the listener.
+
+        It is attention; or no map of queries and keys, for the reason of ``use.refusal`` or because the module's heads
+        do not fit; or unreadable.
+        """
         use = replace(use, candidate=replace(use.candidate))  # a copy: the dataflow drops its tensors after the report
         candidate = use.candidate
         caller = self._kind_by_flow(candidate)
@@ -288,12 +305,15 @@ class Observer:
         self.listener.on_attention(observed._replace(is_additive=scores is None and candidate.from_token_pairs))
 
     def _kind_by_flow(self, candidate: WeightsCandidate) -> CallingModule:
-        """Returns the module of a candidate, as cross-attention if queries and keys have no input in common."""
+        """Returns the module that computed a candidate, as cross-attention if the dataflow shows that it is.
+
+        That is so if queries and keys have no input in common, and no function has told the kind.
+        """
         is_cross = self.cross is None and candidate.scores is not None and candidate.scores.is_cross
         return self.modules.describe(candidate.caller.module, True) if is_cross else candidate.caller
 
     def on_dot_product(self, call: TorchCall) -> None:
-        """Reports a call of ``scaled_dot_product_attention``."""
+        """Reports a call of ``scaled_dot_product_attention``; does nothing outside the model's modules."""
         arguments, output, logsumexp = bind_dot_product(*call.args, **call.kwargs), call.result, call.logsumexp
         queries, caller = arguments["query"], self.modules.running(self.cross)
         if caller is None or self._is_unreadable(caller, *arguments.values()):
@@ -321,13 +341,20 @@ class Observer:
         )
 
     def on_fused_attention(self, call: TorchCall) -> None:
-        """Reports a fused ``nn.MultiheadAttention``."""
+        """Reports the attention of a fused ``nn.MultiheadAttention``, computed again from its inputs and weights."""
         arguments = bind_fused(call.name, FUSED_ATTENTION, call.args, call.kwargs)
         caller = self.modules.running(cross=self.have_different_inputs(arguments["query"], arguments["key"]))
         self._report_fused(caller, partial(fused_attention_call, arguments, call.result), arguments, "query")
 
     def _report_fused(self, caller: CallingModule | None, build: BuildCall, arguments: Keywords, queries: str) -> None:
-        """Reports a fused kernel; nested tensors are readable here, as the call pads them itself."""
+        """Reports the attention of a fused kernel; nested tensors are readable here, as the call pads them.
+
+        Args:
+            caller: the module that called the kernel; ``None`` outside the model's modules, where nothing is reported.
+            build: returns the attention call.
+            arguments: the arguments of the kernel by name.
+            queries: the name of the argument that the queries are computed from.
+        """
         readable_arguments = [value for value in arguments.values() if not (type(value) is Tensor and value.is_nested)]
         if caller is not None and not self._is_unreadable(caller, *readable_arguments):
             lineage = NOTHING if arguments[queries].is_nested else self.flow.node(arguments[queries]).lineage
@@ -337,11 +364,14 @@ class Observer:
         """True if keys and queries, before their projections, are different tensors without a common input."""
         if queries is keys or (queries.shape == keys.shape and torch.equal(queries, keys)):
             return False
-        from_queries, from_keys = (self.flow.node(piece).lineage.roots for piece in (queries, keys))
-        return not from_queries & from_keys
+        query_roots, key_roots = (self.flow.node(tensor).lineage.roots for tensor in (queries, keys))
+        return not query_roots & key_roots
 
     def _find_windows_of(self, scores: Scores | None) -> None:
-        """Finds the windows of attention written by hand, from the operands of the product that gave its scores."""
+        """Finds the windows of attention written by hand, from the operands of the product that gave its scores.
+
+        Without such a product, or if the features are not the last axis of the queries, there are none.
+        """
         product = None if scores is None else scores.product
         if product is None or not product.left_letters.endswith(product.summed_letters):
             return self._find_windows(None, None)
@@ -349,7 +379,13 @@ class Observer:
         return self._find_windows(product.left, product.right, transposed=transposed)
 
     def _find_windows(self, queries: Tensor | None, keys: Tensor | None, *, transposed: bool = False) -> None:
-        """Finds the windows of a call; tokens are no longer followed once a call has none."""
+        """Finds the windows of a call; once a call has none, tokens are no longer followed.
+
+        Args:
+            queries: the queries, ``(..., tokens, features)``; ``None`` if they are unknown.
+            keys: the keys, in the same form.
+            transposed: True if the keys are ``(..., features, tokens)``.
+        """
         self.windows = None
         if not self.token_places.is_active:
             return
@@ -360,7 +396,12 @@ class Observer:
             self.token_places.stop()
 
     def _is_unreadable(self, caller: CallingModule, *values: object) -> bool:
-        """Reports a tensor among the values that cannot be read to the listener; True if there is one."""
+        """True if a tensor among the values cannot be read; tells the listener its kind.
+
+        Args:
+            caller: the module that attends.
+            values: tensors and other values.
+        """
         reason = unreadable_kind(*values)
         if reason is not None:
             self.listener.on_unreadable(caller, reason)

@@ -28,19 +28,22 @@ def _interface() -> Any:
 
 
 def _interface_with_getter() -> Any:
-    """Returns the interface, if it has a function that hands out kernels."""
+    """Returns the interface if it has a function that hands out kernels; ``None`` if not, or if it was not imported."""
     interface = _interface()
     return interface if interface is not None and hasattr(interface, "get_interface") else None
 
 
 def _kernel_table() -> Any:
-    """Returns the class whose items are kernels, in versions of transformers without such a function."""
+    """Returns the class that gives out kernels as items, in versions of transformers without a function for it.
+
+    ``None`` in versions that have the function, or if transformers was not imported.
+    """
     interface = None if _interface_with_getter() is not None else _interface()
     return next((base for base in getattr(interface, "__mro__", ()) if "__getitem__" in vars(base)), None)
 
 
 def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the interface's function, which wraps each kernel that it hands out in observed threads."""
+    """Returns a replacement of the function that hands out kernels: in observed threads it wraps each of them."""
 
     def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
         return _observed_kernel(original(table, name, default), name)
@@ -49,7 +52,10 @@ def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the table's ``__getitem__``, which wraps kernels; other tables of this class hold no kernels."""
+    """Returns a replacement of a table's ``__getitem__``: in observed threads it wraps each kernel.
+
+    Tables that share the method, but are not of the interface's class, hold no kernels.
+    """
 
     def __getitem__(table: Any, name: str) -> Any:
         item = original(table, name)
@@ -59,7 +65,12 @@ def _with_observed_items(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _observed_kernel(function: Callable[..., Any], name: str | None) -> Callable[..., Any]:
-    """Returns a kernel that reports its calls; the kernel itself if torch shows them or nobody observes."""
+    """Returns a kernel that reports its calls; the kernel itself if torch shows them, or no observer is open.
+
+    Args:
+        function: the kernel.
+        name: its name in the interface; ``None`` for the model's eager attention.
+    """
     return function if name == VISIBLE_TO_TORCH or not observers() else partial(_call_observed, function)
 
 
@@ -78,7 +89,10 @@ def _call_observed(
     mask: Any,
     **options: Any,
 ) -> Any:
-    """Calls the kernel, and reports one call: the only one observed inside it, else the kernel's own.
+    """Calls a kernel, reports one call to each observer, and returns the kernel's result.
+
+    If a single call was observed inside the kernel, that is reported; otherwise the kernel itself is the call, or if
+    its tensors cannot be read, their kind.
 
     Args:
         function: the kernel.
@@ -108,24 +122,30 @@ def _call_observed(
 
 @contextmanager
 def _collect_calls(observer: Observer) -> Iterator[list[ObservedCall]]:
-    """Yields a list that receives the calls observed in the block, in place of the listener."""
-    listener = _VisibleCalls(observer.listener)
-    observer.listener = listener
+    """Yields a list that receives the attention calls observed in the block, in place of the observer's listener."""
+    original_listener = observer.listener
+    collector = _CallCollector(original_listener)
+    observer.listener = collector
     try:
-        yield listener.calls
+        yield collector.calls
     finally:
-        observer.listener = listener.listener
+        observer.listener = original_listener
 
 
-def _with_factors(build_visible: BuildCall, build: Callable[[], FactoredCall]) -> AttentionCall | None:
-    """Returns the observed call, a softmax with the kernel's factors; the kernel's call if it cannot be built."""
-    call = build_visible()
+def _with_factors(build_observed: BuildCall, build_kernel_call: Callable[[], FactoredCall]) -> AttentionCall | None:
+    """Returns a call that was observed inside a kernel, with the kernel's factors if it is dense.
+
+    Args:
+        build_observed: returns the observed call; ``None`` if that is no attention. Then the kernel's call is returned.
+        build_kernel_call: returns the kernel's call, by its factors.
+    """
+    call = build_observed()
     if call is None:
-        return build()
-    return replace(call, factors=build()) if isinstance(call, DenseCall) else call
+        return build_kernel_call()
+    return replace(call, factors=build_kernel_call()) if isinstance(call, DenseCall) else call
 
 
-class _VisibleCalls:
+class _CallCollector:
     """A listener that collects the calls observed inside a kernel: one is the attention, several are steps towards it.
 
     Args:
@@ -137,6 +157,7 @@ class _VisibleCalls:
         self.calls: list[ObservedCall] = []
 
     def on_attention(self, call: ObservedCall) -> None:
+        """Keeps the call."""
         self.calls.append(call)
 
     def on_other(self, caller: CallingModule, shape: torch.Size, reason: str, is_attention: bool) -> None:
@@ -152,13 +173,14 @@ class _VisibleCalls:
         """Ignores products inside the kernel, which the output of attention does not enter."""
 
     def on_failure(self, error: Exception) -> None:
+        """Hands an error to the observer's listener."""
         self.listener.on_failure(error)
 
 
 def _factored_call(
     module: nn.Module, queries: Tensor, keys: Tensor, values: Tensor, mask: Any, result: Any, options: dict[str, Any]
 ) -> FactoredCall:
-    """Returns the call by its factors; causality and window count only if no mask already contains them.
+    """Returns the call of a kernel, by its factors; causality and window count only if the mask lacks them.
 
     Args:
         module: the module that attends.
@@ -190,7 +212,16 @@ def _factored_call(
 
 
 def _mask_and_positions(mask: Any, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
-    """Returns the mask, broadcast to ``(batch, heads, queries, keys)``, and True if positions hide further cells."""
+    """Returns the mask of a kernel, and True if positions hide further cells: if causality and window are not in it.
+
+    Args:
+        mask: a tensor, a block mask of flex attention, or ``None``.
+        queries: ``(batch, heads, queries, features)``.
+        keys: ``(batch, key heads, keys, features)``.
+
+    Returns:
+        The mask, broadcast to ``(batch, heads, queries, keys)``; ``None`` if there is none.
+    """
     if mask is None:
         return None, True
     if isinstance(mask, Tensor):
