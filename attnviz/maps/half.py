@@ -29,16 +29,16 @@ def halve(recording: Recording) -> Recording:
     return replace(recording, maps=maps, remarks=(*recording.remarks, remark))
 
 
-def largest_difference(maps: CellMaps, exact: CellMaps) -> float:
+def largest_difference(maps: CellMaps, exact_maps: CellMaps) -> float:
     """Returns the largest difference between weights of two maps, over ``SAMPLED_QUERIES`` queries and all keys.
 
     Args:
-        maps: maps of one attention call.
-        exact: other maps of the same heads, queries and keys.
+        maps: maps with rounded factors.
+        exact_maps: the maps of the same heads, queries and keys before the rounding.
     """
     largest = 0.0
     for query in np.linspace(0, len(maps.query_tokens) - 1, SAMPLED_QUERIES).astype(int).tolist():
         block = (maps.heads, slice(query, query + 1), slice(0, len(maps.key_tokens)))
-        difference = np.abs(maps.window(*block).weights - exact.window(*block).weights)
+        difference = np.abs(maps.window(*block).weights - exact_maps.window(*block).weights)
         largest = max(largest, float(difference.max()))
     return largest

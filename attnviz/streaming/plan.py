@@ -166,7 +166,7 @@ class TilePlan:
         return hidden
 
     def bias_of(self, head_index: int, row: Tile, column: Tile) -> FloatArray:
-        """Returns the exponents that the relative and explicit bias add in a tile, ``(keys, queries)`` in its order.
+        """Returns what the relative and explicit bias add to the exponents of a tile, ``(keys, queries)`` in its order.
 
         Args:
             head_index: index of the head in the arrays of the factors.

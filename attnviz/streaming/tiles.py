@@ -72,7 +72,7 @@ class BlockAxis:
 
     @classmethod
     def from_span(cls, span: slice, blocks: int, max_tokens: int) -> "BlockAxis":
-        """Returns the axis of a span of tokens.
+        """Returns a span of tokens cut into blocks, each in as few parts as keep to ``max_tokens`` if that is possible.
 
         Args:
             span: the tokens, with both ends.

@@ -52,7 +52,7 @@ class OperandPlace:
     operand: Tensor
 
     @property
-    def order(self) -> tuple[list[int], list[int]]:
+    def row_and_column_axes(self) -> tuple[list[int], list[int]]:
         """The indices of the operand's axes that become rows of `matrix`, and of the summed ones, its columns."""
         letters = self.product.left_letters
         row_axes = [axis for axis, letter in enumerate(letters) if letter not in self.product.summed_letters]
@@ -60,13 +60,13 @@ class OperandPlace:
 
     def matrix(self) -> Tensor:
         """Returns the operand as ``(rows, columns)``."""
-        rows, columns = self.order
+        rows, columns = self.row_and_column_axes
         width = prod(self.operand.shape[axis] for axis in columns)
         return self.operand.permute(*rows, *columns).reshape(-1, width)
 
     def restored(self, matrix: Tensor) -> Tensor:
         """Returns a matrix ``(rows, columns)`` in the shape of the operand."""
-        rows, columns = self.order
+        rows, columns = self.row_and_column_axes
         order = [*rows, *columns]
         inverse_order = [order.index(axis) for axis in range(len(order))]
         return matrix.reshape([self.operand.shape[axis] for axis in order]).permute(inverse_order)

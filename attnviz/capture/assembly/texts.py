@@ -63,7 +63,7 @@ class TextCollector:
         if not calls or self.refusal is not None:
             return
         self.passes += 1
-        calls_by_key = _by_key(calls)
+        calls_by_key = _calls_by_key(calls)
         if self.batches and self.batches[-1].add_if_continued(calls_by_key):
             return
         self.refusal = self._unknown_cache_error(calls_by_key)
@@ -109,8 +109,8 @@ class TextCollector:
         )
 
 
-def _by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
-    """Returns the calls of a pass by site and by their number at the site."""
+def _calls_by_key(calls: Sequence[CapturedCall]) -> dict[Key, CapturedCall]:
+    """Returns the calls of a pass by their site and by the number of earlier calls in the pass at that site."""
     calls_by_key: dict[Key, CapturedCall] = {}
     for call in calls:
         number = sum(site == call.site for site, _ in calls_by_key)

@@ -256,7 +256,7 @@ class FactoredCall(AttentionCall):
         """Returns the maps of these heads, of all or some queries, computed as the kernel does."""
         scores, visible = self.scores_and_visible(heads, queries)
         weights = self._softmax(scores, visible, heads)
-        if queries == slice(None):
+        if queries == slice(None):  # `fidelity` needs these weights next
             self._weights_cache[tuple(heads)] = weights[:, :, checked_rows(self.shape[2])]
         cells = torch.ones(1, 1, 1, 1, dtype=torch.bool) if visible is None else shared_or_per_head_cells(visible)
         return AttentionMaps(scores, weights, cells.expand(len(scores), -1, *scores.shape[2:]))

@@ -376,9 +376,10 @@ def _with_whole_head_axis(queries: Axes, keys: Axes, heads: int | None) -> Axes:
 
 
 def _roles_of_key_axis(size: int, roles: Roles) -> Roles:
-    """Returns the roles of a leading axis of the keys, of which () has size 1.
+    """Returns the roles of a leading axis of the keys.
 
-    They are those of the same axis of the queries if the sizes agree; else key heads if that has heads, else texts.
+    They are those of the same axis of the queries if the sizes agree; none for size 1; else key heads if that axis has
+    heads, else texts.
 
     Args:
         size: the size of the axis.

@@ -229,7 +229,7 @@ def _part_with_values(
 
 
 def _equals_softmax(operand: Tensor, probabilities: Tensor) -> bool:
-    """True if the weights that multiply the values equal the softmax's output in the dtype of the former."""
+    """True if the weights that multiply the values equal the softmax's output, converted to their dtype."""
     return operand.shape == probabilities.shape and torch.equal(operand, probabilities.to(operand.dtype))
 
 

@@ -168,7 +168,9 @@ class DataFlow:
                 self._follow(name, inputs, output, args, kwargs)
                 if name in FUSED or name in RECURRENT:
                     node = self.node(output)
-                    node.lineage = node.lineage.attended if name in FUSED else node.lineage._replace(recurrent=True)
+                    node.lineage = (
+                        node.lineage.after_attention if name in FUSED else node.lineage._replace(recurrent=True)
+                    )
         return None
 
     def _keeps_node(self, name: str, source: Tensor, result: Tensor) -> bool:
@@ -237,11 +239,11 @@ class DataFlow:
         """
         query, value = self.node(queries), self.node(values)
         if result.dim() != queries.dim():
-            return self._keep(result, Node(unknown_axes(result.shape), query.lineage.attended))
+            return self._keep(result, Node(unknown_axes(result.shape), query.lineage.after_attention))
         axes = (*query.axes[:-1], resized_axis(value.axes[-1], result.shape[-1]))
-        return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.attended))
+        return self._keep(result, Node(tuple(map(without_marks, axes)), query.lineage.after_attention))
 
-    def note_same(self, source: Tensor, result: Tensor) -> None:
+    def note_elementwise(self, source: Tensor, result: Tensor) -> None:
         """Follows an element-wise function whose call was not observed: its result gets the node of its source."""
         self._keep(result, self.node(source))
 

@@ -112,8 +112,8 @@ class Lineage(NamedTuple):
     recurrent: bool = False
 
     @property
-    def attended(self) -> "Lineage":
-        """The lineage of the output of an attention call, given the queries'."""
+    def after_attention(self) -> "Lineage":
+        """The lineage of the output of an attention call whose queries have this one: a call deeper, without pieces."""
         return Lineage(self.roots, self.depth + 1)
 
     def part(self, piece: Piece | None) -> "Lineage":

@@ -73,7 +73,7 @@ def product_node(
         axes = tuple(map(without_marks, _result_axes(product, left, right, result)))
         scores = uses[0].candidate.scores
         queries = scores.left_lineage if scores is not None else merged_lineage((left.lineage, right.lineage))
-        return Node(axes, queries.attended)
+        return Node(axes, queries.after_attention)
     if _is_projection(name, left, right):
         return _projection_node(name, product, left, right, result)
     return _scores_node(product, left, right, result, with_new_marks)

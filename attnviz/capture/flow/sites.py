@@ -175,7 +175,7 @@ class ModuleIndex:
         """
         key = (path, attention)
         if key not in self._blocks:
-            numbered_prefixes = [prefix for prefix in prefixes(path) if self._number(prefix) is not None]
+            numbered_prefixes = [prefix for prefix in prefixes(path) if self._sibling_number(prefix) is not None]
             innermost_first = reversed(numbered_prefixes)
             blocks = (prefix for prefix in innermost_first if self._has_other_matrices(prefix, path, attention))
             block_path = next(blocks, numbered_prefixes[-1] if numbered_prefixes else path)
@@ -184,7 +184,7 @@ class ModuleIndex:
 
     def is_numbered(self, path: str) -> bool:
         """True if the last name of a path has a number that counts siblings, such as ``layers.3`` or ``block_3``."""
-        return self._number(path) is not None
+        return self._sibling_number(path) is not None
 
     def _numbered_block(self, path: str, numbered_prefixes: list[str], attention: type[nn.Module]) -> Block:
         """Returns the block at a path, with its number and the list of layers that contains it.
@@ -199,13 +199,13 @@ class ModuleIndex:
             return Block(path, None, "")
         return Block(path, self._rank(path, attention), numbered_prefixes[0].rpartition(".")[0])
 
-    def _number(self, path: str) -> int | None:
-        """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings."""
+    def _sibling_number(self, path: str) -> int | None:
+        """Returns the number in the last name of a path, from 0; ``None`` if it counts no siblings; cached."""
         if path not in self._own_numbers:
-            self._own_numbers[path] = self._number_in(path)
+            self._own_numbers[path] = self._parsed_sibling_number(path)
         return self._own_numbers[path]
 
-    def _number_in(self, path: str) -> int | None:
+    def _parsed_sibling_number(self, path: str) -> int | None:
         """Returns the number in the last name of a path, from 0; ``None`` if it has none that counts siblings.
 
         A name that ends in a number needs siblings of the same name with other numbers; these may begin with 1.
@@ -287,7 +287,7 @@ class ModuleIndex:
 
     def _numbers(self, path: str) -> tuple[int, ...]:
         """Returns the numbers in the names of a path that count siblings, the outermost first."""
-        prefix_numbers = (self._number(prefix) for prefix in prefixes(path))
+        prefix_numbers = (self._sibling_number(prefix) for prefix in prefixes(path))
         return tuple(number for number in prefix_numbers if number is not None)
 
 

@@ -29,7 +29,7 @@ def _showing_score_changes(original: Callable[..., Any]) -> Callable[..., Any]:
         if not torch.compiler.is_compiling() and unreadable_kind(scores, changed_scores) is None:
             for observer in observers():
                 with observer.guarded():
-                    observer.flow.note_same(scores, changed_scores)
+                    observer.flow.note_elementwise(scores, changed_scores)
         return result
 
     return _math_attention_inner
