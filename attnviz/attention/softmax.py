@@ -49,7 +49,7 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
         rules.append(visible.to(scores.device).bool())
     if padding is not None:
         if padding.shape != (batch, keys):
-            raise AttnvizError(f"padding has shape {tuple(padding.shape)}; give {(batch, keys)}, (batch, keys)")
+            raise AttnvizError(f"padding has shape {tuple(padding.shape)}; give (batch, keys), here {(batch, keys)}")
         rules.append(padding.to(scores.device).bool()[:, None, None, :])  # (batch, 1, 1, keys)
     if causal:
         rules.append(torch.ones(queries, keys, dtype=torch.bool, device=scores.device).tril())
@@ -67,6 +67,6 @@ def refuse_mask(visible: Tensor, scores: Tensor) -> None:
     )
     if not fits:
         raise AttnvizError(
-            f"a mask of shape {shape} does not fit scores of shape {expected}; give (queries, keys), {expected[-2:]}, "
-            "or a shape that broadcasts to (batch, heads, queries, keys)"
+            f"a mask of shape {shape} does not fit scores of shape {expected}; give (queries, keys), "
+            f"here {expected[-2:]}, or a shape that broadcasts to (batch, heads, queries, keys)"
         )

@@ -94,8 +94,8 @@ def refuse_little_memory() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE:
         raise AttnvizError(
-            f"torch needs more than the {limit / 2**20:.0f} MiB of memory that this process may take; "
-            f"raise it with ulimit -v {MIN_ADDRESS_SPACE // 2**10}, or use a saved recording, which needs no torch"
+            f"torch needs more than the {limit / 2**20:.0f} MiB of memory that this process may take; raise this limit "
+            f"with ulimit -v {MIN_ADDRESS_SPACE // 2**10}, or use a saved recording, which needs no torch"
         )
 
 

@@ -55,7 +55,9 @@ class PooledMaps(LayerMaps):
                 raise AttnvizError(f"layer {self.layer}: {name} has shape {getattr(self, name).shape}, not {shape}")
         queries, keys = len(self.query_tokens), len(self.key_tokens)
         if shape[1] > queries or shape[2] > keys:
-            raise AttnvizError(f"layer {self.layer}: {shape[1]} x {shape[2]} blocks of {queries} x {keys} tokens")
+            raise AttnvizError(
+                f"layer {self.layer}: {shape[1]} x {shape[2]} blocks are more than {queries} x {keys} tokens"
+            )
         if self.metrics is not None:
             self.metrics.refuse_mismatch(len(self.heads), len(self.key_tokens), f"layer {self.layer}")
         for array in (self.mean, self.maximum, self.counts):

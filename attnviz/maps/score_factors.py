@@ -38,4 +38,4 @@ class ScoreFactors:
             ("key heads", (len(self.key_heads),), (heads,)),
         ):
             if tuple(shape) != expected:
-                raise AttnvizError(f"{name} of shape {tuple(shape)}, expected {expected}")
+                raise AttnvizError(f"{name} has shape {tuple(shape)}, not {expected}")

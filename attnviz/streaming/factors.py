@@ -77,7 +77,7 @@ class Factors:
         ):
             shape = tuple(getattr(self, name).shape)
             if shape != expected:
-                raise AttnvizError(f"{name} of shape {shape}, expected {expected}")
+                raise AttnvizError(f"{name} has shape {shape}, not {expected}")
         if len(self.key_heads) != heads:
             raise AttnvizError(f"{heads} heads, but key_heads has {len(self.key_heads)} entries; give one per head")
         self.bias.refuse_mismatch(heads, queries, keys)

@@ -227,10 +227,10 @@ def test_refuses_settings_out_of_range(module: Any, options: dict[str, Any], mes
         ({"value_tokens": (2, 6, 12)}, "5 keys, but 6 values; give as many values as keys"),
         (
             {"visible": (5, 4)},
-            "a mask of shape (5, 4) does not fit scores of shape (2, 3, 5, 5); give (queries, keys), (5, 5), or",
+            "a mask of shape (5, 4) does not fit scores of shape (2, 3, 5, 5); give (queries, keys), here (5, 5), or",
         ),
         ({"visible": (2, 5, 5)}, "a mask of shape (2, 5, 5) does not fit scores of shape (2, 3, 5, 5)"),
-        ({"padding": (5, 2)}, "padding has shape (5, 2); give (2, 5), (batch, keys)"),
+        ({"padding": (5, 2)}, "padding has shape (5, 2); give (batch, keys), here (2, 5)"),
     ],
 )
 def test_refuses_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], message: str) -> None:

@@ -32,7 +32,7 @@ def expected_visible(maps: FactoredMaps) -> NDArray[np.bool_]:
 
 def test_refuses_factors_whose_shapes_disagree() -> None:
     maps = factored()
-    with pytest.raises(AttnvizError, match=r"layer 3: keys of shape \(1, 90, 6\), expected \(2, 90, 6\)"):
+    with pytest.raises(AttnvizError, match=r"layer 3: keys has shape \(1, 90, 6\), not \(2, 90, 6\)"):
         with_factors(maps, keys=maps.factors.keys[:1])
     with pytest.raises(AttnvizError, match="layer 3: 4 heads, but key_heads has 3 entries; give one per head"):
         with_factors(maps, key_heads=(0, 0, 1))

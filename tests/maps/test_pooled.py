@@ -162,7 +162,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     maps = pooled_maps(whole_maps())
     with pytest.raises(AttnvizError, match="mean has shape"):
         replace(maps, mean=maps.mean[:2])
-    with pytest.raises(AttnvizError, match="blocks of"):
+    with pytest.raises(AttnvizError, match="blocks are more than"):
         replace(maps, query_tokens=Tokens.numbered(9))
 
 
