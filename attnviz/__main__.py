@@ -31,9 +31,7 @@ def run() -> NoReturn:
 
 def prepare_process() -> None:
     """Prepares environment, standard streams and exception hook; exits with 1 if the working folder is gone."""
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # numpy's tiles are small, so that more threads would slow it down
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's arrays are small: more threads would slow it down
     os.environ.pop("MPLBACKEND", None)  # names a backend for windows or notebooks, and nothing here opens one
     open_closed_streams()
     sys.excepthook = show_bug
@@ -56,7 +54,13 @@ def open_closed_streams() -> None:
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Prints the traceback of an unexpected error; escapes control characters, since it may quote untrusted input."""
+    """Prints the traceback of an unexpected error; escapes control characters, since it may quote untrusted input.
+
+    Args:
+        kind: the class of the error.
+        error: the error.
+        trace: its traceback.
+    """
     import traceback
 
     from attnviz.base.printable import printable

@@ -197,9 +197,12 @@ def probed_model(reader: Reader) -> ProbedModel:
 
 
 def _region_probes(reader: Reader) -> tuple[list[Probe], list[Probe]] | None:
-    """Returns probes of the reader's words that name parts of a picture, and their controls; ``None`` for no words."""
+    """Returns probes of words that name parts of a picture, and their controls; ``None`` without such words.
+
+    The score of a word is its weight on the part that it names, the control that on the part that another word names.
+    """
     texts = reader.region_probes()
     if texts is None:
         return None
-    ids, named, other = texts
-    return list(map(Probe, ids, named)), list(map(Probe, ids, other))
+    ids, named_cells, other_cells = texts
+    return list(map(Probe, ids, named_cells)), list(map(Probe, ids, other_cells))

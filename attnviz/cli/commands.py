@@ -78,6 +78,7 @@ app = typer.Typer(
 )
 command = partial(app.command, cls=Command)
 PAGE = ".html"  # the format in which a survey's model shades its texts
+# These options of the look have no effect on an atlas.
 OF_SINGLE_HEADS = (
     "per_slide",
     "style",
@@ -87,10 +88,9 @@ OF_SINGLE_HEADS = (
     "annotate",
     "max_size",
     "effects",
-)  # without effect on an atlas
-EXPLAINED_MODEL = tuple(
-    name for name in declared_options(ModelSettings) if name != "pair"
-)  # explain has a --pair of its own: two tokens
+)
+# The --pair of explain is another option: two tokens.
+EXPLAINED_MODEL = tuple(name for name in declared_options(ModelSettings) if name != "pair")
 FILM_LOOK = tuple(
     name
     for name in declared_options(Look)
@@ -175,13 +175,16 @@ def _show_logits(
 
 
 def _show_survey(survey: "Survey", options: ReportOptions, output: Output) -> None:
-    """Draws the cards of a survey's heads; a page names, in a remark, the folder of the model that shades its texts."""
+    """Draws the cards of a survey's heads.
+
+    For a page, prints a remark with the folder of the model that shades its texts, if this machine has it.
+    """
     from attnviz.report.survey.survey_card import survey_card_report
     from attnviz.report.survey.survey_heads import refuse_text_options
 
     refuse_text_options(options)
-    if medium(output) == PAGE and (folder := survey.model_folder) is not None:
-        remark(f"the texts are shaded with the model in {folder!r}, which the survey names")
+    if medium(output) == PAGE and survey.model_folder is not None:
+        remark(f"the texts are shaded with the model in {survey.model_folder!r}, which the survey names")
     deliver(survey_card_report(survey, fit_options(options, output)), output)
 
 
@@ -226,7 +229,8 @@ def heads(
     texts, values = read_texts(input, settings, batch), of == CONTRIBUTIONS
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
     options = fit_options(options, output)
-    if (survey := read_survey(texts)) is not None:
+    survey = read_survey(texts)
+    if survey is not None:
         from attnviz.report.survey.survey_heads import survey_heads_report
 
         if grouping != Grouping():
@@ -276,7 +280,8 @@ def compare(
 
     refuse_output(output)
     options = ReportOptions(**vars(rank), selection=selection, grouping=grouping, all=all, of=of, look=look)
-    if (tables := read_effects_pair(input.text, second or other)) is not None:
+    tables = read_effects_pair(input.text, second or other)
+    if tables is not None:
         from attnviz.report.heads.effects_comparison import effects_comparison_report
 
         if with_model is not None or settings != ModelSettings():
@@ -287,7 +292,8 @@ def compare(
     if input == Input() and other_input is None and with_model is None:
         refuse_unchanged(settings)
     text = read_input(input, settings)
-    if with_model is None and other_input is not None and (surveys := read_surveys(text, other_input)) is not None:
+    surveys = read_surveys(text, other_input) if with_model is None and other_input is not None else None
+    if surveys is not None:
         from attnviz.report.survey.survey_comparison import survey_comparison_report
         from attnviz.report.survey.survey_heads import refuse_text_options
 
@@ -549,8 +555,9 @@ def samples() -> None:
 
     for name in samples():
         words = read_sample(name).split()
-        start = " ".join(words)
-        write(f"{name:12} {len(words):5} words  {start if len(start) <= 48 else start[:47] + '…'}\n".encode())
+        text = " ".join(words)
+        text_start = text if len(text) <= 48 else f"{text[:47]}…"
+        write(f"{name:12} {len(words):5} words  {text_start}\n".encode())
     for name in sample_pictures():
         write(f"{name:12}       picture, for --image {name} --model trained-picture\n".encode())
     suggest_next("attnviz show --sample pronoun draws one of them")

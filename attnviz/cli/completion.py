@@ -10,9 +10,8 @@ from attnviz.base.errors import AttnvizError
 from attnviz.base.options import Option
 
 ASKED_BY_SHELL = "_ATTNVIZ_COMPLETE"  # which typer names after the program
-PLAIN_CHARACTERS = "/._-+,@" + (
-    "\\:" if os.name == "nt" else ""
-)  # characters of a completed name, besides letters and digits
+# The characters of a completed name, besides letters and digits.
+PLAIN_CHARACTERS = "/._-+,@" + ("\\:" if os.name == "nt" else "")
 Completer = Callable[[typer.Context, str], list[str]]
 
 

@@ -60,11 +60,15 @@ def _read_subject(input: Input, settings: "ModelSettings") -> Subject:
 
 
 def _sample_subject(settings: "ModelSettings") -> Subject:
-    """Returns the text that the model reads if the user gives none: its own sample, or the first of the package."""
+    """Returns the text that is read if the user gives none, and prints a remark with it.
+
+    It is the sample text of the model if it has one, else the first of the package.
+    """
     from attnviz.models.sources import row_of
     from attnviz.text.samples import read_sample, samples
 
-    if (sample_text := row_of(settings.model).sample_text) != "":
+    sample_text = row_of(settings.model).sample_text
+    if sample_text:
         remark(f"no text given: using “{sample_text}”")
         return Subject(sample_text)
     first = next(iter(samples()))
@@ -73,7 +77,10 @@ def _sample_subject(settings: "ModelSettings") -> Subject:
 
 
 def _image_path(path: Path) -> Path:
-    """Returns the path of an image; that of the sample picture of this name if there is no such file."""
+    """Returns the path of an image.
+
+    If there is no such file, but a sample picture of this name, returns the path of the sample, and prints a remark.
+    """
     from attnviz.text.samples import sample_pictures
 
     if path.exists() or str(path) not in sample_pictures():

@@ -25,7 +25,7 @@ def answer_log_probability(
         answer_tokens: the indices of the answer's tokens, from 1.
 
     Raises:
-        AttnvizError: if the output has no logits, or is not finite, as where a token sees nothing.
+        AttnvizError: if the output has no logits, or the sum is not a number, as where a token sees none.
     """
     import torch
 

@@ -59,7 +59,7 @@ def patches_of_cells() -> "BoolArray":
 
 
 def picture_tokens_of(text: str) -> Tokens:
-    """Returns a token for each patch and each word of a text; the patches have no place and no label yet.
+    """Returns a token for each patch and each word of a text; the patches have no place yet, and all one label.
 
     Raises:
         AttnvizError: if the text has no words, too many, or a word that the model does not know.
@@ -92,7 +92,7 @@ def word_id(word: str) -> int:
 
 
 def sample_picture() -> Path:
-    """Returns the path of the sample picture, which the model was not trained on."""
+    """Returns the path of the first sample picture of the package, which the model was not trained on."""
     from attnviz.text.samples import sample_pictures
 
     return next(iter(sample_pictures().values()))

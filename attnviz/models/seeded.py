@@ -304,9 +304,8 @@ class SeededReader(Reader):
     def _refuse_weights(self) -> None:
         """Raises AttnvizError if the weights need more memory than there is."""
         width = self.settings.num_heads * (self.settings.query_width + self.settings.value_width)
-        needed_bytes = (
-            2 * width * self.settings.embed_dim * self.settings.num_layers * 4
-        )  # two projections of each width
+        # A layer projects to queries and keys, which are equally wide, and to and from values: twice each width.
+        needed_bytes = 2 * width * self.settings.embed_dim * self.settings.num_layers * 4
         size = f"{self.settings.num_layers} layers of {option('embed_dim', self.settings.embed_dim)}"
         refuse_without_memory(needed_bytes, size, "use fewer or narrower layers")
 

@@ -57,14 +57,14 @@ class TrainedPictureReader(Reader):
 
     def tokenize(self, text: str) -> "Tokens":
         """Returns the tokens of the patches of the sample picture and of the words of a text."""
-        return _with_places(picture_tokens_of(text), _open(sample_picture())[1])
+        return _with_places(picture_tokens_of(text), _read_picture(sample_picture())[1])
 
     def inputs_of(self, ids: "Tensor", attention_mask: "Tensor | None" = None) -> dict[str, Any]:
         """Returns ids with pictures: the sample picture for one text, held-out pictures in turn for several."""
         import torch
 
         if len(ids) == 1:
-            pixels = self._pixels(_open(sample_picture())[0])
+            pixels = self._pixels(_read_picture(sample_picture())[0])
         else:
             pictures = load_held_out().ink
             pixels = self._on_device(pictures[torch.arange(len(ids)) % len(pictures)])
@@ -78,16 +78,17 @@ class TrainedPictureReader(Reader):
         """
         self.refuse_parts(example)
         path, remarks = self._picture_path(example)
-        ink, image = _open(path)
+        ink, image = _read_picture(path)
         tokens = _with_places(picture_tokens_of(example.text or " ".join(WORDS)), image)
         inputs = {"input_ids": self.tensor(_input_ids(tokens)[None]), "pixel_values": self._pixels(ink)}
         answers, answer_remark = self._answers(inputs, tokens)
+        last_question = int(_question_positions(tokens)[-1])
         return Prepared(
             inputs,
             tokens,
             title=f"{example.text or 'all words'} ({image.title})",
             remarks=(answer_remark, *remarks),
-            positions=slice(int(_asking(tokens)[-1]), int(_asking(tokens)[-1]) + 1),
+            positions=slice(last_question, last_question + 1),
             metric=f"logit:{answers[-1]}" if tokens.ids[-1] < FIRST_DIGIT else None,
         )
 
@@ -133,19 +134,27 @@ class TrainedPictureReader(Reader):
         return Vocabulary(np.arange(len(WORDS)), np.full(PATCHES, PICTURE_ID), np.zeros(0, dtype=np.int64))
 
     def region_probes(self) -> "tuple[IntArray, BoolArray, BoolArray]":
-        """Returns texts of one word, with the patches that it names, and those that one of the other words names."""
+        """Returns texts of one word, each word ``PROBES_OF_WORD`` times.
+
+        Returns:
+            Ids, ``(texts, tokens)``; the cells from the word to the patches that it names, ``(texts, queries, keys)``;
+                and those
+            to the patches that another word names.
+        """
         import numpy as np
 
         count = CELLS**2
         words = np.tile(np.arange(count), PROBES_OF_WORD)
-        others = (words + 1 + np.arange(len(words)) % (count - 1)) % count
-        named, other = np.zeros((2, len(words), PATCHES + 1, PATCHES + 1), dtype=bool)
-        named[:, PATCHES, :PATCHES], other[:, PATCHES, :PATCHES] = patches_of_cells()[words], patches_of_cells()[others]
+        other_words = (words + 1 + np.arange(len(words)) % (count - 1)) % count
+        # The word is the last token, and its row holds the cells.
+        named_cells, other_cells = np.zeros((2, len(words), PATCHES + 1, PATCHES + 1), dtype=bool)
+        named_cells[:, PATCHES, :PATCHES] = patches_of_cells()[words]
+        other_cells[:, PATCHES, :PATCHES] = patches_of_cells()[other_words]
         ids = np.concatenate([np.full((len(words), PATCHES), PICTURE_ID), words[:, None]], axis=1)
-        return ids, named, other
+        return ids, named_cells, other_cells
 
     def _picture_path(self, example: "Example") -> tuple[Path, tuple[str, ...]]:
-        """Returns the path of the picture, and a remark if it is the sample picture because none was given.
+        """Returns the path of the picture; without one, the path of the sample picture, and a remark that it is read.
 
         Raises:
             AttnvizError: if there are several pictures.
@@ -161,20 +170,26 @@ class TrainedPictureReader(Reader):
         )
 
     def _pixels(self, ink: "FloatArray") -> "Tensor":
-        """Returns the picture as the model's input, ``(1, 1, SIDE, SIDE)``."""
+        """Returns the ink of a picture as the model's input, ``(1, 1, SIDE, SIDE)``."""
         import torch
 
         return self._on_device(torch.from_numpy(ink)[None, None])
 
     def _on_device(self, pixels: "Tensor") -> "Tensor":
+        """Returns pixels on the model's device, in the dtype of its weights."""
         return pixels.to(self.device, next(self.module.parameters()).dtype)
 
     def _answers(self, inputs: "dict[str, Tensor]", tokens: "Tokens") -> tuple[list[str], str]:
-        """Returns the digit that the model predicts at each word that asks for one, and a remark on them."""
+        """Returns the digit that the model predicts at each word that asks for one, and a remark on them.
+
+        Args:
+            inputs: the model's keyword arguments.
+            tokens: the tokens of the picture and of the words.
+        """
         import torch
 
         with torch.no_grad():
-            logits = self.module(**inputs)[0, _asking(tokens), FIRST_DIGIT:PICTURE_ID].float()
+            logits = self.module(**inputs)[0, _question_positions(tokens), FIRST_DIGIT:PICTURE_ID].float()
         answers = [DIGITS[number] for number in logits.argmax(-1).tolist()]
         shares = logits.softmax(-1).amax(-1).tolist()
         if len(answers) == 1:
@@ -203,7 +218,7 @@ class HeldOutPictures:
         return (self.levels.float() / INK_LEVELS)[:, None]
 
     def asked_in_order(self) -> "Tensor":
-        """Returns the ids of each picture and all words in order, ``(pictures, PATCHES + 9)``."""
+        """Returns, for each picture, the ids of its patches and of the nine words, ``(pictures, PATCHES + 9)``."""
         import torch
 
         ids = torch.tensor([PICTURE_ID] * PATCHES + list(range(CELLS**2)))
@@ -221,17 +236,17 @@ def load_model() -> "PictureModel":
     from attnviz.models.picture_model import PictureModel
 
     model = PictureModel()
-    stored = load_file(MODEL_FILE)
-    model.load_state_dict({name: weight.float() for name, weight in stored.items() if name not in HELD_OUT_NAMES})
+    tensors = load_file(MODEL_FILE)
+    model.load_state_dict({name: weight.float() for name, weight in tensors.items() if name not in HELD_OUT_NAMES})
     return model.eval()
 
 
 def load_held_out() -> HeldOutPictures:
-    """Loads the pictures that the model was not trained on."""
+    """Loads the pictures that the model was not trained on, which its file holds."""
     from safetensors.torch import load_file
 
-    stored = load_file(MODEL_FILE)
-    levels, answers = (stored[name] for name in HELD_OUT_NAMES)
+    tensors = load_file(MODEL_FILE)
+    levels, answers = (tensors[name] for name in HELD_OUT_NAMES)
     return HeldOutPictures(levels, answers.long())
 
 
@@ -246,12 +261,12 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
     import torch
 
     layer_weights: list[Tensor] = []
-    hooks = [
-        block.get_submodule("attention").register_forward_hook(
-            lambda module, arguments, output: layer_weights.append(output.weights)
-        )
-        for block in model.blocks
-    ]
+
+    def keep_weights(module: Any, arguments: Any, output: Any) -> None:
+        """Stores the weights of a layer, ``(pictures, heads, queries, keys)``; torch calls it after the layer."""
+        layer_weights.append(output.weights)
+
+    hooks = [block.get_submodule("attention").register_forward_hook(keep_weights) for block in model.blocks]
     try:
         with torch.no_grad():
             model(pictures.asked_in_order(), pictures.ink)
@@ -260,21 +275,22 @@ def weights_on_quarters(model: "PictureModel", pictures: HeldOutPictures) -> "Fl
             hook.remove()
     quarters = torch.from_numpy(np.array([np.flatnonzero(patches) for patches in patches_of_cells()]))
     rows = torch.stack(layer_weights)[:, :, :, PATCHES:, :PATCHES]  # (layers, pictures, heads, words, patches)
-    on_quarters = rows.gather(-1, quarters.expand(*rows.shape[:-1], -1))
-    weights: FloatArray = on_quarters.mean(dim=(1, 3)).numpy()
+    # The words come in the order of the cells, so that row n of `quarters` belongs to word n.
+    quarter_weights = rows.gather(-1, quarters.expand(*rows.shape[:-1], -1))
+    weights: FloatArray = quarter_weights.mean(dim=(1, 3)).numpy()
     return weights
 
 
-def _open(path: Path) -> "tuple[FloatArray, Image]":
-    """Returns the ink of a picture as the model reads it, and the picture."""
+def _read_picture(path: Path) -> "tuple[FloatArray, Image]":
+    """Returns the ink of a picture file as the model reads it, ``(SIDE, SIDE)``, and the picture."""
     from attnviz.media.image_file import image_of, open_image
 
-    opened = open_image(path)
-    return ink_of(opened), image_of(opened, path.name)
+    picture = open_image(path)
+    return ink_of(picture), image_of(picture, path.name)
 
 
 def _with_places(tokens: "Tokens", image: "Image") -> "Tokens":
-    """Returns the tokens with the places of the patches in the picture."""
+    """Returns the tokens with each patch at its place in the picture, labelled by row and column."""
     import numpy as np
 
     from attnviz.models.reading.picture_tokens import with_pictures
@@ -292,15 +308,15 @@ def _input_ids(tokens: "Tokens") -> "IntArray":
     return np.where(tokens.ids < 0, PICTURE_ID, tokens.ids)
 
 
-def _asking(tokens: "Tokens") -> "IntArray":
-    """Returns the positions of the words that ask for a digit.
+def _question_positions(tokens: "Tokens") -> "IntArray":
+    """Returns the positions of the words that ask for a digit, as each names a cell, ``(words,)``.
 
     Raises:
         AttnvizError: if there are none.
     """
     import numpy as np
 
-    words = np.flatnonzero((tokens.ids >= 0) & (tokens.ids < FIRST_DIGIT))
-    if not len(words):
+    positions = np.flatnonzero((tokens.ids >= 0) & (tokens.ids < FIRST_DIGIT))
+    if not len(positions):
         raise AttnvizError(f"the text asks for no digit; give a word such as {SAMPLE_WORD!r}")
-    return words
+    return positions

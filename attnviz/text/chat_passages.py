@@ -34,19 +34,21 @@ class TurnPart(NamedTuple):
 
 
 def question_number(messages: tuple[Mapping[str, Any], ...]) -> int | None:
-    """Returns the number, from 1, of the user's last message; ``None`` if the user wrote none."""
-    asked = [number for number, message in enumerate(messages, 1) if message.get("role") == "user"]
-    return asked[-1] if asked else None
+    """Returns the number, from 1, of the last message of the user; ``None`` if the user wrote none."""
+    user_numbers = [number for number, message in enumerate(messages, 1) if message.get("role") == "user"]
+    return user_numbers[-1] if user_numbers else None
 
 
 def _question_part(parts: list[ContentPart]) -> int:
-    """Returns the index of the last part that is no document, which is the question; of the last part without one."""
-    texts = [place for place, part in enumerate(parts) if not part.is_document]
-    return texts[-1] if texts else len(parts) - 1
+    """Returns the index of the part that is the question: the last one that is no document, else the last part."""
+    text_indices = [index for index, part in enumerate(parts) if not part.is_document]
+    return text_indices[-1] if text_indices else len(parts) - 1
 
 
 def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[ContentPart]) -> tuple[TurnPart, ...]:
-    """Returns the documents, the parts of messages that have several parts, and the question; empty without any.
+    """Returns the documents, the parts of messages, and the question, in this order of the chat.
+
+    A message of one part that is no document is no passage. Returns an empty tuple if there is nothing but a question.
 
     Args:
         messages: the messages, whose content may be a list of parts.
@@ -54,41 +56,41 @@ def chat_passages(messages: tuple[Mapping[str, Any], ...], documents: list[Conte
     """
     labels: list[str] = []
     passages = _document_passages(documents, labels)
-    asked = question_number(messages)
+    question_message = question_number(messages)
     for number, message in enumerate(messages, 1):
-        passages += _message_passages(message, number, number == asked, labels)
+        passages += _message_passages(message, number, number == question_message, labels)
     has_passages = any(passage.label != QUESTION for passage in passages)
     return tuple(passages) if has_passages else ()
 
 
-def _message_passages(message: Mapping[str, Any], number: int, is_asked: bool, labels: list[str]) -> list[TurnPart]:
+def _message_passages(message: Mapping[str, Any], number: int, has_question: bool, labels: list[str]) -> list[TurnPart]:
     """Returns the parts of a message as passages, if it has several or a document, and the question if it has that.
 
     Args:
         message: the message.
         number: the number of the message.
-        is_asked: True if its last text is the question.
-        labels: the labels that other passages have, to which those of the parts are added.
+        has_question: True if its last text is the question.
+        labels: the labels of other passages, to which those of the parts are added.
     """
     parts, kind = content_parts(message.get("content"), number), TURN_KINDS[message["role"]]
-    question_part = _question_part(parts) if is_asked else None
+    question_part = _question_part(parts) if has_question else None
     has_passages = message["role"] != "assistant" and (len(parts) > 1 or parts[0].is_document)
     passages, start = [], 0
-    for place, part in enumerate(parts):
-        is_question = place == question_part and not part.is_document
+    for index, part in enumerate(parts):
+        is_question = index == question_part and not part.is_document
         if has_passages or is_question:
-            label = QUESTION if is_question else _added_label(part.label or f"{number}.{place + 1} {kind}", labels)
+            label = QUESTION if is_question else _added_label(part.label or f"{number}.{index + 1} {kind}", labels)
             passages.append(TurnPart(f"{number} {kind}", label, start, start + len(part.text)))
         start += len(part.text) + len(SEPARATOR)
     return passages
 
 
 def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[TurnPart]:
-    """Returns the passages of documents, whose titles and texts follow each other in one turn.
+    """Returns the passages of documents; in the text of their turn, titles and texts follow each other.
 
     Args:
         documents: the documents.
-        labels: the labels that other passages have, to which those of the documents are added.
+        labels: the labels of other passages, to which those of the documents are added.
     """
     passages, start = [], 0
     for number, document in enumerate(documents, 1):
@@ -99,14 +101,27 @@ def _document_passages(documents: list[ContentPart], labels: list[str]) -> list[
 
 
 def _added_label(label: str, labels: list[str]) -> str:
-    """Returns a label on one line that neither another passage nor the question has, and adds it to the labels."""
+    """Returns a passage's label on one line, numbered if another passage or the question has it, and adds it to a list.
+
+    Args:
+        label: the label of the passage.
+        labels: the labels of other passages, to which it is added.
+    """
     name = numbered_label(printable_line(label), (*labels, QUESTION))
     labels.append(name)
     return name
 
 
 def with_question_part(message: Mapping[str, Any], number: int, question: str) -> dict[str, Any]:
-    """Returns message ``number`` with another text as its question: its last text part, or all of its content."""
+    """Returns a message with another question, in place of its last part that is no document.
+
+    A content that is no list is replaced as a whole.
+
+    Args:
+        message: the message.
+        number: the number of the message, for refusals.
+        question: the text of the new question.
+    """
     content = message.get("content")
     parts = list(content) if isinstance(content, list) else [None]
     parts[_question_part(content_parts(content, number))] = {"type": "text", "text": question}
@@ -114,10 +129,10 @@ def with_question_part(message: Mapping[str, Any], number: int, question: str) -
 
 
 def with_parts_reversed(message: Mapping[str, Any], number: int, passages: Sequence[TurnPart]) -> Mapping[str, Any]:
-    """Returns a message with its passages in the reverse order; each keeps its label.
+    """Returns a message with its passages in the reverse order; each keeps its label, and the question its place.
 
     Args:
-        message: the message; one of fewer than two parts is returned unchanged.
+        message: the message; one whose parts are no passages, or of fewer than two parts, is returned unchanged.
         number: the number of the message.
         passages: the passages of the chat.
     """
@@ -126,14 +141,14 @@ def with_parts_reversed(message: Mapping[str, Any], number: int, passages: Seque
     parts = content_parts(message.get("content"), number)
     if len(labels) != len(parts) or len(parts) < 2:
         return message
-    titled: list[dict[str, Any]] = [
+    labelled_parts: list[dict[str, Any]] = [
         {"type": "text", "text": part.text}
         if label == QUESTION
         else {"type": DOCUMENT, "label": label, "text": part.text}
         for label, part in zip(labels, parts, strict=True)
     ]
-    places = [place for place, label in enumerate(labels) if label != QUESTION]
-    reversed_parts = list(titled)
-    for place, mirrored_place in zip(places, reversed(places), strict=True):
-        reversed_parts[place] = titled[mirrored_place]
+    indices = [index for index, label in enumerate(labels) if label != QUESTION]
+    reversed_parts = list(labelled_parts)
+    for index, mirrored_index in zip(indices, reversed(indices), strict=True):
+        reversed_parts[index] = labelled_parts[mirrored_index]
     return {**message, "content": reversed_parts}

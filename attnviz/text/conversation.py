@@ -56,7 +56,7 @@ class Conversation:
         messages: the messages as JSON objects: ``role`` with ``content``, ``reasoning_content`` or ``tool_calls``.
         tools: the definitions of tools as JSON objects; empty if there are none.
         documents: texts beside the messages that the chat template may write, as strings or JSON objects.
-        given: the messages as they were given, whose content may have several parts.
+        original_messages: the messages before their contents were joined, which may have several parts.
         passages: the documents, the parts of messages, and the question; empty without documents and parts.
 
     Raises:
@@ -67,7 +67,7 @@ class Conversation:
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     documents: tuple[Any, ...] = ()
-    given: tuple[Mapping[str, Any], ...] = field(init=False, repr=False, compare=False)
+    original_messages: tuple[Mapping[str, Any], ...] = field(init=False, repr=False, compare=False)
     passages: tuple[TurnPart, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,10 +77,10 @@ class Conversation:
             raise AttnvizError(f"the chat has {len(self.messages)} messages; give at most {MAX_MESSAGES}")
         documents = [read_document(value, f"document {number}") for number, value in enumerate(self.documents, 1)]
         checked = (_checked_message(message, number) for number, message in enumerate(self.messages, 1))
-        object.__setattr__(self, "given", self.messages)
+        object.__setattr__(self, "original_messages", self.messages)
         object.__setattr__(self, "messages", tuple(checked))
-        object.__setattr__(self, "documents", tuple(_document_fields(one) for one in documents))
-        object.__setattr__(self, "passages", chat_passages(self.given, documents))
+        object.__setattr__(self, "documents", tuple(map(_document_fields, documents)))
+        object.__setattr__(self, "passages", chat_passages(self.original_messages, documents))
         self.changed(_refuse_surrogates)
 
     @classmethod
@@ -129,15 +129,19 @@ class Conversation:
         return TemplateInputs(messages, tools, documents)
 
     def with_question(self, question: str) -> Self | None:
-        """Returns the conversation with another text as the user's last message, or as its last part.
+        """Returns the conversation with another question: the last message of the user, or its last part.
 
         Returns ``None`` if the user wrote nothing.
         """
-        asked = question_number(self.given)
-        if asked is None:
+        number = question_number(self.original_messages)
+        if number is None:
             return None
-        message = with_question_part(self.given[asked - 1], asked, question)
-        return type(self)((*self.given[: asked - 1], message, *self.given[asked:]), self.tools, self.documents)
+        message = with_question_part(self.original_messages[number - 1], number, question)
+        return type(self)(
+            (*self.original_messages[: number - 1], message, *self.original_messages[number:]),
+            self.tools,
+            self.documents,
+        )
 
     def with_passages_reversed(self) -> Self | None:
         """Returns the conversation with the passages of each message, and the documents, in the reverse order.
@@ -146,10 +150,13 @@ class Conversation:
         """
         if sum(passage.label != QUESTION for passage in self.passages) < 2:
             return None
-        messages = [with_parts_reversed(message, number, self.passages) for number, message in enumerate(self.given, 1)]
+        messages = [
+            with_parts_reversed(message, number, self.passages)
+            for number, message in enumerate(self.original_messages, 1)
+        ]
         labels = [passage.label for passage in self.passages if passage.turn == DOCUMENTS]
-        labelled = [{**document, "label": label} for document, label in zip(self.documents, labels, strict=True)]
-        return type(self)(tuple(messages), self.tools, tuple(reversed(labelled)))
+        documents = [{**document, "label": label} for document, label in zip(self.documents, labels, strict=True)]
+        return type(self)(tuple(messages), self.tools, tuple(reversed(documents)))
 
     def turns(self) -> dict[str, str]:
         """Returns a dictionary from the label of each turn to its text, without turns that are empty."""
@@ -234,7 +241,7 @@ def _checked_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def _document_fields(document: ContentPart) -> dict[str, str]:
-    """Returns a document as a JSON object."""
+    """Returns the title, the text and the label of a document as a JSON object."""
     return {"title": document.title, "text": document.text, "label": document.label}
 
 

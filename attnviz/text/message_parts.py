@@ -47,7 +47,7 @@ def content_parts(content: Any, number: int) -> list[ContentPart]:
 
 
 def read_document(value: Any, name: str) -> ContentPart:
-    """Returns the title and the text of a document, as servers take it: a string, or an object with a text.
+    """Returns the title, the label and the text of a document, as servers take it: a string, or an object with a text.
 
     Args:
         value: the document, in JSON; its title and text may be in ``document``, ``source`` or ``data``.
@@ -77,7 +77,15 @@ def read_document(value: Any, name: str) -> ContentPart:
 
 
 def _read_part(part: Any, number: int) -> ContentPart:
-    """Returns a part of the content of message ``number``."""
+    """Returns a part of a message's content.
+
+    Args:
+        part: the part, in JSON.
+        number: the number of the message, for refusals.
+
+    Raises:
+        AttnvizError: if it is neither a text nor a document with a text.
+    """
     kind = part.get("type") if isinstance(part, dict) else part
     if kind == DOCUMENT:
         return read_document(part, f"a document of message {number}")

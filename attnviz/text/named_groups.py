@@ -20,10 +20,7 @@ TOKENS, SENTENCES = "tokens", "sentences"
 TURNS, PASSAGES = "turns", "passages"  # groups that only the reader of a conversation, or of passages, can find
 QUESTION = "question"  # the label of the text after passages
 GENERATED = "generated"  # the prompt and what a model wrote after it, as the run that wrote it knows
-REMAINDER_LABELS = {
-    TURNS: "marks",
-    PASSAGES: "marks",
-}  # groups whose other tokens form one unit together, with this label
+REMAINDER_LABELS = {TURNS: "marks", PASSAGES: "marks"}  # tokens outside of these groups are one unit of this label
 NUMBERED = {"lines": ("line ", r"^.*\S"), "paragraphs": ("¶ ", r"(?:\A|\n[ \t]*\n)\s*\S")}
 NAMES = (
     TOKENS,

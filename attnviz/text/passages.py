@@ -94,7 +94,11 @@ def _texts_of_file(file: Path, name: str, option_text: str) -> list[tuple[str, s
 
 
 def placed_passages(texts: Mapping[str, str]) -> tuple[str, tuple[Passage, ...]]:
-    """Returns texts joined by blank lines to one text, and where each is in it, given a text for each label."""
+    """Returns texts joined by blank lines to one text, and the place of each in it.
+
+    Args:
+        texts: the text of each passage by its label, in their order.
+    """
     passages, start = [], 0
     for label, text in texts.items():
         passages.append(Passage(label, start, start + len(text)))

@@ -78,8 +78,11 @@ def is_answer(path: Path) -> bool:
 def read_answer(path: Path) -> ServerAnswer:
     """Reads the first answer in a file: a response, or all chunks of a stream, as JSON, JSON lines or ``data:`` lines.
 
+    Log-probabilities that differ from the ids in number are dropped, with a remark.
+
     Raises:
-        AttnvizError: if the file cannot be read, has text and no ids, or ends before the stream does.
+        AttnvizError: if the file cannot be read, lacks the ids of the answer or of the prompt, or ends before the
+            answer.
     """
     name = repr(str(path))
     response = _whole_response(_json_objects(read_text(path, MAX_JSON_BYTES), name), name)

@@ -11,5 +11,11 @@ def spaces_before(tokens: Tokens) -> str:
     If the tokens have no text, every gap is a space.
     """
     ends = np.concatenate([[0], np.maximum.accumulate(tokens.offsets[:, 1])])[:-1]
-    gaps = (tokens.text[end:start] for end, start in zip(ends, tokens.offsets[:, 0], strict=True))
-    return "".join("\n" if "\n" in gap else " " if gap or not tokens.text else "-" for gap in gaps)
+    characters = []
+    for end, start in zip(ends, tokens.offsets[:, 0], strict=True):
+        gap = tokens.text[end:start]
+        if "\n" in gap:
+            characters.append("\n")
+        else:
+            characters.append(" " if gap or not tokens.text else "-")
+    return "".join(characters)

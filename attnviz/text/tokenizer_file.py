@@ -11,10 +11,8 @@ MAX_GROWTH = 1000  # factor by which a text may grow; known tokenizers make at m
 MAX_TEMPLATE = 10_000  # entries of a list in a post-processor, such as the pieces of a template
 MAX_STEPS = 1000  # of one part of a tokenizer
 REWRITING_PARTS = ("normalizer", "pre_tokenizer", "decoder")
-GROWTH_OF_STEP = {
-    "ByteLevel": 2,
-    "Precompiled": 18,
-}  # characters that a step of this type makes of one, at most; 18 is NFKC's
+# The characters that a step of this type makes of one, at most; 18 is NFKC's.
+GROWTH_OF_STEP = {"ByteLevel": 2, "Precompiled": 18}
 
 
 def refuse_expanding_tokenizer(path: Path) -> None:
@@ -59,9 +57,8 @@ def _step_growth(step: dict[str, Any]) -> float:
         return GROWTH_OF_STEP.get(str(step.get("type")), 1)
     pattern, content = step.get("pattern"), step.get("content")
     literal = pattern.get("String") if isinstance(pattern, dict) else None
-    pattern_length = (
-        len(literal) if isinstance(literal, str) and literal else 0.5
-    )  # a regular expression may match before and after a character
+    # A regular expression may match before and after a character.
+    pattern_length = len(literal) if isinstance(literal, str) and literal else 0.5
     return max(1.0, len(content) / pattern_length) if isinstance(content, str) else 1.0
 
 

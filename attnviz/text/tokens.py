@@ -254,7 +254,12 @@ def tokenize(text: str, tokenizer: str = "word", vocabulary_text: str | None = N
     encoder = _encoder(text if vocabulary_text is None else vocabulary_text, tokenizer)
     encoding = encoder.encode(text)
     if not encoding.ids:
-        description = "an empty text" if not text else "only white space" if not text.strip() else repr(text[:40])
+        if not text:
+            description = "an empty text"
+        elif not text.strip():
+            description = "only white space"
+        else:
+            description = repr(text[:40])
         raise AttnvizError(
             f"no tokens in {description} for the {tokenizer} tokenizer; give a text with at least one word"
         )

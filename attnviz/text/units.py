@@ -110,9 +110,8 @@ def _places_of_units(tokens: Tokens, units: Units) -> tuple[IntArray, IntArray]:
     placed_tokens = np.flatnonzero(
         (unit_numbers >= 0) & has_several[unit_numbers] & (tokens.medium >= 0) & ~_is_blank(tokens)
     )
-    medium[unit_numbers[placed_tokens[::-1]]] = tokens.medium[
-        placed_tokens[::-1]
-    ]  # reversed, so that the first token's medium is kept
+    last_to_first = placed_tokens[::-1]  # so that the medium of a unit's first token overwrites those of its others
+    medium[unit_numbers[last_to_first]] = tokens.medium[last_to_first]
     for number, medium_value in enumerate(tokens.media):
         tokens_of_medium = placed_tokens[
             (tokens.medium[placed_tokens] == number) & (medium[unit_numbers[placed_tokens]] == number)

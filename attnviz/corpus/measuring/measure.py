@@ -206,7 +206,7 @@ def _received(weights: Tensor, grid: TextsGrid) -> Tensor:
     """Returns the weight on each key, ``(texts, heads, keys)``, summed over the queries that see two keys or more."""
     if grid.has_single_key:
         return (grid.has_choice[:, None, None] @ weights)[:, :, 0]
-    return weights.sum(2)
+    return weights.sum(2)  # queries that see no key have no weight
 
 
 def _first_largest(numbers: Tensor, best: Tensor, defined: DefinedQueries, start: int) -> Tensor:

@@ -205,7 +205,10 @@ class TextsGrid(Grid):
 
     @cached_property
     def has_hidden_later(self) -> Tensor:
-        """True for queries that see a key and have hidden later ones with known scores, ``(texts, 1, queries)``."""
+        """True for queries that see a key while later keys are hidden from them, ``(texts, 1, queries)``.
+
+        False for all queries if scores of hidden cells are unknown.
+        """
         if not self.knows_hidden_scores:
             return torch.zeros_like(self.visible_counts, dtype=torch.bool)
         return self.hidden_future.any(-1)[:, None] & (self.visible_counts > 0)

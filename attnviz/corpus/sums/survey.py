@@ -133,17 +133,13 @@ class Survey:
             return self.of_metrics(common_metrics) + other.of_metrics(common_metrics)
         tallies = self.tallies + other.tallies
         sink_numbers = {int(number) for number in tallies.sinks if number > VARIOUS_SINKS}
-        labels = [
-            (number, label)
-            for survey in (self, other)
-            for number, label in survey.sink_labels.items()
-            if number in sink_numbers
-        ]
+        all_labels = {**self.sink_labels, **other.sink_labels}
+        sink_labels = {number: label for number, label in all_labels.items() if number in sink_numbers}
         return replace(
             self,
             tallies=tallies,
             examples=self.examples + other.examples.numbered_after(self.examples),
-            sink_labels=dict(labels),
+            sink_labels=sink_labels,
             omitted_metrics=tuple(dict.fromkeys((*self.omitted_metrics, *other.omitted_metrics))),
         )
 

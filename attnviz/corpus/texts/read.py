@@ -301,7 +301,8 @@ def _column_of(path: Path, column: str | None, names: Sequence[str]) -> str:
     Raises:
         AttnvizError: if there is no such column, or several.
     """
-    column_name = column or (names[0] if len(names) == 1 else DEFAULT_COLUMN)
+    default_name = names[0] if len(names) == 1 else DEFAULT_COLUMN
+    column_name = column or default_name
     if column_name not in names:
         raise _no_column(path, column_name, names)
     if list(names).count(column_name) > 1:

@@ -126,7 +126,9 @@ class RenderedChat:
 
 
 def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]) -> Groups:
-    """Returns the group of each token: that of its first character that is in a group; -1 if it has none.
+    """Returns groups of tokens from groups of characters.
+
+    A token is in the group of its first character that is in one; without such a character it is in none.
 
     Args:
         tokens: the tokens of the text.
@@ -135,8 +137,8 @@ def _groups_of_tokens(tokens: Tokens, numbers: IntArray, labels: tuple[str, ...]
     """
     grouped_characters = np.flatnonzero(numbers >= 0)
     starts, stops = tokens.offsets.T
-    next_grouped = np.searchsorted(grouped_characters, starts)
-    first_characters = np.append(grouped_characters, len(numbers))[next_grouped]
+    next_numbers = np.searchsorted(grouped_characters, starts)
+    first_characters = np.append(grouped_characters, len(numbers))[next_numbers]
     return Groups(np.where(first_characters < stops, np.append(numbers, -1)[first_characters], -1), labels)
 
 
@@ -171,6 +173,7 @@ def render(tokenizer: "PreTrainedTokenizerBase", conversation: Conversation, sta
     if codes is None:
         turns, places = _places_by_search(text, conversation, coder)
     else:
+        # The number -1 of a character without a code picks the -1 that is appended.
         turns, places = (np.array([*numbers, -1], dtype=np.int64)[codes] for numbers in (coder.turns, coder.places))
     is_own_sign = _is_own_sign(text, turns, tokenizer)
     passages = _passages_of(turns, places, conversation, coder)
@@ -362,19 +365,14 @@ def _without_gaps(turns: IntArray, is_own_sign: BoolArray) -> IntArray:
     indices_with_turn = np.flatnonzero(turns >= 0)
     if not len(indices_with_turn):
         return turns
-    previous_turn = indices_with_turn[
-        np.maximum(np.searchsorted(indices_with_turn, np.arange(len(turns)), side="right") - 1, 0)
-    ]
-    next_turn = indices_with_turn[
-        np.minimum(np.searchsorted(indices_with_turn, np.arange(len(turns))), len(indices_with_turn) - 1)
-    ]
-    is_in_gap = (
-        (previous_turn <= np.arange(len(turns)))
-        & (next_turn >= np.arange(len(turns)))
-        & (turns[previous_turn] == turns[next_turn])
-        & ~is_own_sign
-    )
-    return np.where(is_in_gap, turns[previous_turn], turns)
+    characters = np.arange(len(turns))
+    numbers_before = np.searchsorted(indices_with_turn, characters, side="right") - 1
+    numbers_after = np.searchsorted(indices_with_turn, characters)
+    previous_index = indices_with_turn[np.maximum(numbers_before, 0)]
+    next_index = indices_with_turn[np.minimum(numbers_after, len(indices_with_turn) - 1)]
+    is_between = (previous_index <= characters) & (next_index >= characters)
+    is_in_gap = is_between & (turns[previous_index] == turns[next_index]) & ~is_own_sign
+    return np.where(is_in_gap, turns[previous_index], turns)
 
 
 def _places_by_search(text: str, conversation: Conversation, coder: _CharacterCoder) -> tuple[IntArray, IntArray]:
@@ -387,15 +385,17 @@ def _places_by_search(text: str, conversation: Conversation, coder: _CharacterCo
     turns, places = (np.full(len(text), -1, dtype=np.int64) for _ in range(2))
     position = 0
     for label, message in conversation.turns().items():
-        stripped = message.strip()
-        json_forms = (json.dumps(stripped, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
-        for form in dict.fromkeys((stripped, *json_forms)):
+        stripped_message = message.strip()
+        json_forms = (json.dumps(stripped_message, ensure_ascii=is_ascii)[1:-1] for is_ascii in (False, True))
+        for form in dict.fromkeys((stripped_message, *json_forms)):
             match = re.compile(re.escape(form), re.IGNORECASE).search(text, position)
             if match is not None:
                 turns[match.start() : match.end()] = coder.labels.index(label)
-                if form == stripped:
-                    first = message.index(stripped)
-                    places[match.start() : match.end()] = np.arange(first, first + match.end() - match.start())
+                if form == stripped_message:
+                    first_index = message.index(stripped_message)
+                    places[match.start() : match.end()] = np.arange(
+                        first_index, first_index + match.end() - match.start()
+                    )
                 position = match.end()
                 break
     return turns, places

@@ -162,14 +162,14 @@ def refuse_without_weights(files: Sequence[str], name: str) -> None:
 
 
 def _is_complete(folder: Path, images: bool = False) -> bool:
-    """True if a folder has its configuration, its tokenizer or image processor, and all weight files that it names."""
+    """True if a folder has its configuration, at least one weight file, and all weight files that an index names.
+
+    It also needs an image processor if ``images`` is true, else a tokenizer.
+    """
     weight_files = {file for index in folder.glob("*.safetensors.index.json") for file in _weight_files(index)}
     has_weights = all((folder / name).is_file() for name in weight_files) and any(folder.glob("*.safetensors"))
-    return (
-        has_weights
-        and (folder / "config.json").is_file()
-        and ((folder / PROCESSOR).is_file() if images else _has_tokenizer(folder))
-    )
+    reads_input = (folder / PROCESSOR).is_file() if images else _has_tokenizer(folder)
+    return has_weights and reads_input and (folder / "config.json").is_file()
 
 
 def _weight_files(index: Path) -> set[str]:

@@ -109,9 +109,8 @@ class ImageReader(Reader):
             pixels, places = self._pixels_of(image_file), self._places(image_file)
         image = image_of(image_file, example.image.name)
         tokens = image_tokens(image, places)
-        return Prepared(
-            {"pixel_values": pixels}, tokens, context=tokens, title=image.title
-        )  # the keys of a pooling are these tokens too
+        # The context is needed by an attention pooling, whose query is no token of the image but whose keys are.
+        return Prepared({"pixel_values": pixels}, tokens, context=tokens, title=image.title)
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
         """Records one image.

@@ -149,7 +149,7 @@ def _features(module: "nn.Module", pixels: "Tensor") -> "Tensor":
     """Returns the features of each token, ``(1, tokens, features)``.
 
     Raises:
-        AttnvizError: if the output is no row of tokens, or the model draws random numbers.
+        AttnvizError: if the output has no ``last_hidden_state`` with a row of tokens, or the model draws at random.
     """
     random_state = torch.get_rng_state()
     features: Tensor | None = getattr(module(pixel_values=pixels), "last_hidden_state", None)

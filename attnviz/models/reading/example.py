@@ -126,7 +126,10 @@ class Example:
         return None if messages is None else replace(self, chat=False, messages=messages)
 
     def with_passages_reversed(self) -> Self | None:
-        """Returns the example with its passages in the reverse order; ``None`` with fewer than two."""
+        """Returns the example with its passages in the reverse order, and the question still last.
+
+        Returns ``None`` if it has fewer than two passages.
+        """
         if self.messages is not None:
             messages = self.messages.with_passages_reversed()
             return None if messages is None else replace(self, messages=messages)
@@ -135,9 +138,9 @@ class Example:
         from attnviz.text.passages import placed_passages
 
         *passages, question = self.passages
-        texts = {each.label: self.text[each.start : each.stop] for each in (*reversed(passages), question)}
-        text, placed = placed_passages(texts)
-        return replace(self, text=text, passages=placed)
+        texts = {part.label: self.text[part.start : part.stop] for part in (*reversed(passages), question)}
+        text, moved_passages = placed_passages(texts)
+        return replace(self, text=text, passages=moved_passages)
 
     @property
     def parts(self) -> tuple[str, ...]:
