@@ -114,14 +114,18 @@ class CombinedMaps(DerivedMaps):
 
 
 def rollout(heads: Heads, residual: float) -> DenseMaps:
-    """Computes attention rollout: each input token's share of each token after the last layer (section 3, equation 1).
+    """Computes attention rollout: each input token's share of each token after the last layer.
 
     It multiplies the layers' matrices, each with its residual, from the last to the first. Rows sum to one, and the
-    product is causal if every layer is.
+    product is causal if every layer is. Source: Abnar and Zuidema 2020, section 3, equation 1.
+
+    Args:
+        heads: maps with the number of a head, in the order in which the layers run.
+        residual: the residual connection's share of each row: at least 0, below 1.
 
     Raises:
-        AttnvizError: for cross-attention, fewer queries than keys, layers that do not follow one another, or more
-            than `MAX_ROLLOUT_TOKENS` tokens.
+        AttnvizError: for cross-attention, fewer queries than keys, layers that do not follow one another, or more than
+            `MAX_ROLLOUT_TOKENS` tokens.
     """
     _refuse_unconnected(heads)
     layers = sorted({maps.layer for maps, _ in heads})

@@ -35,7 +35,7 @@ class Grid(ABC):
     @property
     @abstractmethod
     def visible_counts(self) -> Array:
-        """The number of keys that each query sees, ``(queries,)``; of a batch, as below, ``(texts, 1, queries)``."""
+        """The number of keys that each query sees, ``(queries,)``, or ``(texts, 1, queries)`` in a batch."""
 
     @property
     @abstractmethod

@@ -77,7 +77,7 @@ class HeadChanges:
         return [change.row.layer, change.row.head, change.measure.name, *numbers, change.clearness]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns all fields as JSON values."""
+        """Returns the origin of both tables, the remarks and the changes as JSON values."""
         return {**self.about, "remarks": list(self.remarks), "changes": list(map(self._json, self.changes))}
 
     def _json(self, change: NumberChange) -> dict[str, Any]:

@@ -519,8 +519,8 @@ def _query_means(numbers: Float64Array, has_choice: BoolArray) -> tuple[Float64A
         numbers: ``(metrics, heads, queries)``; it is changed: NaN and queries that do not count become 0.
         has_choice: ``(queries,)``, True for queries that see two keys or more, which count unless their number is NaN.
     """
-    counted = has_choice & ~np.isnan(numbers)
-    count = np.count_nonzero(counted, axis=-1)
-    numbers[~counted] = 0
+    is_counted = has_choice & ~np.isnan(numbers)
+    counts = np.count_nonzero(is_counted, axis=-1)
+    numbers[~is_counted] = 0
     total = numbers.sum(axis=-1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan), count.tolist()
+    return np.where(counts > 0, total / np.maximum(counts, 1), np.nan), counts.tolist()

@@ -94,10 +94,13 @@ def find_patterns(numbers: Mapping[str, float], counts: Mapping[str, int], keys:
 
 
 def clearest_first(items: Iterable[tuple[Item, Pattern]]) -> list[Item]:
-    """Returns items in the order in which a reader should see them, given each with its pattern.
+    """Returns items in the order in which a reader should see them.
 
-    The best item of each pattern comes first, then the second best of each, and so on; patterns are in the order of
-    `BY_RARITY`. Uniform and mixed items are last.
+    First come the items with the largest value of each pattern, then those with the second largest, and so on; within
+    these, patterns are in the order of `BY_RARITY`. Uniform and mixed items are last.
+
+    Args:
+        items: each item with its pattern.
     """
     ranks: Counter[str] = Counter()  # the number of better items of each pattern
     ranked = []

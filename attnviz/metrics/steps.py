@@ -144,7 +144,12 @@ def unit_name(tokens: Tokens, by: str | None) -> str:
 
 
 def _most_distinct_head(heads: Sequence[tuple[LayerMaps, int]], by: str) -> list[tuple[LayerMaps, int]]:
-    """Returns the head in which a unit stands out most; an empty list if no unit does, or if units are tokens."""
+    """Returns a list with the head in which a unit stands out most; empty if no unit does, or if units are tokens.
+
+    Args:
+        heads: maps with the number of a head.
+        by: the name of the units.
+    """
     strongest = None if by == TOKENS else strongest_unit(unit_frame(heads, by)[1])
     if strongest is None:
         return []

@@ -76,7 +76,7 @@ class TorchRows(GridRows):
         super().__init__(grid, slice(head_index, head_index + 1))
         count, width = grid.visible.shape
         self.bands, self.loaded = bands, bands.load(stored_index, grid.span)
-        self.weights = bands.memory("weights", (count, width))
+        self.weights = bands.buffer("weights", (count, width))
         self._entropy, self._peak = bands.zeros(count, torch.float64), bands.zeros(count)
         self._received, self._near = bands.zeros(width), bands.zeros((3, count), torch.float64)
         self._moments = [bands.zeros((count, 3), torch.float64) for _ in range(2)]
@@ -203,7 +203,7 @@ class TorchBands:
         """Returns the array as a tensor on the device."""
         return tensor_of(array).to(self.device)
 
-    def memory(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def buffer(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Returns this thread's buffer of this name as ``shape``; the next request for the name overwrites it."""
         buffer: Tensor | None = getattr(self._memory, name, None)
         if buffer is None or buffer.numel() < shape[0] * shape[1]:
@@ -244,7 +244,7 @@ class TorchBands:
         """
         queries, softcap = rows.queries, self.factors.softcap
         columns = self.keys[self.factors.key_heads[rows.head_index]][keys].to(queries.dtype)
-        out = self.memory("exponents", (len(queries), len(columns)))
+        out = self.buffer("exponents", (len(queries), len(columns)))
         products = out if queries.dtype == out.dtype else out.to(queries.dtype)
         if softcap is None:
             torch.addmm(queries[:, -1:], queries[:, :-1], columns.T, out=products)

@@ -146,7 +146,7 @@ def unit_frame(heads: Iterable[tuple[LayerMaps, int]], by: str) -> tuple[HeadFra
             for call_shares in shares
             for head in call_shares.heads
         ),
-        measures=(*_measures(by), *columns),
+        measures=(*_unit_measures(by), *columns),
         values=np.concatenate(values) if values else np.empty((0, 3)),
     )
     return frame, shares
@@ -180,8 +180,8 @@ def most_distinct_heads(shares: Iterable[UnitShares]) -> list[tuple[LayerMaps, i
     return [(maps, head) for _, maps, head in sorted(largest_excesses, key=lambda entry: -entry[0])]
 
 
-def _measures(by: str) -> tuple[Measure, ...]:
-    """Returns the measures retrieval, lift and lookback of the units with this name."""
+def _unit_measures(by: str) -> tuple[Measure, ...]:
+    """Returns the measures retrieval, lift and lookback of units with the name ``by``, such as ``turns``."""
     unit = by.removesuffix("s")
     return (
         Measure(RETRIEVAL, RETRIEVAL, "share", f"weight of the last {unit} on earlier ones, without sink and marks"),
@@ -233,7 +233,14 @@ def _column_names(units: tuple[NumberedUnit, ...]) -> list[str]:
 
 
 def last_unit(rows: Units, by: str) -> int | None:
-    """Returns the number of the unit that ends last, without marks and special tokens; ``None`` if there is none."""
+    """Returns the number of the unit that ends last; ``None`` if there is none.
+
+    Units that begin with a special token, and the tokens that are in no turn or passage, do not count.
+
+    Args:
+        rows: the units of the queries.
+        by: the name of the units.
+    """
     tokens, marks = rows.tokens, REMAINDER_LABELS.get(by)
     units = [
         unit

@@ -182,11 +182,13 @@ def _write_member(
 
 
 def _member_name(head: HeadCells) -> str:
-    """Returns a head's name in an archive: ``layer.head``, ``.cross`` if it is so, and its text's number unless 0."""
+    """Returns a head's name in an archive: ``layer.head``, such as ``4.11``.
+
+    It continues with ``.cross`` for cross-attention, and with the number of the head's text unless that is 0.
+    """
     maps = head.maps
-    return (
-        head_name(maps, head.head) + (".cross" if maps.kind == "cross" else "") + (f".{maps.item}" if maps.item else "")
-    )
+    kind, item = ".cross" if maps.kind == "cross" else "", f".{maps.item}" if maps.item else ""
+    return f"{head_name(maps, head.head)}{kind}{item}"
 
 
 def _about_head(head: HeadCells) -> dict[str, Any]:
@@ -225,7 +227,7 @@ def _with_nan(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _json_text(value: dict[str, Any]) -> str:
-    """Returns values as JSON text that is safe to print."""
+    """Returns values as JSON text without characters that control a terminal; NaN and infinity are given by name."""
     return printable_json(json.dumps(_json_value(value), ensure_ascii=False, allow_nan=False))
 
 

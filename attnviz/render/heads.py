@@ -48,7 +48,7 @@ def write_heads(report: HeadList | HeadAtlas, suffix: str, file: IO[bytes]) -> N
 
 
 def _cell_text(value: object) -> str:
-    """Returns a cell as text: a float in digits from which the same float is read, "" if it is not finite."""
+    """Returns a cell as text: a float in the fewest digits that give the same float, "" if it is not finite."""
     if isinstance(value, float):
         return repr(float(value)) if math.isfinite(value) else ""
     return str(value)

@@ -140,12 +140,15 @@ Fill = Callable[[Picture, float, float, float, Ruler], Content]
 
 
 def arrange_arcs(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of arcs: two columns of tokens for each head, as large as the page allows."""
+    """Returns the layout of arcs: two columns of tokens for each head, or for all heads if the look overlays them."""
     return token_layout(picture, _overlaid_arcs if picture.look.overlaid else _arcs_content, [], ruler)
 
 
 def arrange_text(picture: Picture, ruler: Ruler) -> TokenLayout:
-    """Returns the layout of a text for each head, with tokens as large as the page allows, and the colour bar."""
+    """Returns the layout of a text for each head, with tokens as large as the page allows, and the colour bar.
+
+    If the look overlays heads, they share one text, without a bar.
+    """
     if picture.look.overlaid:
         return token_layout(picture, _overlaid_text, [], ruler)
     return token_layout(picture, _text_content, plain_bars(picture, page_size(picture.look).scale, ruler), ruler)
@@ -254,7 +257,7 @@ def _placed_layout(
 
 def _shifted_word(word: Word, x: float, y: float) -> Word:
     """Returns a word moved by ``x`` and ``y`` inches."""
-    box = word.box and replace(word.box, x=word.box.x + x, y=word.box.y + y)
+    box = None if word.box is None else replace(word.box, x=word.box.x + x, y=word.box.y + y)
     return replace(word, x=word.x + x, y=word.y + y, box=box)
 
 
@@ -394,7 +397,7 @@ def _overlaid_text(picture: Picture, points: float, width: float, scale: float, 
 
 
 def _hue_names(picture: Picture, points: float, ruler: Ruler) -> tuple[list[Word], float]:
-    """Returns each head's title and largest weight on its hue, below each other, and the inches that they need."""
+    """Returns each head's title and largest weight on its hue, below each other, and their height in inches."""
     row, pad = points * ROW_HEIGHT * 1.15 / POINTS_PER_INCH, WORD_PADDING * points / POINTS_PER_INCH
     names = []
     for number, (panel, hue) in enumerate(zip(picture.panels, HUES, strict=False)):

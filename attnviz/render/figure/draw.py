@@ -129,7 +129,7 @@ def _save(
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map: about as many as the figure has pixels for."""
+    """Returns the largest number of rows or columns of a map: as many as 80 % of the page's height has pixels."""
     return min(int(0.8 * page_size(look).height * look.dpi), MAX_MAP_CELLS)
 
 
@@ -405,7 +405,7 @@ def _label_axis(
 
 
 def _draw_bar(matplotlib_figure: "Figure", bar: Bar, layout: "Layout | TokenLayout", theme: Theme) -> None:
-    """Draws a colour bar with its ticks and its name."""
+    """Draws a colour bar with its ticks and its name; a bar that is wider than high is horizontal."""
     axes, is_flat = _add_axes(matplotlib_figure, bar.box, layout, theme), bar.box.width > bar.box.height
     colors = colormap(bar.scale.colormap)
     strip = colors[None] if is_flat else colors[::-1, None]

@@ -188,7 +188,16 @@ def _is_flat(axis: Axis, labelling: Labelling) -> bool:
 
 
 def _label_width(axis: Axis, labelling: Labelling, ruler: Ruler, stride: int = 1) -> float:
-    """Returns the width in inches of an axis' widest label that is shown, at most the labelling's limit."""
+    """Returns the width in inches of the widest label that an axis shows, at most the labelling's limit.
+
+    Positions are as wide as zeros in the number of digits of the last one.
+
+    Args:
+        axis: the axis with its labels.
+        labelling: the style of the labels.
+        ruler: measures the text.
+        stride: the step from one labelled token to the next.
+    """
     if labelling.shows_positions(axis):
         return ruler.width("0" * len(str(axis.edges[-1])), labelling.points)
     return min(ruler.longest_width(axis.labels[::stride], labelling.points), labelling.limit)

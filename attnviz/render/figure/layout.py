@@ -127,7 +127,7 @@ def _legible_layout(picture: Picture, ruler: Ruler) -> Layout:
     """Returns the layout on the smallest page whose numbers, or maps, are large enough; else on the largest page."""
     factors = PAGE_SCALES if picture.numbers else MAP_PAGE_SCALES
     for factor in factors if page_size(picture.look).grows else factors[:1]:
-        layout = _layout_of(picture, factor, ruler)
+        layout = _page_layout(picture, factor, ruler)
         if picture.numbers and layout.numbers >= WANTED_NUMBER_POINTS:
             break
         if not picture.numbers and _smallest_map_side(layout) >= MIN_MAP_SIDE:
@@ -140,7 +140,7 @@ def _smallest_map_side(layout: Layout) -> float:
     return min(max(place.box.width, place.box.height) for place in layout.places)
 
 
-def _layout_of(picture: Picture, factor: float, ruler: Ruler) -> Layout:
+def _page_layout(picture: Picture, factor: float, ruler: Ruler) -> Layout:
     """Returns the layout on a page of the look.
 
     Args:

@@ -106,7 +106,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns of a map: as many as its picture has pixels for."""
+    """Returns the largest number of rows or columns of a map, which may share a slide with others."""
     picture = replace(look, frame=slide_size(look), dpi=_picture_dpi(look))
     return figure_cells(picture) // math.ceil(math.sqrt(look.per_slide))
 

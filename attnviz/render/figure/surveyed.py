@@ -164,7 +164,14 @@ class _Sheet:
             self.write_text(MARGIN, y, line, SMALL, "faint")
 
     def draw_points(self) -> "Figure":
-        """Draws heads as points over the first two metrics; returns the figure; raises AttnvizError without a point."""
+        """Draws heads as points over two metrics, and returns the figure.
+
+        The names of the report's axes are x, y, size and colour; without the last two, points are equally large, and
+        colours show the layer.
+
+        Raises:
+            AttnvizError: if no head has both metrics.
+        """
         self.draw_frame(POINTS_HEIGHT + 0.55)
         names = self.report.axes
         x_values, y_values = (self.numbers(name) for name in names[:2])

@@ -183,7 +183,16 @@ class _AxisTexts:
 
 
 def _about_text(tokens: Tokens, span: slice, plan: PagePlan) -> dict[str, Any]:
-    """Returns the JSON values of an axis: the label of each cell, its first token, and the white space before it."""
+    """Returns the JSON values of a span of an axis: the label of each cell, and the white space before it.
+
+    For cells of one token there are also the first token, special tokens, words and the medium; for blocks, their
+    edges.
+
+    Args:
+        tokens: the tokens of the axis.
+        span: the range of tokens.
+        plan: the plan of the page, with the size of blocks.
+    """
     edges = axis_edges(span, plan.block).tolist()
     if plan.block == 1:
         description = {"labels": tokens.labels[span], "first": span.start, "spaces": spaces_before(tokens)[span]}

@@ -72,6 +72,8 @@ PRECISIONS = (Precision("float32", 250_000, 11), Precision("uint16", 3_000_000, 
 def encode_weights(weights: FloatArray, visible: BoolArray, precision: Precision, high: float = 1.0) -> NDArray[Any]:
     """Returns weights as the page stores them, ``(queries, keys)``: float32, or codes of the precision.
 
+    Masked cells and NaN have codes of their own; among float32, masked cells are `ABSENT_WEIGHT`.
+
     Args:
         weights: ``(queries, keys)``.
         visible: ``(queries, keys)``, False for masked cells.

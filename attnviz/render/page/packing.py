@@ -227,7 +227,7 @@ def pack_head(head: HeadCells, plan: PagePlan) -> PackedHead:
 
 
 def read_exact(maps: LayerMaps, head: HeadCells, plan: PagePlan) -> PageCells:
-    """Returns the cells of a head at every query and key.
+    """Returns the cells of a head at every query and key, with scores, or with log-sum-exps if the page has codes.
 
     Args:
         maps: the maps of the head.
@@ -392,7 +392,7 @@ def _total_cells(heads: Iterable[HeadCells], block: int) -> int:
 
 
 def _resolves_blocks(head: HeadCells, block: int) -> bool:
-    """True if all maps of a head know blocks as small as ``block`` tokens, which maps that are pooled may not."""
+    """True if all maps of a head are fine enough for blocks of ``block`` tokens; pooled maps may be too coarse."""
     rows, columns = _blocks_shape(head, block)
     resolutions = [maps.resolution(head.queries, head.keys) for maps in head.sides.values()]
     return all(rows <= max_rows and columns <= max_columns for max_rows, max_columns in resolutions)

@@ -60,18 +60,26 @@ def bundle(entry: str, read: Callable[[str], str] = read_asset) -> str:
         graphlib.CycleError: if modules import each other in a circle.
         ValueError: if an imported name is not exported or not used, or if two modules declare the same name.
     """
-    modules = _with_imports(entry, read, {})
+    modules = _add_with_imports(entry, read, {})
     order = tuple(TopologicalSorter({name: modules[name].imports for name in modules}).static_order())
     _check_names(modules)
     return '"use strict";\n' + "\n".join(f"// {name}\n{modules[name].code}" for name in order)
 
 
-def _with_imports(name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]) -> dict[str, ScriptModule]:
-    """Adds a module and all that it imports, directly or not, to ``modules``, and returns ``modules``."""
+def _add_with_imports(
+    name: str, read: Callable[[str], str], modules: dict[str, ScriptModule]
+) -> dict[str, ScriptModule]:
+    """Adds a module and all that it imports, directly or not, to a dictionary, and returns the dictionary.
+
+    Args:
+        name: the file name of the module.
+        read: returns the text of a module by its file name.
+        modules: the modules that were added before, by their file names.
+    """
     if name not in modules:
         modules[name] = ScriptModule(name, read(name))
         for imported_name in modules[name].imports:
-            _with_imports(imported_name, read, modules)
+            _add_with_imports(imported_name, read, modules)
     return modules
 
 

@@ -84,11 +84,11 @@ def _all_examples(report: SurveyedHeads) -> list[tuple[HeadExample, ...]]:
     return [(*examples, *other) for examples, other in zip(report.examples, other_examples, strict=True)]
 
 
-def _about_example(example: HeadExample, metric: int) -> list[Any]:
-    """Returns an example as a list: reason, value, text, query or -1, rows of weights, index of its metric."""
+def _about_example(example: HeadExample, metric_index: int) -> list[Any]:
+    """Returns an example as a list: reason, value, text, query or -1, number of rows of weights, index of metric."""
     query = -1 if example.query is None else example.query
     rows = 0 if example.weights is None else len(example.weights)
-    return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric]
+    return [example.reason, float(f"{example.value:.5g}"), example.text, query, rows, metric_index]
 
 
 def _number_arrays(report: SurveyedHeads, frame: HeadFrame) -> Iterable[NDArray[Any]]:

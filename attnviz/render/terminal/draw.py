@@ -43,7 +43,7 @@ def write(report: Report, suffix: str, file: IO[bytes]) -> None:
 
 
 def max_cells(look: Look) -> int:
-    """Returns the largest number of rows or columns that a map can have in this terminal, at one column each."""
+    """Returns the largest number of rows or columns of a map: a column of the terminal each, 8 to `MAX_MAP_CELLS`."""
     return max(8, min(look.width - ROW_LABEL_COLUMNS, MAX_MAP_CELLS))
 
 

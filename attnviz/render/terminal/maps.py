@@ -43,6 +43,8 @@ def choose_grid(
 ) -> CellGrid:
     """Returns the geometry in which the panels fit the width: with numbers if possible, then in the fewest lines.
 
+    If none fits, it is the narrowest, whose panels continue in further bands.
+
     Args:
         panels: the panels to draw.
         side_by_side: the number of panels that must be side by side; ``None`` for any number.
@@ -271,7 +273,7 @@ def _number_width(panel: Panel) -> int:
 
 
 def _letters_down(label: str, height: int) -> list[str]:
-    """Returns the characters of a label, at most ``height``, one for each line; combining marks join their letter."""
+    """Returns a label's characters with their combining marks, one for each line; an ellipsis ends a cut label."""
     stack: list[str] = []
     for character in label:
         if stack and cell_len(stack[-1] + character) == cell_len(stack[-1]):
