@@ -16,7 +16,7 @@ from attnviz.explain.tables import (
     Step,
     Table,
 )
-from attnviz.render.terminal.lines import Line, Span, fit, print_lines, right, wrap
+from attnviz.render.terminal.lines import Line, Span, fit, print_lines, right_aligned, wrap
 from attnviz.report.picture.colors import ink_on
 
 INDENT = 2
@@ -94,12 +94,16 @@ def _last_query_lines(explanation: Explanation) -> list[Line]:
     label, cells = max(map(cell_len, names)) + 1, _cell_widths(table_of_steps)
     if label + sum(cells) > width:
         return []
-    head = "".join(" " + right(column, cell - 1) for column, cell in zip(table_of_steps.columns, cells, strict=True))
-    lines: list[Line] = [[Span(right(table_of_steps.title, label - 1) + " ", style="bold"), Span(head, style="dim")]]
+    head = "".join(
+        " " + right_aligned(column, cell - 1) for column, cell in zip(table_of_steps.columns, cells, strict=True)
+    )
+    lines: list[Line] = [
+        [Span(right_aligned(table_of_steps.title, label - 1) + " ", style="bold"), Span(head, style="dim")]
+    ]
     for number, name in enumerate(names):
         scale = tables[number].scale if rows.get("softmax") is tables[number] else None
         row_spans = _cells(replace(table_of_steps, scale=scale), number, cells, explanation.look.colors > 0)
-        lines.append([Span(right(name, label - 1) + " "), *row_spans])
+        lines.append([Span(right_aligned(name, label - 1) + " "), *row_spans])
     return lines
 
 
@@ -191,14 +195,14 @@ def _table_width(table: Table, max_width: int) -> int:
 def _table_lines(table: Table, max_width: int, colored: bool) -> list[Line]:
     """Returns the lines of a table: title, column labels and rows, all of one width."""
     label, cells, width = _label_width(table), _cell_widths(table), _table_width(table, max_width)
-    head = "".join(" " + right(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
+    head = "".join(" " + right_aligned(column, cell - 1) for column, cell in zip(table.columns, cells, strict=True))
     padding = Span(" " * (width - label - sum(cells)))
     lines: list[Line] = [
         [Span(fit(table.title, width), style="bold")],
         [Span(" " * label + head, style="dim"), padding],
     ]
     for number, row in enumerate(table.rows):
-        lines.append([Span(right(row, label - 1) + " "), *_cells(table, number, cells, colored), padding])
+        lines.append([Span(right_aligned(row, label - 1) + " "), *_cells(table, number, cells, colored), padding])
     return lines
 
 

@@ -110,7 +110,7 @@ class Grid(ABC):
         return self.keys < self.positions[:, None]
 
     @cached_property
-    def other_tokens(self) -> Array:
+    def is_other_token(self) -> Array:
         """True for keys that are not the query itself, ``(queries, keys)``."""
         return self.keys != self.positions[:, None]
 

@@ -141,31 +141,31 @@ class HeadFrame:
         """Returns the index of the row with this name, ``layer.head``; raises StopIteration if there is none."""
         return next(index for index, row in enumerate(self.rows) if row.name == name)
 
-    def column(self, name: str, of: str = "values") -> Float64Array:
+    def column(self, name: str, field: str = "values") -> Float64Array:
         """Returns the numbers of a measure, ``(rows,)``; NaN if the frame does not know them.
 
         Args:
             name: the name of the measure.
-            of: the array field: ``values``, ``spreads``, ``margins`` or ``counts``; or ``deciles``, ``(rows, 11)``.
+            field: the array field: ``values``, ``spreads``, ``margins`` or ``counts``; or ``deciles``, ``(rows, 11)``.
         """
-        numbers = getattr(self, of)
+        numbers = getattr(self, field)
         return _nan_array(len(self.rows)) if numbers is None else numbers[:, self.names.index(name)]
 
     def value(self, row: str, measure: str) -> float:
         """Returns one value, given the names of its row and its measure."""
         return float(self.values[self.row_index(row), self.names.index(measure)])
 
-    def numbers_of(self, index: int, of: str = "values") -> dict[str, Any]:
+    def numbers_of(self, index: int, field: str = "values") -> dict[str, Any]:
         """Returns the numbers of a row by the names of the measures; the ``deciles`` of a measure are a list.
 
         Args:
             index: the index of the row.
-            of: the array field, ``values`` or another; it must not be ``None``.
+            field: the array field, ``values`` or another; it must not be ``None``.
         """
-        return dict(zip(self.names, getattr(self, of)[index].tolist(), strict=True))
+        return dict(zip(self.names, getattr(self, field)[index].tolist(), strict=True))
 
     @cached_property
-    def single_heads(self) -> dict[HeadName, float]:
+    def numbers_by_head(self) -> dict[HeadName, float]:
         """The number of the first measure for each row with a single head, by layer and head."""
         return {
             row.heads[0]: float(value)
@@ -173,7 +173,7 @@ class HeadFrame:
             if len(row.heads) == 1
         }
 
-    def ranked(self, name: str) -> list[int]:
+    def ranked_rows(self, name: str) -> list[int]:
         """Returns the indices of the rows, the largest value of a measure first; equal values by layer and head."""
         values = self.column(name).tolist()
         return sorted(range(len(self.rows)), key=lambda index: (-values[index], self.rows[index].heads))
@@ -241,7 +241,9 @@ class HeadFrame:
             after, values=after.values - before.values, margins=margins, spreads=None, counts=None, deciles=None
         )
 
-    def selected(self, sort: str | None = None, top: int | None = None, filter: str | None = None) -> "HeadFrame":
+    def with_selected_rows(
+        self, sort: str | None = None, top: int | None = None, filter: str | None = None
+    ) -> "HeadFrame":
         """Returns the frame with the rows that `selected_rows` selects, in that order; its arguments are the same."""
         return self.take(self.selected_rows(sort, top, filter))
 
@@ -259,7 +261,7 @@ class HeadFrame:
                 no row passes, or a ``top`` below 1.
         """
         measure = None if sort is None else named_measure(sort, (*self.measures, *self._absent_metrics(sort)))
-        candidates = list(range(len(self.rows))) if filter is None else self.filtered(filter)
+        candidates = list(range(len(self.rows))) if filter is None else self.filtered_rows(filter)
         if filter is not None and not candidates:
             refusal = f"{option('filter')} {filter!r} leaves none of {len(self.rows)} heads"
             raise AttnvizError(f"{refusal}; leave it out to see their numbers")
@@ -268,7 +270,7 @@ class HeadFrame:
         absent = measure is not None and measure.name not in self.names
         if measure is not None and (absent or np.isnan(self.column(measure.name)[candidates]).all()):
             raise AttnvizError(f"no head has the metric {measure.name!r} here: it needs {self.reason_of(measure)}")
-        return (candidates if sort is None else self.sorted(candidates, sort))[:top]
+        return (candidates if sort is None else self.sorted_rows(candidates, sort))[:top]
 
     def reason_of(self, measure: Measure) -> str:
         """Returns the conditions under which a head has a measure, as the end of a sentence.
@@ -289,7 +291,7 @@ class HeadFrame:
             return ()
         return (metric,)
 
-    def sorted(self, indices: Sequence[int], sort: str) -> list[int]:
+    def sorted_rows(self, indices: Sequence[int], sort: str) -> list[int]:
         """Returns indices of rows sorted by a measure, stably.
 
         Args:
@@ -301,7 +303,7 @@ class HeadFrame:
         order = np.argsort(values if sort.startswith("-") else -values, kind="stable")
         return [indices[index] for index in order.tolist()]
 
-    def filtered(self, filter: str) -> list[int]:
+    def filtered_rows(self, filter: str) -> list[int]:
         """Returns the indices of the rows that pass a filter in the language of `attnviz.metrics.head_filter`."""
         head_filter = parse_filter(filter, self.names)
         return [index for index, head in enumerate(self._tested_fields) if head_filter.keeps(head)]

@@ -25,7 +25,7 @@ def trained() -> HeadTypes:
 def test_heads_of_the_trained_model_are_found_beyond_their_controls(trained: HeadTypes) -> None:
     scores = trained.scores
     for name, head in {"previous": "0.0", "induction": "1.1"}.items():
-        assert scores.rows[scores.ranked(name)[0]].name == head
+        assert scores.rows[scores.ranked_rows(name)[0]].name == head
         assert scores.value(head, name) >= 0.97
     assert trained.controls.value("1.1", "induction") < 0.05
     assert trained.is_clear("induction")[scores.row_index("1.1")]

@@ -31,29 +31,29 @@ def test_a_set_of_heads_is_named_by_all_of_them() -> None:
 
 
 def test_rows_are_chosen_by_filter_order_and_number() -> None:
-    assert names(frame().selected(sort="loss")) == ["0.1", "1.2", "1.0"]
-    assert names(frame().selected(sort="-score", top=2)) == ["1.0", "1.2"]
-    assert names(frame().selected(filter="score>0.2 layer:1")) == ["1.2"]
-    assert names(frame().selected(filter="induction")) == ["0.1"]
+    assert names(frame().with_selected_rows(sort="loss")) == ["0.1", "1.2", "1.0"]
+    assert names(frame().with_selected_rows(sort="-score", top=2)) == ["1.0", "1.2"]
+    assert names(frame().with_selected_rows(filter="score>0.2 layer:1")) == ["1.2"]
+    assert names(frame().with_selected_rows(filter="induction")) == ["0.1"]
 
 
 def test_places_are_sorted_with_unknown_numbers_last_and_equal_ones_as_they_were() -> None:
-    assert frame().sorted([2, 1, 0], "loss") == [0, 2, 1]
-    assert frame().sorted([1, 0, 2], "-loss") == [2, 0, 1]
+    assert frame().sorted_rows([2, 1, 0], "loss") == [0, 2, 1]
+    assert frame().sorted_rows([1, 0, 2], "-loss") == [2, 0, 1]
     equal = HeadFrame(rows=frame().rows, measures=(SCORE,), values=np.full((3, 1), 0.5))
-    assert equal.sorted([2, 0, 1], "score") == equal.sorted([2, 0, 1], "-score") == [2, 0, 1]
+    assert equal.sorted_rows([2, 0, 1], "score") == equal.sorted_rows([2, 0, 1], "-score") == [2, 0, 1]
 
 
 def test_a_filter_may_leave_no_row() -> None:
-    assert frame().filtered("score>0.2 layer:1") == [2]
-    assert frame().filtered("score>2") == []
+    assert frame().filtered_rows("score>0.2 layer:1") == [2]
+    assert frame().filtered_rows("score>2") == []
 
 
 def test_a_choice_knows_how_many_rows_there_were_and_what_all_of_them_lack() -> None:
-    chosen = frame().selected(filter="1.0")
+    chosen = frame().with_selected_rows(filter="1.0")
     assert chosen.total_rows == 3
     assert chosen.applicable == (LOSS, SCORE)
-    assert frame().take([1]).selected().total_rows == 3
+    assert frame().take([1]).with_selected_rows().total_rows == 3
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_rows_are_in_the_order_of_layers_and_heads() -> None:
 
 @pytest.mark.parametrize(("sort", "best"), [("previous", "1.2"), ("next", "0.1"), ("sink", "0.0"), ("-entropy", "0.0")])
 def test_sorting_brings_the_head_that_has_most_first(sort: str, best: str) -> None:
-    table = frame_over_texts(every_head(known_recording()), 1).selected(sort, 2)
+    table = frame_over_texts(every_head(known_recording()), 1).with_selected_rows(sort, 2)
     assert (table.rows[0].name, len(table.rows), table.total_rows) == (best, 2, LAYERS * HEADS)
 
 
@@ -273,11 +273,11 @@ def test_heads_of_a_real_model_are_named(capsys: pytest.CaptureFixture[str]) -> 
 def test_filter_leaves_heads_before_the_first_few_are_taken(causal_recording: Recording) -> None:
     heads = every_head(causal_recording)
     frame = frame_over_texts(heads, 1)
-    whole, table = frame.selected("entropy"), frame.selected("entropy", 1, "layer:1")
+    whole, table = frame.with_selected_rows("entropy"), frame.with_selected_rows("entropy", 1, "layer:1")
     assert [row.name for row in table.rows] == [row.name for row in whole.rows if row.layer == 1][:1]
     assert table.total_rows == len(heads)
     with pytest.raises(AttnvizError, match=f"leaves none of {len(heads)} heads"):
-        frame.selected(filter="layer:1 layer:0")
+        frame.with_selected_rows(filter="layer:1 layer:0")
 
 
 def test_stride_over_blocks_leaves_about_so_many_cells() -> None:

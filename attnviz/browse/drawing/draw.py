@@ -28,7 +28,7 @@ from attnviz.browse.view.boxes import (
 )
 from attnviz.browse.view.screen import compose
 from attnviz.render.terminal.bars import bar
-from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right, wrap
+from attnviz.render.terminal.lines import ASCII_FOR, Line, Span, fit, right_aligned, wrap
 
 IN_ASCII = ASCII_FOR | str.maketrans("▸▾▴│└░▒▓█•●◆─→↑▏▎▍▌▋▊▉", ">v^|+-+#@*oO->^.::-=+#")
 HALF_BLOCKS = frozenset("▀▄ ")  # the texts of most spans; their width is 1, so cell_len need not be called
@@ -96,7 +96,7 @@ def _text_box_lines(box: StyledText | WrappedText | ShareBar) -> list[Line]:
         return [[Span(f" {line}", style=box.style)] for line in wrap(box.text, box.width)]
     text = box.text
     if box.width is not None:
-        text = right(text, box.width) if box.right else fit(text, box.width)
+        text = right_aligned(text, box.width) if box.right else fit(text, box.width)
     return [[Span(text, style=box.style)]]
 
 

@@ -7,7 +7,7 @@ from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.view.boxes import OverImage, PictureArea
 from attnviz.render.terminal.cells import half_block
 from attnviz.render.terminal.lines import Line
-from attnviz.render.terminal.over_image import frame, frame_query, shaded_lines
+from attnviz.render.terminal.over_image import draw_border, draw_query_border, shaded_lines
 from attnviz.report.picture.overlays import overlay_pixels
 
 
@@ -17,9 +17,9 @@ def image_lines(box: OverImage, colors: int) -> list[Line]:
         return shaded_lines(box.panel, box.lines, box.columns)
     width, height = box.character or (1, 2)
     pixels = overlay_pixels(box.panel, box.lines * height, box.columns * width)
-    frame_query(box.panel, pixels)
+    draw_query_border(box.panel, pixels)
     if box.cursor is not None:
-        frame(box.panel, pixels, box.cursor, CURSOR_COLOR)
+        draw_border(box.panel, pixels, box.cursor, CURSOR_COLOR)
     if box.character is not None:
         from attnviz.browse.drawing.graphics import picture_lines
 

@@ -13,7 +13,7 @@ from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.view.boxes import Cells, Paragraph
 from attnviz.render.terminal.cells import SHADES, half_block
-from attnviz.render.terminal.lines import Line, Span, right
+from attnviz.render.terminal.lines import Line, Span, right_aligned
 from attnviz.report.picture.colors import DIVERGING, ColorScale, Rgb, colormap, ink_on
 
 COLORS = {"truecolor": 2**24, "256": 256, "standard": 16, "windows": 16}  # of each of rich's colour systems
@@ -124,7 +124,7 @@ def _number_line(cells: Cells, row: int, fractions: Float64Array, colors: int) -
     line = []
     for column, (fraction, value, visible, text) in enumerate(cell_values):
         has_cursor = column == cursor
-        span = shaded_span(fraction, value, visible, cells.scale, colors, right(text, cells.cell), has_cursor)
+        span = shaded_span(fraction, value, visible, cells.scale, colors, right_aligned(text, cells.cell), has_cursor)
         in_cursor_color = has_cursor and colors > ANSI_COLORS
         line.append(replace(span, ink=(255, 255, 255), paper=CURSOR_COLOR, style="bold") if in_cursor_color else span)
     return line

@@ -72,7 +72,7 @@ class Ranking:
         heads = self.matching_heads(view.filter)
         if not self.is_sorted(view):
             return heads
-        return self.frame.sorted(heads, f"{'-' if view.ascending else ''}{view.order}")
+        return self.frame.sorted_rows(heads, f"{'-' if view.ascending else ''}{view.order}")
 
     def is_sorted(self, view: View) -> bool:
         """True if the view sorts heads by a number that every head has."""
@@ -89,7 +89,7 @@ class Ranking:
 
         Returns all heads if the filter is empty, matches no head, or needs numbers that are not measured yet.
         """
-        matches = self.frame.filtered(filter_text) if filter_text and self.can_filter(filter_text) else []
+        matches = self.frame.filtered_rows(filter_text) if filter_text and self.can_filter(filter_text) else []
         return matches or list(range(len(self.heads)))
 
     def can_filter(self, filter_text: str) -> bool:
@@ -98,7 +98,7 @@ class Ranking:
 
     def refuse_filter(self, filter_text: str) -> None:
         """Raises AttnvizError if the text is not a filter, or if its numbers are measured and it matches no head."""
-        matches = self.frame.filtered(filter_text)
+        matches = self.frame.filtered_rows(filter_text)
         if self.can_filter(filter_text) and not matches:
             raise AttnvizError(f"{filter_text!r} leaves none of {len(self.heads)} heads")
 

@@ -55,7 +55,7 @@ class SurveyView:
         """
         order = f"-{self.sort}" if self.sort and self.ascending else self.sort
         frame = survey_frame(self.survey, chosen_places(self.survey, self.selection)).with_names(self.given_names)
-        return frame.selected(order, None, self.filter or None)
+        return frame.with_selected_rows(order, None, self.filter or None)
 
     @property
     def rows(self) -> tuple[HeadRow, ...]:

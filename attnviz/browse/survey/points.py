@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.base.arrays import Float64Array
-from attnviz.render.terminal.lines import Line, Span, fit, right
+from attnviz.render.terminal.lines import Line, Span, fit, right_aligned
 
 LABEL_COLUMNS = 6  # columns of the numbers beside the points
 HEAD_COUNT_CHARACTERS = ((1, "•"), (2, "●"), (4, "█"))  # least number of heads at a position, and its character
@@ -42,7 +42,7 @@ def points_lines(
     edge_labels = {0: f"{high[1]:.2f}", height - 1: f"{low[1]:.2f}"}
     lines = [[Span(fit(f"↑ {axes[1]}", size[0]), style="dim")]]
     for row, characters in enumerate(grid):
-        edge = Span(right(edge_labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
+        edge = Span(right_aligned(edge_labels.get(row, ""), LABEL_COLUMNS) + "│", style="dim")
         lines.append([edge, *_line_spans(characters, chosen_position, row)])
     axis_texts = f"{low[0]:.2f}", f"{axes[0]} →", f"{high[0]:.2f}"
     middle_columns = max(1, width - len(axis_texts[0]) - len(axis_texts[2]))

@@ -76,12 +76,12 @@ def sentence_start(grid: Grid) -> Cells:
 
 def same_token(grid: Grid) -> Cells:
     """Returns the cells whose key is another copy of the query's token."""
-    return grid.cells(grid.same_numbers("ids") & grid.other_tokens)
+    return grid.cells(grid.same_numbers("ids") & grid.is_other_token)
 
 
 def same_word(grid: Grid) -> Cells:
     """Returns the cells whose key is another token of the query's word."""
-    return grid.cells(grid.same_numbers("words") & grid.other_tokens)
+    return grid.cells(grid.same_numbers("words") & grid.is_other_token)
 
 
 SUCH_TOKEN = frozenset({Need.SUCH_TOKEN})

@@ -72,7 +72,7 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
-def right(text: str, width: int) -> str:
+def right_aligned(text: str, width: int) -> str:
     """Returns a text right-aligned in ``width`` columns; a longer text is cut."""
     return fit(" " * (width - cell_len(text) - _extra_columns(text)) + text, width)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.cells import CellGrid, block_cells, half_cells, number_cells
-from attnviz.render.terminal.lines import Line, Span, fit, right, widest_label
+from attnviz.render.terminal.lines import Line, Span, fit, right_aligned, widest_label
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.panels import NOTE, Axis, Panel
 
@@ -203,7 +203,7 @@ def _panel_lines(panel: Panel, grid: CellGrid, look: Look, width: int, has_label
         draw_row = number_cells
     for start in range(0, len(panel.rows.labels), grid.rows_a_line):
         text = next(filter(None, panel.rows.labels[start : start + grid.rows_a_line]), "")
-        label = Span(f"{right(text, grid.labels)} " if has_labels else "")
+        label = Span(f"{right_aligned(text, grid.labels)} " if has_labels else "")
         lines.append([label, *draw_row(panel, start, grid, look), padding])
     return lines
 
@@ -217,7 +217,7 @@ def _header_lines(columns: Axis, grid: CellGrid, width: int) -> list[str]:
         width: the columns of all cells.
     """
     if grid.header in ("across", "cut"):
-        return ["".join(f"{right(label, grid.cell - 1)} " for label in columns.labels)]
+        return ["".join(f"{right_aligned(label, grid.cell - 1)} " for label in columns.labels)]
     if grid.header == "ticks":
         return [_position_line(columns, grid.cell, width)]
     stacks = [_letters_down(label, MAX_HEADER_LINES) for label in columns.labels]

@@ -68,19 +68,19 @@ def _image_lines(panel: Panel, columns: int, look: Look) -> list[Line]:
     if not look.colors or look.ascii:
         return shaded_lines(panel, rows // 2, columns, ASCII_SHADES if look.ascii else SHADES)
     pixels = overlay_pixels(panel, rows, columns)
-    frame_query(panel, pixels)
+    draw_query_border(panel, pixels)
     colors = [[tuple(pixel) for pixel in row] for row in pixels.tolist()]
     return [list(map(half_block, colors[row], colors[row + 1])) for row in range(0, rows, 2)]
 
 
-def frame_query(panel: Panel, pixels: ByteArray) -> None:
+def draw_query_border(panel: Panel, pixels: ByteArray) -> None:
     """Draws the border of the query's patch into the pixels; does nothing if the query has no patch."""
     box = query_box(panel)
     if box is not None:
-        frame(panel, pixels, box, FRAME)
+        draw_border(panel, pixels, box, FRAME)
 
 
-def frame(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int], color: Rgb) -> None:
+def draw_border(panel: Panel, pixels: ByteArray, box: tuple[int, int, int, int], color: Rgb) -> None:
     """Draws the border of a rectangle into the pixels of an overlay.
 
     Args:

@@ -3,7 +3,7 @@
 from rich.cells import cell_len, set_cell_size
 
 from attnviz.render.terminal.bars import blocks
-from attnviz.render.terminal.lines import Line, Span, cut, right, widest_label
+from attnviz.render.terminal.lines import Line, Span, cut, right_aligned, widest_label
 from attnviz.report.picture.colors import SEQUENTIAL, colormap
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.report import Summary
@@ -37,8 +37,8 @@ def _table_column(column: int, summary: Summary, is_left_aligned: bool, look: Lo
     has_signs = any(length is not None and round(2 * BAR_COLUMNS * length) < 0 for length in bars)
     bar_width = BAR_COLUMNS * (1 + has_signs) + 1 if any(length is not None for length in bars) else 0
     width = max(widest_label(texts), cell_len(header) - bar_width)
-    title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right(header, width)
-    numbers = [Span(set_cell_size(text, width) if is_left_aligned else right(text, width)) for text in texts]
+    title = set_cell_size(header, width + bar_width) if is_left_aligned or bar_width else right_aligned(header, width)
+    numbers = [Span(set_cell_size(text, width) if is_left_aligned else right_aligned(text, width)) for text in texts]
     return [
         [Span(title, style="bold")],
         *(

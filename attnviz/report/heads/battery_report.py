@@ -43,7 +43,7 @@ def _summary(types: HeadTypes) -> Summary:
 
     def best_first(type: HeadType) -> list[int]:
         """Returns the rows of the heads, that with the highest score of a type first."""
-        return scores.ranked(type.name)
+        return scores.ranked_rows(type.name)
 
     def number_of_best(type: HeadType, frame: HeadFrame = scores, of: str = "values") -> float:
         """Returns a number of the best head of a type: its score, or its margin or control."""
@@ -70,7 +70,7 @@ def _caption(types: HeadTypes) -> str:
     """Returns a sentence that names the best head of each type, if its score is high and above the control."""
     scores, named_heads = types.scores, list[str]()
     for name in scores.names:
-        best, column = scores.ranked(name)[0], scores.column(name)
+        best, column = scores.ranked_rows(name)[0], scores.column(name)
         if column[best] >= MIN_NAMED_SCORE and types.is_clear(name)[best]:
             named_heads.append(f"{name} {scores.rows[best].name} ({column[best]:.2f})")
     heads = ", ".join(named_heads) or f"no head has a score of {MIN_NAMED_SCORE}"

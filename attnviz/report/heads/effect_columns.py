@@ -52,7 +52,7 @@ def refuse_other_heads(effects: "Effects", file: str, heads: set[tuple[int, int]
         file: the path of their file, for the message.
         heads: the layer and number of each head.
     """
-    single_heads = effects.frame.single_heads
+    single_heads = effects.frame.numbers_by_head
     if not heads & single_heads.keys():
         examples = ", ".join(f"{layer}.{head}" for layer, head in list(single_heads)[:3]) or "no single head"
         raise AttnvizError(

@@ -153,7 +153,7 @@ def frame_report(source: About, frame: HeadFrame, options: ReportOptions) -> Hea
         AttnvizError: for an unknown measure, an invalid filter, or a picture of heads without any number.
     """
     frame = frame.with_names(read_names(options.look.names))
-    table = frame.selected(options.sort, options.top, options.filter)
+    table = frame.with_selected_rows(options.sort, options.top, options.filter)
     shown = _listed_metrics(table, options)
     results = HeadResults(
         title=source.title,

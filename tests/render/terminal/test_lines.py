@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from attnviz.render.terminal.lines import Line, Span, fit, nearest_of_256, print_lines, right, widest_label, wrap
+from attnviz.render.terminal.lines import (
+    Line,
+    Span,
+    fit,
+    nearest_of_256,
+    print_lines,
+    right_aligned,
+    widest_label,
+    wrap,
+)
 from attnviz.report.picture.look import Look
 
 LABELS = ["नमस्ते", "हिन्दी", "தமிழ்", "👋🏽", "❤️", "cat", "शुभ रात्रि"]
@@ -54,7 +63,7 @@ def columns_of(line: str, mark: str, wide_marks: bool) -> list[int]:
 def test_cells_stand_below_each_other_whatever_columns_a_terminal_gives_vowel_signs(wide_marks: bool) -> None:
     width = widest_label(LABELS)
     rows: list[Line] = [
-        [Span(f"{right(label, width)} "), Span("  #", paper=(9, 9, 9)), Span("  #")] for label in LABELS
+        [Span(f"{right_aligned(label, width)} "), Span("  #", paper=(9, 9, 9)), Span("  #")] for label in LABELS
     ]
     with io.BytesIO() as file:
         print_lines(rows, replace(Look(), moves_cursor=True, colors=256), file)

@@ -131,7 +131,7 @@ def test_panels_are_a_and_b_and_their_difference(recording: Recording, other: Re
 
 def test_caption_names_the_change_and_the_head_that_changes_most(recording: Recording, other: Recording) -> None:
     changes = compare(recording, other)
-    most = changes.rows[changes.ranked("variation_mean")[0]]
+    most = changes.rows[changes.ranked_rows("variation_mean")[0]]
     caption = comparison_report(recording, other, "--causal", ReportOptions()).caption
     assert f"after (B) --causal in a test: head {most.name} changes most" in caption
 

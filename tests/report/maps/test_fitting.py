@@ -196,7 +196,7 @@ def test_a_comparison_fits_the_screen_with_the_head_that_changes_most(width: int
     assert len(report_lines(report)) < height
     if len(report.panels) == 3:
         changes = compare(before, after)
-        assert report.panels[0].title.startswith(changes.rows[changes.ranked("variation_mean")[0]].name)
+        assert report.panels[0].title.startswith(changes.rows[changes.ranked_rows("variation_mean")[0]].name)
         assert report.remarks[0] == f"Showing the head that changed most, of {heads}; use all=True for all."
     else:
         assert len(report.panels) == 3 * heads
