@@ -23,7 +23,9 @@ MAX_LABEL_INCHES = 1.7
 MAX_CELL_INCHES = 1.5
 MAX_LABEL_ROUNDS = 3  # to find larger cells whose labels still fit
 MAX_ASPECT_RATIO = 4.0  # cells of a map with few queries and many keys are stretched until it has this ratio
+MAX_STRETCH = 1.35  # of the cells of a slide, so that maps fill more of it
 UNEVEN_SIDES = 2.0  # maps are equally large if the longest has this many times the tokens of the shortest
+MAX_FACTOR_OF_OTHER_AXES = 2.3
 CELL_HEIGHT_PER_NUMBER = 1.9  # height of a cell with a number, in heights of the number
 
 
@@ -211,12 +213,14 @@ def cell_factors(panels: tuple[Panel, ...]) -> tuple[float, ...]:
     """Returns the size of each panel's cells, relative to the cells of the largest map.
 
     All have one size, unless the maps differ so much that the small ones could not be read, as those of a batch of
-    short and long texts: then all maps are equally large.
+    short and long texts: then all maps are equally large. Maps of different axes only come as near to that as
+    ``MAX_FACTOR_OF_OTHER_AXES`` allows, since a large map of classes would leave the rows of heads no space for labels.
     """
     sides = [max(panel.values.shape) for panel in panels]
     if max(sides) < UNEVEN_SIDES * min(sides):
         return (1.0,) * len(panels)
-    return tuple(max(sides) / side for side in sides)
+    has_other_axes = len({(panel.rows.name, panel.columns.name) for panel in panels}) > 1
+    return tuple(min(max(sides) / side, MAX_FACTOR_OF_OTHER_AXES if has_other_axes else math.inf) for side in sides)
 
 
 def _grid_with(picture: Picture, area: Area, across: int, labelling: Labelling, ruler: Ruler) -> PanelGrid:
@@ -298,14 +302,19 @@ def _title_height(lines: int) -> float:
 
 
 def _cell_size(picture: Picture, area: Area, grid: PanelGrid, ruler: Ruler) -> tuple[float, float]:
-    """Returns the width and height of a cell in inches, in whole pixels if it has at least two."""
+    """Returns the width and height of a cell in inches, in whole pixels if it has at least two.
+
+    On a page of a given size cells are stretched along the side that has free space, by up to ``MAX_STRETCH``.
+    """
     ratio = cell_ratio(picture, ruler)
     width = max((area.width - grid.width) / sum(grid.columns), 1e-4)
     height = max((area.height - grid.height) / sum(grid.rows), 1e-4)
-    height = min(height, width / ratio)
+    side = min(height, width / ratio)
     if not area.fixed:
-        height = min(height, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
-    return _whole_pixels(height * ratio, area.dpi), _whole_pixels(height, area.dpi)
+        side = min(side, MAX_CELL_INCHES * area.scale / max(ratio, 1.0))
+        return _whole_pixels(side * ratio, area.dpi), _whole_pixels(side, area.dpi)
+    longest = side * (MAX_STRETCH if ratio == 1.0 else 1.0)
+    return _whole_pixels(min(width, longest * ratio), area.dpi), _whole_pixels(min(height, longest), area.dpi)
 
 
 def cell_ratio(picture: Picture, ruler: Ruler) -> float:

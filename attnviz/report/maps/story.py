@@ -187,6 +187,6 @@ def _stacked(rows: list[Panel], title: str) -> Panel:
         title=title,
         values=np.concatenate([row.values for row in matching]),
         visible=np.concatenate([row.visible for row in matching]),
-        rows=Axis("heads", tuple(row.title for row in matching), tuple(range(len(matching) + 1))),
+        rows=Axis("head", tuple(row.title for row in matching), tuple(range(len(matching) + 1))),
         visible_keys=None,
     )

@@ -34,9 +34,9 @@ from attnviz.text.tokens import first_words
 
 EXAMPLES = 5  # texts of a card with the largest number
 MIN_CHARACTERS = 20  # of an example
-MAX_ROWS = 16  # heads of a heatmap, few enough to label each
+MAX_ROWS = 15  # heads of a heatmap, few enough to label each
 NAMED_OFFSETS = (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)  # labelled in a heatmap, as all bins of several offsets are
-MAX_CELL_NAME = 2  # characters of an offset that fit in one cell
+MAX_CELL_DIGITS = 1  # of the name of an offset that fits in one cell
 MAX_CARDS = 4  # heads that are shown if the user chooses none
 NOT_IN_CARDS = ("relative-entropy", "stripe", "spread", "locality", "block", "hidden")
 TENTHS = (1, 5, 9)
@@ -192,7 +192,7 @@ def _without_touching(names: list[str]) -> list[str]:
     origin, spaced_names = names.index("0") if "0" in names else 0, list(names)
     for step in (1, -1):
         for place in range(origin + step, len(names) if step > 0 else -1, step):
-            if len(names[place]) > MAX_CELL_NAME and spaced_names[place - step]:
+            if len(names[place].lstrip("-")) > MAX_CELL_DIGITS and spaced_names[place - step]:
                 spaced_names[place] = ""
     return spaced_names
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnviz.maps.recording import Recording
@@ -13,9 +14,14 @@ from attnviz.render.figure.ruler import Ruler
 from attnviz.render.formats import medium_of
 from attnviz.report.build import build_report
 from attnviz.report.heads.head_atlas import heads_report
+from attnviz.report.heads.head_columns import labelled_panel
 from attnviz.report.maps.comparison import comparison_report
 from attnviz.report.picture.look import Look
 from attnviz.report.picture.options import ReportOptions
+from attnviz.report.picture.panels import Panel
+from attnviz.report.picture.report import Heatmaps
+from attnviz.report.picture.scales import share_scales
+from attnviz.report.survey.survey_card import MAX_ROWS, SHARE
 from attnviz.text.tokens import tokenize
 from tests.conftest import random_maps
 from tests.report.examples import drawn
@@ -150,3 +156,35 @@ def test_a_head_on_a_slide_has_every_label_and_more_than_half_of_its_height() ->
     assert place.columns is not None
     assert len(place.rows.texts) == len(place.columns.texts) == 34
     assert place.box.height > 0.55 * 7.5 / 2
+
+
+def arranged_panels(*panels: Panel, **look: Any) -> tuple[Place, ...]:
+    report = Heatmaps(title="a title", panels=tuple(panels), caption="", look=Look(**look))
+    return arrange_maps(picture_of(report), Ruler(("DejaVu Sans",))).places
+
+
+def panel_of(rows: tuple[str, list[str]], columns: tuple[str, list[str]]) -> Panel:
+    values = np.linspace(0, 1, len(rows[1]) * len(columns[1])).reshape(len(rows[1]), len(columns[1]))
+    return share_scales((labelled_panel("a title", values, rows, columns, SHARE),), Look())[0]
+
+
+def test_every_head_of_a_survey_is_named_beside_its_offsets_and_under_its_classes() -> None:
+    heads = [f"{number // 12 + 1}.{number % 12}" for number in range(MAX_ROWS)]
+    offsets = [str(number) if number % 3 == 0 else "" for number in range(-20, 21)]
+    classes = ["special", "first", "punctuation", "digits", "sentence-start", "same-token", "same-word"]
+    by_offset, by_class = arranged_panels(
+        panel_of(("head", heads), ("offsets key − query", offsets)), panel_of(("classes", classes), ("heads", heads))
+    )
+    assert by_offset.rows is not None
+    assert by_class.columns is not None
+    assert list(by_offset.rows.texts) == list(by_class.columns.texts) == heads
+
+
+def test_maps_of_a_slide_are_stretched_where_it_has_free_space_and_others_are_square() -> None:
+    tokens = [f"t{number}" for number in range(30)]
+    panels = [panel_of(("queries", tokens), ("keys", tokens)) for _ in range(4)]
+    [wide] = arranged_panels(panels[0], size="16:9")
+    assert 1.2 < wide.box.width / wide.box.height <= 1.4
+    tall = arranged_panels(*panels, size="16:9")
+    assert all(1.2 < place.box.height / place.box.width <= 1.4 for place in tall)
+    assert all(place.box.width == pytest.approx(place.box.height, abs=0.02) for place in arranged_panels(*panels))

@@ -73,4 +73,4 @@ def test_the_table_of_a_survey_has_means_intervals_and_deciles() -> None:
 
 def test_names_of_offsets_do_not_touch() -> None:
     names = ["-24", "-16", "", "-14", "", "-2", "-1", "0", "1", "2", "", "16", "17", "128"]
-    assert _without_touching(names) == ["", "-16", "", "-14", "", "-2", "-1", "0", "1", "2", "", "16", "17", ""]
+    assert _without_touching(names) == ["", "-16", "", "-14", "", "-2", "-1", "0", "1", "2", "", "16", "", "128"]
