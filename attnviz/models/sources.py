@@ -70,7 +70,7 @@ IMAGES = SourceRow(  # any other name, if the command was given an image
 PICTURES = SourceRow(  # any other name, if the command was given a text and images
     "a Hugging Face vision-language model",
     "attnviz.models.huggingface.picture_text_reader:PictureTextReader",
-    ("generate", "device_map", "dense"),
+    ("generate", "device_map", "dense", "attention"),
 )
 SOURCES = (*BUILT_IN, PRETRAINED)
 

@@ -67,14 +67,14 @@ class ImageReader(Reader):
             AttnvizError: if no part of the model reads images without a text.
         """
         model = self.loaded[0]
-        candidate: Any = getattr(model, "vision_model", model)
-        if getattr(candidate, "main_input_name", "") != "pixel_values":
+        named_part = getattr(model, "vision_model", model)
+        parts = [part for part in (named_part, *model.modules()) if _reads_images(part)]
+        if not parts:
             raise AttnvizError(
-                f"{self.settings.model} has no part that reads images alone; in Python, record it with "
-                "attnviz.record(model)"
+                f"{self.settings.model} has no part that reads images alone; give a text too, and "
+                f"{option('attention', 'picture')}, or record it in Python with attnviz.record(model)"
             )
-        image_module: nn.Module = candidate
-        return image_module
+        return parts[0]
 
     @cached_property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class ImageReader(Reader):
                 f"layer {unplaced_maps[0].layer} of {self.name} has {len(unplaced_maps[0].key_tokens)} tokens, and "
                 f"places are known only of the tokens of its output; {advice}"
             )
-        return replace(recording, maps=tuple(map(_with_probe, recording.maps)))
+        return replace(recording, maps=tuple(map(with_probe, recording.maps)))
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too, such as on images of another size."""
@@ -163,7 +163,12 @@ class ImageReader(Reader):
             raise
 
 
-def _with_probe(maps: "LayerMaps") -> "LayerMaps":
+def _reads_images(module: "nn.Module") -> bool:
+    """True if a module of transformers says that pixels are its main input."""
+    return getattr(module, "main_input_name", "") == "pixel_values"
+
+
+def with_probe(maps: "LayerMaps") -> "LayerMaps":
     """Returns the maps with the learned query of an attention pooling labelled ``[probe]``; other maps unchanged."""
     if len(maps.query_tokens) != 1 or isinstance(maps.query_tokens.canvas, Image):
         return maps

@@ -27,61 +27,64 @@ if TYPE_CHECKING:
 
 Process = Callable[[Sequence["PillowImage"]], "Tensor"]
 COLOUR_STEPS = 128
+FEATURE_ARGUMENTS = ("inputs_embeds", "hidden_states")  # the names under which modules get the features of tokens
 SAME_SIZE = 0.25  # boxes of one kind differ by less than this share of their sides; thumbnails and tiles differ by more
 
 
-class DecoderReached(Exception):
-    """Ends a forward pass where the decoder begins.
+class ModuleReached(Exception):
+    """Ends a forward pass where a part of the model begins.
 
     Attributes:
-        embeddings: ``(1, tokens, features)``, the decoder's input.
+        features: ``(..., tokens, features)``, the input of the part.
     """
 
-    def __init__(self, embeddings: "Tensor") -> None:
+    def __init__(self, features: "Tensor") -> None:
         super().__init__()
-        self.embeddings = embeddings
+        self.features = features
 
 
-def decoder_inputs(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
-    """Returns what the decoder reads, ``(tokens, features)``: embeddings of words, and features of pictures.
+def module_inputs(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> "Tensor":
+    """Returns what a part of the model reads, ``(tokens, features)``; the tokens of all tiles, one tile after another.
 
     Args:
-        model: the whole model, which runs until it calls the decoder.
-        decoder: the part of it that attends over words and pictures.
+        model: the whole model, which runs until it calls the part.
+        module: the part: the decoder, or an attention module of the tower that reads pictures.
         inputs: the model's keyword arguments.
 
     Raises:
-        AttnvizError: if the model does not call its decoder with embeddings.
+        AttnvizError: if the model does not call the part with features of tokens.
     """
 
-    def stop(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        """Ends the forward pass if the decoder is called with embeddings; torch calls it before the decoder."""
-        if kwargs.get("inputs_embeds") is not None:
-            raise DecoderReached(kwargs["inputs_embeds"])
+    def stop(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ends the forward pass if the part is called with features; torch calls it before the part."""
+        tensors = [*(kwargs.get(name) for name in FEATURE_ARGUMENTS), *args]
+        features = next((tensor for tensor in tensors if tensor is not None and tensor.is_floating_point()), None)
+        if features is not None:
+            raise ModuleReached(features)
 
-    hook = decoder.register_forward_pre_hook(stop, with_kwargs=True)
+    hook = module.register_forward_pre_hook(stop, with_kwargs=True)
     try:
         model(**inputs)
-    except DecoderReached as reached:
-        return reached.embeddings[0]
+    except ModuleReached as reached:
+        return reached.features.flatten(0, -2)
     finally:
         hook.remove()
     raise AttnvizError("the model gives its decoder no embeddings, so that places of pictures are not known")
 
 
-def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
+def token_of_number(model: "nn.Module", module: "nn.Module", inputs: dict[str, Any]) -> tuple[IntArray, int]:
     """Returns the token of each number of ``pixel_values``, of its shape, -1 for none; and the number of tokens.
 
     Args:
         model: the whole model.
-        decoder: the part of it that attends over words and pictures.
+        module: the part of it whose tokens are asked for: the decoder, or an attention module of the tower.
         inputs: the model's keyword arguments, with ``pixel_values``.
 
     Raises:
         AttnvizError: if many numbers belong to several tokens.
     """
     plain, coded, count = coded_gradients(
-        model, inputs["pixel_values"], lambda leaf: decoder_inputs(model, decoder, {**inputs, "pixel_values": leaf})
+        model, inputs["pixel_values"], lambda leaf: module_inputs(model, module, {**inputs, "pixel_values": leaf})
     )
     has_gradient = np.abs(plain) > MIN_GRADIENT * np.abs(plain).max()
     ratio = np.divide(coded, plain, out=np.zeros_like(coded), where=has_gradient)
@@ -96,7 +99,7 @@ def token_of_number(model: "nn.Module", decoder: "nn.Module", inputs: dict[str, 
 
 def picture_places(
     model: "nn.Module",
-    decoder: "nn.Module",
+    module: "nn.Module",
     inputs: dict[str, Any],
     process: Process,
     sizes: Sequence[tuple[int, int]],
@@ -107,7 +110,7 @@ def picture_places(
 
     Args:
         model: the whole model.
-        decoder: the part of it that attends over words and pictures.
+        module: the part of it whose tokens are asked for: the decoder, or an attention module of the tower.
         inputs: its keyword arguments, with ``pixel_values``.
         process: the image processor, which returns ``pixel_values``.
         sizes: width and height of each picture.
@@ -117,7 +120,7 @@ def picture_places(
     """
     from PIL import Image as Pillow
 
-    tokens, count = token_of_number(model, decoder, inputs)
+    tokens, count = token_of_number(model, module, inputs)
     owners = _pixel_colours(tokens).max(axis=-1)
     black, white = (
         _pixel_values(process, [Pillow.new("RGB", size, (level,) * 3) for size in sizes]) for level in (0, 255)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from attnviz.base.bounded import run_bounded
-from attnviz.base.errors import AttnvizError, number_ranges, option
+from attnviz.base.errors import AttnvizError, number_ranges, option, or_list
 from attnviz.base.reading import read_json
 from attnviz.models.huggingface.folder import check_folder, describe_name, find_model, refuse_missing_library
 from attnviz.models.huggingface.image_reader import load_processor
@@ -25,7 +25,8 @@ from attnviz.models.huggingface.tokens import tokens_of_ids, with_generated
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.picture_tokens import with_pictures
 from attnviz.models.reading.prepared import Prepared
-from attnviz.models.reading.reader import Reader
+from attnviz.models.reading.reader import Reader, Use
+from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
 from attnviz.text.named_groups import with_generated_from
 from attnviz.text.selection import Selection
 
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnviz.base.arrays import IntArray
+    from attnviz.maps.layer_maps import LayerMaps
     from attnviz.maps.recording import Recording
 
 PICTURE_TOKENS = ("image_token_id", "image_token_index")  # settings of a configuration
+TOWER = "picture"  # the attention of the tower that reads pictures alone
 OF_TOKENS = ("attention_mask", "token_type_ids", "mm_token_type_ids")  # inputs with a number for each token
 
 
@@ -47,6 +50,14 @@ class PictureTextReader(Reader):
     """The reader of a vision-language model, such as Qwen2-VL, LLaVA or Gemma 3; records the part that reads text."""
 
     reads = ("text", "images")
+
+    def __init__(self, settings: ModelSettings, built_in: Sequence[str] = (), use: Use = "maps") -> None:
+        super().__init__(settings, built_in, use)
+        if settings.attention not in (None, *PICTURE_PARTS):
+            raise AttnvizError(
+                f"{option('attention', settings.attention)} belongs to encoder-decoders; for a model that reads text "
+                f"and pictures choose {or_list(PICTURE_PARTS)}"
+            )
 
     @cached_property
     def folder(self) -> Path:
@@ -140,7 +151,7 @@ class PictureTextReader(Reader):
         )
 
     def record(self, example: Example, selection: Selection, values: bool = False) -> "Recording":
-        """Records the attention of the part that reads text; the heads of the picture's tower are left out.
+        """Records the attention of the part that reads text, or of the tower that reads pictures alone.
 
         Args:
             example: the text and its pictures.
@@ -152,16 +163,34 @@ class PictureTextReader(Reader):
         """
         recording = super().record(example, replace(selection, layers=None), values)
         names = {id(module): name for name, module in self.module.named_modules()}
-        decoder = f"{names[id(self.decoder)]}."
-        decoder_maps = [maps for maps in recording.maps if maps.module.startswith(decoder)]
-        layers = sorted({maps.layer for maps in decoder_maps})
-        chosen_maps = [maps for maps in decoder_maps if selection.layers is None or maps.layer in selection.layers]
+        decoder, is_tower = f"{names[id(self.decoder)]}.", self.settings.attention == TOWER
+        part_maps = [maps for maps in recording.maps if maps.module.startswith(decoder) is not is_tower]
+        layers = sorted({maps.layer for maps in part_maps})
+        chosen_maps = [maps for maps in part_maps if selection.layers is None or maps.layer in selection.layers]
         if not chosen_maps:
             missing_layers, existing_layers = number_ranges(selection.layers or ()), number_ranges(layers)
+            part = "tower" if is_tower else "part"
             raise AttnvizError(
-                f"no layer {missing_layers}; the part of {self.name} that reads text has layers {existing_layers}"
+                f"no layer {missing_layers}; the {part} of {self.name} that reads {'pictures' if is_tower else 'text'} "
+                f"has layers {existing_layers}"
             )
-        return replace(recording, maps=tuple(chosen_maps))
+        if not is_tower:
+            return replace(recording, maps=tuple(chosen_maps))
+        placed_maps = self._tower_maps(example, chosen_maps)
+        return replace(recording, maps=tuple(placed_maps), model=f"the picture's tower of {self.name}", remarks=())
+
+    def _tower_maps(self, example: Example, maps: "Sequence[LayerMaps]") -> "list[LayerMaps]":
+        """Returns the maps of the tower with patches at their measured places as tokens."""
+        from attnviz.media.image_file import image_of, open_image
+        from attnviz.models.huggingface.picture_tower import tower_maps
+
+        pictures = [open_image(path) for path in example.images]
+        with self.running(), refusals(self.settings.model), discard_output():
+            inputs = self._inputs(self._prompt(example), pictures)
+            first_module = self.module.get_submodule(maps[0].module)
+            picture_numbers, places = self._places(first_module, inputs, pictures)
+        images = [image_of(picture, path.name) for picture, path in zip(pictures, example.images, strict=True)]
+        return tower_maps(maps, images, picture_numbers, places)
 
     def refuse_broken(self, inputs: dict[str, Any]) -> None:
         """Raises AttnvizError if the model fails without the capture too."""
@@ -224,7 +253,7 @@ class PictureTextReader(Reader):
         return {name for part in parts for name in inspect.signature(part.forward).parameters} - {"kwargs"}
 
     def _places(
-        self, decoder: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
+        self, module: "nn.Module", inputs: dict[str, Any], pictures: "Sequence[PillowImage]"
     ) -> "tuple[IntArray, IntArray]":
         """Returns the picture of each token of the inputs, -1 for none, and its rectangle; see `picture_places`."""
         from attnviz.models.huggingface.picture_places import picture_places
@@ -234,7 +263,7 @@ class PictureTextReader(Reader):
             pixels: torch.Tensor = self.loaded[1].image_processor(list(images), return_tensors="pt")["pixel_values"]
             return pixels
 
-        return picture_places(self.module, decoder, inputs, process, [picture.size for picture in pictures])
+        return picture_places(self.module, module, inputs, process, [picture.size for picture in pictures])
 
     def _generate(self, inputs: dict[str, Any]) -> list[int]:
         """Returns the ids of greedily generated tokens."""
@@ -270,7 +299,7 @@ class PictureTextReader(Reader):
         text_remark = (
             f"The last {generated} tokens were generated; the attention is from one forward pass over all tokens."
         )
-        picture_remark = f"{count} tokens are parts of the picture. Heads of the picture's tower are not recorded."
+        picture_remark = f"{count} tokens are parts of the picture. For its tower: --attention picture."
         return (text_remark, picture_remark) if generated else (picture_remark,)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from attnviz.base.errors import AttnvizError, option
+from attnviz.base.errors import AttnvizError, option, or_list
 from attnviz.media.text import Text
 from attnviz.models.huggingface.folder import describe_name, find_model, refuse_absent, refuse_missing_library
 from attnviz.models.huggingface.loading import (
@@ -26,8 +26,8 @@ from attnviz.models.huggingface.loading import (
 from attnviz.models.reading.example import Example
 from attnviz.models.reading.prepared import Prepared
 from attnviz.models.reading.reader import Reader, Use
-from attnviz.models.reading.settings import ModelSettings
-from attnviz.text.selection import Selection
+from attnviz.models.reading.settings import PICTURE_PARTS, ModelSettings
+from attnviz.text.selection import ATTENTION_PARTS, Selection
 
 if TYPE_CHECKING:
     import torch
@@ -322,6 +322,8 @@ class HuggingFaceReader(Reader):
             return self._read_encoder_decoder(model, tokenizer, example)
         if settings.attention is not None or example.context is not None:
             name = option("attention" if settings.attention is not None else "context")
+            if settings.attention in PICTURE_PARTS:
+                raise AttnvizError(f"{name} {settings.attention} needs a picture; add {option('image', 'photo.jpg')}")
             raise AttnvizError(f"{name} needs an encoder-decoder, which {settings.model} is not; leave it out")
         tokens, remarks = tokenize_example(tokenizer, example)
         if not settings.generate:
@@ -364,6 +366,11 @@ class HuggingFaceReader(Reader):
 
         settings = self.settings
         default_attention: AttentionPart = "encoder" if example.context is None and not settings.generate else "cross"
+        if settings.attention in PICTURE_PARTS:
+            raise AttnvizError(
+                f"{option('attention', settings.attention)} belongs to models that read pictures, and "
+                f"{settings.model} is an encoder-decoder; choose {or_list(ATTENTION_PARTS)}"
+            )
         attention: AttentionPart = settings.attention or default_attention  # type: ignore[assignment]
         encoder_example = example if example.context is None else replace(example, text=example.context)
         context, remarks = tokenize_example(tokenizer, encoder_example)

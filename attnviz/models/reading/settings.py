@@ -13,6 +13,7 @@ SAVED_ORDER = """
 model tokenizer num_heads embed_dim num_layers qk_dim value_dim causal dropout bias scale temperature init seed device
 dtype context attention pair chat generate device_map dense truncate
 """.split()
+PICTURE_PARTS = ("text", "picture")  # the parts of a model that reads texts with pictures
 INITS = ("linear", "uniform")
 MAX_WIDTH = 65_536
 MAX_GENERATED_TOKENS = 4096
@@ -48,7 +49,8 @@ class ModelSettings:
     attention: Annotated[
         str | None,
         Option(
-            "Choose encoder, decoder or cross attention of an encoder-decoder.", OneOf(ATTENTION_PARTS, noun_of=option)
+            "Choose encoder, decoder or cross of an encoder-decoder; text or picture of a model that reads both.",
+            OneOf((*ATTENTION_PARTS, *PICTURE_PARTS), noun_of=option),
         ),
     ] = None
     pair: Annotated[str | None, Option("Add a second text, as a pair for BERT.")] = None

@@ -40,7 +40,9 @@ def text_title(recording: Recording) -> str:
 
     texts = {maps.item: _source_text(maps_over_tokens(maps).query_tokens) for maps in reversed(recording.maps)}
     items = sorted(texts)[:MAX_TITLE_CHARACTERS]  # each takes a character of the title at least
-    lines = (" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items)
+    lines = [" ".join(texts[item].lstrip()[:MAX_READ_CHARACTERS].split()) for item in items]
+    if all(isinstance(maps.key_tokens.canvas, Image) for maps in recording.maps):
+        lines = list(dict.fromkeys(lines))  # every tile of an image has the image's title
     title = " · ".join(line for line in lines if line)
     return first_words(title, MAX_TITLE_CHARACTERS) or recording.model
 
@@ -134,7 +136,7 @@ def maps_suffix(recording: Recording, maps: LayerMaps) -> str:
     module = f", {maps.module}" if len(modules) > 1 else ""
     return (
         (" cross" if maps.kind == "cross" and not _all_cross(recording) else "")
-        + (f", text {maps.item}" if has_texts else "")
+        + (f", {'tile' if isinstance(maps.key_tokens.canvas, Image) else 'text'} {maps.item}" if has_texts else "")
         + module
     )
 

@@ -158,6 +158,45 @@ def test_two_pictures_are_told_apart_and_saved(llava: Path, photo: Path, tmp_pat
     assert {"1:r0c0", "2:r4c4"} <= set(tokens.labels)
 
 
+def test_the_tower_of_a_cropped_picture_has_its_patches_there(llava: Path, photo: Path) -> None:
+    recording = recorded(llava, photo, attention="picture", layers="1")
+    assert recording.model.startswith("the picture's tower of ")
+    [maps] = recording.maps
+    assert "vision" in maps.module
+    tokens, parts = maps.key_tokens, recorded(llava, photo).maps[0].key_tokens
+    assert tokens.labels[:2] == ("[CLS]", "r0c0")
+    np.testing.assert_allclose(tokens.places[1:], parts.places[parts.medium == 1], atol=2)
+
+
+def test_four_patches_of_the_tower_are_merged_to_one_part(qwen: Path, photo: Path) -> None:
+    for maps in recorded(qwen, photo, attention="picture").maps:  # the first layer has windows, the second has none
+        boxes = maps.key_tokens.places
+        tokens = recorded(qwen, photo).maps[0].key_tokens
+        parts = tokens.places[tokens.medium == 1]
+        assert len(boxes) == 4 * len(parts)
+        centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+        inside = (parts[:, None, :2] < centres).all(-1) & (centres < parts[:, None, 2:]).all(-1)
+        assert inside.sum(axis=1).tolist() == [4] * len(parts)
+
+
+def test_two_pictures_are_tiles_of_the_tower(llava: Path, photo: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.png"
+    Pillow.new("RGB", (70, 70), "white").save(other)
+    first, second, *_ = recorded(llava, photo, other, attention="picture").maps
+    assert [maps.key_tokens.canvas.title for maps in (first, second)] == ["drawn.png", "other.png"]  # type: ignore[union-attr]
+    assert second.key_tokens.places[-1].tolist() == [56, 56, 70, 70]
+    assert (first.item, second.item) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [("cross", "attention='cross' belongs to encoder-decoders; for a model that reads text and pictures choose text")],
+)
+def test_refuses_parts_that_it_has_not(llava: Path, photo: Path, attention: str, message: str) -> None:
+    with pytest.raises(AttnvizError, match=message):
+        recorded(llava, photo, attention=attention)
+
+
 def test_title_has_the_shares_of_picture_and_words(llava: Path, photo: Path) -> None:
     recording = recorded(llava, photo)
     options = ReportOptions(selection=Selection.parse(heads="1.2"), look=Look(query="table"))

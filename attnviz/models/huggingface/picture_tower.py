@@ -1,0 +1,51 @@
+"""Gives the maps of a tower, the part of a model that reads pictures alone, the places of its patches."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attnviz.base.errors import AttnvizError
+from attnviz.maps.layer_maps import LayerMaps
+from attnviz.media.image import Image
+from attnviz.models.huggingface.image_reader import image_tokens, with_probe
+
+if TYPE_CHECKING:
+    from attnviz.base.arrays import IntArray
+    from attnviz.text.tokens import Tokens
+
+
+def tower_maps(
+    maps: Sequence[LayerMaps], images: Sequence[Image], picture_numbers: "IntArray", places: "IntArray"
+) -> list[LayerMaps]:
+    """Returns the maps with patches at their places as tokens; each tile of a picture has maps of its own.
+
+    Args:
+        maps: the maps of the tower, whose tokens are numbered; an item is a tile.
+        images: the pictures.
+        picture_numbers: the picture of each token of all tiles, -1 for none.
+        places: ``(tokens, 4)``, the rectangle of each token in its picture.
+
+    Raises:
+        AttnvizError: if a layer has other tokens than the first one, as after merging.
+    """
+    tiles: dict[int, Tokens] = {}
+    size = len(maps[0].key_tokens)
+    for item in sorted({layer_maps.item for layer_maps in maps}):
+        tile = slice(item * size, (item + 1) * size)
+        picture = int(picture_numbers[tile].max(initial=-1))
+        if picture >= 0:
+            tiles[item] = image_tokens(images[picture], places[tile])
+    return [_placed(layer_maps, tiles, size) for layer_maps in maps if layer_maps.item in tiles]
+
+
+def _placed(maps: LayerMaps, tiles: "dict[int, Tokens]", size: int) -> LayerMaps:
+    """Returns maps with the tokens of their tile."""
+    if len(maps.key_tokens) != size:
+        raise AttnvizError(
+            f"layer {maps.layer} of the picture's tower has {len(maps.key_tokens)} tokens and its first layer {size}; "
+            "record it in Python with attnviz.record(model)"
+        )
+    keys = tiles[maps.item]
+    if len(maps.query_tokens) == size:
+        return replace(maps, query_tokens=keys, key_tokens=keys)
+    return with_probe(replace(maps, key_tokens=keys))
