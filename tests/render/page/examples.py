@@ -15,12 +15,14 @@ from attnviz.report.maps.heatmaps import build_report
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import Report
 from attnviz.streaming.factors import Factors
-from attnviz.text.tokens import Tokens
+from attnviz.text.groups import Groups
+from attnviz.text.tokens import WORDS, Tokens
 from tests.attention.biases import alibi_bias
 from tests.conftest import random_maps
 from tests.maps.examples import softmax
 
 QUERIES, KEYS, FEATURES = 530, 610, 16
+WORD_LABELS = ("[CLS]", "un", "happy", "cats", "sit", "ting", "[SEP]")
 NUMBERS = Medium(draws_maps=False, sorts_heads=True)
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -119,4 +121,18 @@ def sentence(layers: int = 3, heads: int = 4) -> Recording:
     scores[head] += 9 * np.eye(len(SENTENCE), k=-1, dtype=np.float32)
     visible = maps[layer].visible
     maps[layer] = replace(maps[layer], scores=scores, weights=softmax(scores, visible, None)[0].astype(np.float32))
+    return Recording(maps=tuple(maps), model="a test")
+
+
+def recording_of_words(causal: bool = False) -> Recording:
+    """Two layers of four heads over a text of three words in five tokens, between two special tokens."""
+    tokens = replace(
+        labelled(WORD_LABELS),
+        special=np.array([True, False, False, False, False, False, True]),
+        groups={WORDS: Groups(np.array([-1, 0, 0, 1, 2, 2, -1]))},
+        media=(Text("unhappy cats sitting"),),
+        places=np.array([[0, 0], [0, 2], [2, 7], [8, 12], [13, 16], [16, 20], [20, 20]]),
+        medium=np.array([-1, 0, 0, 0, 0, 0, -1]),
+    )
+    maps = [random_maps(tokens, layer=layer, heads=4, causal=causal, seed=layer) for layer in range(2)]
     return Recording(maps=tuple(maps), model="a test")

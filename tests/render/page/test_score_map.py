@@ -7,15 +7,14 @@ from attnviz.report.build import build_report
 from attnviz.report.picture.options import ReportOptions
 from tests.conftest import dense
 from tests.render.page.conftest import Opener
-from tests.render.page.examples import NUMBERS, report_of, sentence
-from tests.render.page.test_units import recording
+from tests.render.page.examples import NUMBERS, recording_of_words, report_of, sentence
 
 pytestmark = pytest.mark.slow
 SHOWN = "scene.current?.stage?.picture.shown.scale.scores"
 
 
 def test_cells_of_an_open_head_become_its_scores_and_weights_again(show: Opener) -> None:
-    known = recording(causal=True)
+    known = recording_of_words(causal=True)
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=1.2'")
     opened.until("scene.current?.stage")
@@ -37,19 +36,19 @@ def test_cells_of_an_open_head_become_its_scores_and_weights_again(show: Opener)
 
 
 def test_colours_of_scores_run_from_the_smallest_to_the_largest(show: Opener) -> None:
-    opened = show(report_of(recording()))
+    opened = show(report_of(recording_of_words()))
     opened.evaluate("location.hash = 'head=0.1&scores=shown'")
     opened.until(SHOWN)
     ends = opened.evaluate(
         "(({ scale }) => [scale.low, 0, scale.high].map((value) => fractionOf(value, scale)))"
         "(scene.current.stage.picture.shown)"
     )
-    low, high = dense(recording()).scores[1].min(), dense(recording()).scores[1].max()
+    low, high = dense(recording_of_words()).scores[1].min(), dense(recording_of_words()).scores[1].max()
     np.testing.assert_allclose(ends, [0, -low / (high - low), 1], atol=1e-6)
 
 
 def test_scores_side_by_side_have_one_scale_and_are_listed(show: Opener) -> None:
-    known = recording()
+    known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'heads=0.1,1.2&together=side&scores=shown'")
     opened.until("scene.current?.stages?.length === 2")
@@ -66,7 +65,7 @@ def test_scores_side_by_side_have_one_scale_and_are_listed(show: Opener) -> None
 
 
 def test_scores_leave_special_tokens_out_and_a_word_has_none(show: Opener) -> None:
-    known = recording()
+    known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=0.1&special=hidden&scores=shown'")
     opened.until("scene.current?.stage?.picture.units")

@@ -1,38 +1,16 @@
 """Words joined and special tokens left out in the page: the sums are those of attnviz --words and --special."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from attnviz.maps.dense import DenseMaps
-from attnviz.maps.recording import Recording
-from attnviz.media.text import Text
-from attnviz.text.groups import Groups
-from attnviz.text.tokens import WORDS
-from tests.conftest import dense, random_maps
+from tests.conftest import dense
 from tests.render.page.conftest import Opener
-from tests.render.page.examples import labelled, report_of
+from tests.render.page.examples import WORD_LABELS, recording_of_words, report_of
 
 pytestmark = pytest.mark.slow
 
-LABELS = ("[CLS]", "un", "happy", "cats", "sit", "ting", "[SEP]")
-WORD_NUMBERS = np.array([-1, 0, 0, 1, 2, 2, -1])
-SPECIAL = np.array([True, False, False, False, False, False, True])
 UNITS = ([0], [1, 2], [3], [4, 5], [6])
-
-
-def recording(causal: bool = False) -> Recording:
-    tokens = replace(
-        labelled(LABELS),
-        special=SPECIAL,
-        groups={WORDS: Groups(WORD_NUMBERS)},
-        media=(Text("unhappy cats sitting"),),
-        places=np.array([[0, 0], [0, 2], [2, 7], [8, 12], [13, 16], [16, 20], [20, 20]]),
-        medium=np.array([-1, 0, 0, 0, 0, 0, -1]),
-    )
-    maps = [random_maps(tokens, layer=layer, heads=4, causal=causal, seed=layer) for layer in range(2)]
-    return Recording(maps=tuple(maps), model="a test")
 
 
 def joined(maps: DenseMaps, head: int, units: tuple[list[int], ...]) -> np.ndarray:
@@ -43,7 +21,7 @@ def joined(maps: DenseMaps, head: int, units: tuple[list[int], ...]) -> np.ndarr
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_words_are_sums_over_keys_and_means_over_queries(show: Opener, causal: bool) -> None:
-    known = recording(causal)
+    known = recording_of_words(causal)
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=1.2&by=words'")
     opened.until("scene.current?.stage?.picture.units")
@@ -61,7 +39,7 @@ def test_words_are_sums_over_keys_and_means_over_queries(show: Opener, causal: b
 
 
 def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Opener) -> None:
-    known = recording()
+    known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=0.1&query=cats'")
     opened.until("scene.current?.stage && state.pin")
@@ -74,7 +52,7 @@ def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Op
     np.testing.assert_allclose(values, inner, rtol=1e-6)
     assert opened.evaluate("scene.current.stage.picture.shown.scale.high") == pytest.approx(inner.max())
     listed = opened.page.locator("#pointed ul").first.locator("bdi").all_inner_texts()
-    assert listed == [LABELS[1 + place] for place in np.argsort(-inner[2], kind="stable")]
+    assert listed == [WORD_LABELS[1 + place] for place in np.argsort(-inner[2], kind="stable")]
     assert opened.evaluate("scene.strip.drawn[0].words.shading.values[0]") == -2
     opened.press("w")
     opened.until("scene.current?.stage?.picture.shown.columns === 3")
@@ -83,7 +61,7 @@ def test_special_tokens_are_left_out_of_maps_lists_shades_and_the_scale(show: Op
 
 
 def test_cell_of_words_is_pointed_at_and_keeps_its_tokens(show: Opener) -> None:
-    known = recording()
+    known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'head=0.1&by=words&special=hidden'")
     opened.until("scene.current?.stage?.picture.units")
@@ -96,7 +74,7 @@ def test_cell_of_words_is_pointed_at_and_keeps_its_tokens(show: Opener) -> None:
 
 
 def test_one_token_in_all_heads_by_words(show: Opener) -> None:
-    known = recording()
+    known = recording_of_words()
     opened = show(report_of(known))
     opened.evaluate("location.hash = 'query=cats&by=words&special=hidden'")
     opened.until("scene.shown?.whole")
