@@ -577,3 +577,13 @@ def test_command_of_a_kept_token_says_that_it_is_framed_in_the_link_alone(show: 
     opened.until("state.pin !== null && scene.current !== null")
     opened.page.click("#share-open")
     assert "It frames no token" in opened.text("#share")
+
+
+@pytest.mark.parametrize("place", ["query=it", "head=1.2&query=it", "heads=0.1,1.2&together=side", "view=maps"])
+def test_a_view_of_a_short_text_takes_one_sheet_with_its_lists_and_caption(show: Opener, place: str) -> None:
+    opened = show(report_of(sentence(layers=6, heads=12)))
+    opened.evaluate(f"location.hash = '{place}'")
+    opened.until("scene.current !== null || state.list === 'maps'")
+    opened.settle()
+    paper = opened.page.pdf(format="A4", print_background=True)
+    assert paper.count(b"/Type /Page\n") == 1
