@@ -266,6 +266,9 @@ def variants() -> Iterator[tuple[str, Case]]:
             loop = "texts and heads" if layout == "3-D heads" else "heads"
             one_head = replace(PLAIN, loop=loop, layout=layout, batch=batch, heads=2, kernel=kernel)
             yield f"loop heads of {batch} texts, {layout}, {kernel}", replace(one_head, projection=projection)
+    for compiled in ("attention", "model"):
+        yield f"compiled {compiled}, experts", replace(PLAIN, compiled=compiled, projection="experts")
+        yield f"compiled {compiled}, self copied", replace(PLAIN, compiled=compiled, kind="self copied")
     yield "loop texts, sequence first", replace(PLAIN, loop="texts", layout="folded sequence first")
     yield "softmax sink, one key, broadcast", replace(one_key, mixing="broadcast")
     yield "one head, talk", replace(PLAIN, heads=1, after="talk")
@@ -343,8 +346,6 @@ def cases(draw: st.DrawFn) -> Case:
     if mode in ("grad", "checkpoint") and kernel == "flex":
         mode = "inference"
     compiled = one(*["nothing"] * 60, "attention", "model")
-    if projection == "experts" or (compiled == "model" and kind == "self copied"):
-        compiled = "nothing"  # code that torch splits at its loops; norms before the split are not seen
     return Case(
         batch=batch,
         heads=heads,

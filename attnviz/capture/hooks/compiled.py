@@ -1,17 +1,29 @@
-"""Finds the modules of a model that run as compiled code, whose calls of torch functions cannot be observed."""
+"""Finds the modules of a model that run as compiled code, and keeps the observation itself from being compiled."""
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from attnviz.base.errors import AttnvizError
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
+
+
+def exempt_from_compiling(function: Callable[..., Any]) -> None:
+    """Keeps torch.compile from compiling a function, and what that calls, when code after a graph break calls it.
+
+    Compiled, it would observe no calls: the compiler takes it for a part of the model, where it must do nothing.
+    """
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):  # since torch 2.8
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
 
 
 def unobserved_modules(modules: Mapping[str, nn.Module], observed: Collection[str]) -> list[str]:

@@ -18,6 +18,7 @@ from attnviz.attention.kernels import dot_product
 from attnviz.capture.calls.arguments import bind_dot_product, bind_query_and_key
 from attnviz.capture.calls.overwriting import copy_of_input, keep_copies, overwritten_tensor
 from attnviz.capture.calls.readable import unreadable_kind, untraced
+from attnviz.capture.hooks.compiled import exempt_from_compiling
 from attnviz.capture.hooks.patches import Patch
 from attnviz.capture.hooks.torch_functions import Arguments, Keywords, Observer, StopForward, TorchCall
 
@@ -159,6 +160,8 @@ class ObservingMode(TorchFunctionMode):
         finally:
             _remove_mode(self)
 
+
+exempt_from_compiling(ObservingMode.__torch_function__)
 
 CALLERS: dict[str, Callable[[ObservingMode, Callable[..., Any], Arguments, Keywords], TorchCall]] = {
     "scaled_dot_product_attention": ObservingMode.call_dot_product,

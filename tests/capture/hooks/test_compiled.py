@@ -147,3 +147,34 @@ def test_one_layer_that_was_compiled_with_all_around_it_is_recorded() -> None:
     with attnviz.record(model) as recording:
         model(torch.randn(1, 5, WIDTH))
     assert [(maps.layer, maps.heads) for maps in recording.maps] == [(0, (0,))]
+
+
+class Sorting(Attention):
+    """Attention after functions whose results' shapes depend on the input, at which torch splits compiled code."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.note(x)
+        return super().forward(self.regrouped(x))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def note(self, x: Tensor) -> None:
+        self.noted = x
+
+    def regrouped(self, x: Tensor) -> Tensor:
+        groups, result = torch.arange(x.shape[1]) % 2, torch.zeros_like(x)
+        for group in (0, 1):
+            places = (groups == group).nonzero()[:, 0]
+            result = result.index_add(1, places, self.project(x[:, places]))
+        return result
+
+
+@torch.no_grad()
+def test_observation_is_not_compiled_where_compiled_code_is_split() -> None:
+    torch._dynamo.reset()
+    model, x = nn.Sequential(Sorting(), Feed()), torch.randn(2, 6, WIDTH)
+    model[0].compile(backend="eager")
+    bare = model(x)
+    with attnviz.record(model) as recording:
+        observed = model(x)
+    assert torch.equal(bare, observed)
+    assert [(maps.layer, maps.item) for maps in recording.maps] == [(0, 0), (0, 1)]
