@@ -18,7 +18,7 @@ class LiveRecording(DrawableRecording):
     """A recording whose ``with`` block still runs: it has no maps, and becomes a `DrawableRecording` at the end."""
 
     def __init__(self, model: nn.Module) -> None:
-        vars(self).update(model=type(model).__name__, failed=False)
+        vars(self).update(model=type(model).__name__, failed=False)  # a frozen dataclass takes no assignment
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raises AttnvizError for an attribute that exists only after the block, AttributeError for any other."""

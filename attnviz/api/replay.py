@@ -79,14 +79,16 @@ def _answer_of(ids: Any, prompt_length: int | None, logprobs: Iterable[float] | 
     Without ``prompt_length``, the answer has as many ids as there are log-probabilities, and the prompt the others.
 
     Raises:
-        AttnvizError: if the ids are no list of whole numbers, or the prompt is longer than they are.
+        AttnvizError: if the ids are no list of whole numbers, if the prompt is longer than they are, or if it is empty
+            although log-probabilities are given.
     """
     numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(numbers) == 1 and isinstance(numbers[0], list):
         numbers = numbers[0]
     answer_logprobs = None if logprobs is None else tuple(float(number) for number in logprobs)
     prompt_count = prompt_length if prompt_length is not None else len(numbers) - len(answer_logprobs or ())
-    if not 0 <= prompt_count <= len(numbers) or (answer_logprobs and not prompt_count):
+    lacks_prompt = bool(answer_logprobs) and not prompt_count  # the first id of an answer needs one before it
+    if not 0 <= prompt_count <= len(numbers) or lacks_prompt:
         raise AttnvizError(
             f"a prompt of {prompt_count} of {len(numbers)} ids is impossible; give prompt_length 1 to {len(numbers)}"
         )

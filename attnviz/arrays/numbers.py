@@ -55,7 +55,7 @@ def _maps(
 ) -> DenseMaps:
     """Returns the maps of the heads of one attention call; refuses missing arrays."""
     layer, module, kind, item = call
-    scores, weights, visible = (_stacked(heads, arrays, name, file_name) for name in QUANTITIES)
+    scores, weights, visible = (_stacked_arrays(heads, arrays, name, file_name) for name in QUANTITIES)
     query_labels, key_labels = (_labels(heads[0].entry(axis), labels) for axis in ("queries", "keys"))
     axes = AxisLabels(key_labels, None if query_labels == key_labels else query_labels)
     query_tokens, key_tokens = axes.of_axes(*weights.shape[1:])
@@ -75,7 +75,7 @@ def _maps(
     )
 
 
-def _stacked(heads: list[Entry], arrays: dict[str, NDArray[Any]], quantity: str, file_name: str) -> NDArray[Any]:
+def _stacked_arrays(heads: list[Entry], arrays: dict[str, NDArray[Any]], quantity: str, file_name: str) -> NDArray[Any]:
     """Returns a quantity of all heads of a call, ``(heads, queries, keys)``; refuses missing arrays."""
     names = [f"{head.line('name')}.{quantity}" for head in heads]
     faulty_name = next((name for name in names if name not in arrays or arrays[name].ndim != 2), None)

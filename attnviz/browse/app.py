@@ -22,8 +22,8 @@ from attnviz.browse.drawing.graphics import (
     SIXEL_ATTRIBUTE,
     Protocol,
     clear_escape,
-    named_protocol,
     picture_escape,
+    protocol_of_environment,
     terminal_character,
 )
 from attnviz.browse.drawing.pixels import COLORS, style_of
@@ -58,7 +58,7 @@ class Canvas(Widget):
         self.early_keys: list[events.Key] = []  # keys before the first size is known; on_resize answers them
         self.last_key_time = 0.0
         self.computing, self.prompt = Computing(self), PromptLine(self, save)
-        self.protocol = named_protocol(os.environ)
+        self.protocol = protocol_of_environment(os.environ)
         self.palette_open = False  # True while the palette is open: pixels would be drawn over it
 
     @property

@@ -141,7 +141,7 @@ class Computing:
     def refine(self) -> None:
         """Refines the maps on the screen until all are finished; pauses after each key. Runs in a thread."""
         last_drawing = time.monotonic()
-        while block := next((block for block in self.stage.session.unfinished_blocks if not block.finished), None):
+        while block := next((block for block in self.stage.session.unfinished_blocks if not block.is_finished), None):
             if time.monotonic() < self.stage.last_key_time + SECONDS_BEFORE_REFINING:
                 time.sleep(SECONDS_BEFORE_REFINING / 5)
                 continue

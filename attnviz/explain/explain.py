@@ -67,7 +67,7 @@ def explain(
             f"{option('step', COMPOSITION)} needs to know what earlier heads add to the keys; use {options}"
         )
     if step in UNCAPTURED_STEPS and computation.model_name:
-        usual_steps = or_list([name for name in STEPS if _is_usual(name, computation)])
+        usual_steps = or_list([name for name in STEPS if _is_usual_step(name, computation)])
         advice = "; attnviz ablate runs the model without heads" if step == ABLATION else ""
         raise AttnvizError(
             f"{option('step', step)} needs numbers that are not captured from a model; choose {usual_steps}{advice}"
@@ -82,7 +82,7 @@ def explain(
     if pair:
         steps = [replace(explain_pair(view, pair), name=PAIR)]
     else:
-        names = [step] if step is not None else [name for name in STEPS if _is_usual(name, computation)]
+        names = [step] if step is not None else [name for name in STEPS if _is_usual_step(name, computation)]
         steps = [replace(STEPS[name](view), name=name) for name in names]
     text_start = first_words(computation.tokens.text, MAX_TITLE_CHARACTERS)
     look = look or Look()
@@ -102,7 +102,7 @@ def _remark(computation: Computation) -> str:
     return TRAINED if computation.seed is None else UNTRAINED.format(computation.seed)
 
 
-def _is_usual(name: str, computation: Computation) -> bool:
+def _is_usual_step(name: str, computation: Computation) -> bool:
     """True if an explanation of all steps has this one: its numbers are known, and it does not run the model again."""
     if name == COMPOSITION:
         return bool(computation.key_parts)

@@ -128,7 +128,7 @@ def explain_heads(head: HeadView) -> Step:
         )
     ]
     if computation.model_name:
-        return _observed_heads(head, tables)
+        return _captured_heads_step(head, tables)
     widths = f"The features are split between {heads} heads, {width} for each" + (
         "" if value_width == width else f" ({value_width} of a value)"
     )
@@ -146,7 +146,7 @@ def explain_heads(head: HeadView) -> Step:
     )
 
 
-def _observed_heads(head: HeadView, tables: list[Table]) -> Step:
+def _captured_heads_step(head: HeadView, tables: list[Table]) -> Step:
     """Explains the queries, keys and values that were captured while a pretrained model ran."""
     computation = head.computation
     heads, queries, width = computation.queries.shape

@@ -220,9 +220,11 @@ def largest_score_example(head: HeadView, parts: FloatArray) -> str:
     """Returns a sentence with the score of the last query's largest weight as a sum of parts."""
     computation, key = head.computation, top_key(head)
     named_parts = zip(computation.key_parts, parts[:-1, key], strict=True)
-    terms = " + ".join(f"{_short(value)} ({name})" for name, value in named_parts)
+    terms = " + ".join(f"{_two_decimals(value)} ({name})" for name, value in named_parts)
     weight = float(computation.weights[head.number, -1, key])
-    return f"{_pair(head, key)} (token {key}): score {terms} = {_short(parts[-1, key])}, weight {weight:.2f}"
+    return (
+        f"{_pair_labels(head, key)} (token {key}): score {terms} = {_two_decimals(parts[-1, key])}, weight {weight:.2f}"
+    )
 
 
 def copying_head_example(head: HeadView, parts: FloatArray) -> tuple[str, ...]:
@@ -255,11 +257,11 @@ def top_key(head: HeadView) -> int:
     return int(head.computation.weights[head.number, -1].argmax())
 
 
-def _pair(head: HeadView, key: int) -> str:
+def _pair_labels(head: HeadView, key: int) -> str:
     """Returns the labels of the last query and of a key, such as ``“a” to “b”``."""
     return f"“{head.computation.tokens.labels[-1]}” to “{head.computation.key_tokens.labels[key]}”"
 
 
-def _short(value: float) -> str:
+def _two_decimals(value: float) -> str:
     """Returns a number with two decimals and a minus sign."""
     return f"{value:.2f}".replace("-", "−")

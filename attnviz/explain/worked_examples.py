@@ -40,14 +40,14 @@ def projection_example(computation: Computation) -> str:
     bias = None if computation.query_bias is None else float(computation.query_bias[0])
     result = float(join_heads(computation.queries)[0, 0])
     products = _sum_of_products(computation.features[0], computation.query_weight[:, 0], bias)
-    return f"Q of “{computation.tokens.labels[0]}”, feature 0 = {products} = {_number(result)}"
+    return f"Q of “{computation.tokens.labels[0]}”, feature 0 = {products} = {_four_decimals(result)}"
 
 
 def score_example(computation: Computation, head: int) -> str:
     """Returns a score of the first query worked out: of the first ``MAX_TERMS`` keys, the largest in absolute value."""
     row, column = 0, int(np.argmax(np.abs(raw_scores(computation, head)[0, :MAX_TERMS])))
     products = _sum_of_products(computation.queries[head, row], computation.keys[head, column])
-    result = _number(float(raw_scores(computation, head)[row, column]))
+    result = _four_decimals(float(raw_scores(computation, head)[row, column]))
     query, key = computation.tokens.labels[row], computation.key_tokens.labels[column]
     return f"q of “{query}” · k of “{key}” = {products} = {result}"
 
@@ -69,11 +69,11 @@ def weight_example(computation: Computation, head: int) -> str:
     exponentials = np.exp(scores[visible])
     terms = " + ".join(f"{power:.4f}" for power in exponentials[:MAX_TERMS])
     ellipsis = f" + … ({len(exponentials)} keys)" if len(exponentials) > MAX_TERMS else ""
-    result = _number(float(computation.weights[head, row, column]))
-    note = f"; {_number(offset)} is subtracted from each score first, which changes no weight" if offset else ""
+    result = _four_decimals(float(computation.weights[head, row, column]))
+    note = f"; {_four_decimals(offset)} is subtracted from each score first, which changes no weight" if offset else ""
     return (
         f"“{computation.tokens.labels[row]}” to “{computation.key_tokens.labels[column]}” = "
-        f"exp({_number(scores[column])}) / ({terms}{ellipsis}) = "
+        f"exp({_four_decimals(scores[column])}) / ({terms}{ellipsis}) = "
         f"{np.exp(scores[column]):.4f} / {exponentials.sum():.4f} = {result}{note}"
     )
 
@@ -111,7 +111,7 @@ def masking_example(computation: Computation, head: int) -> str:
 def sum_example(computation: Computation, head: int) -> str:
     """Returns the first feature of the last query's output worked out as a sum of products."""
     products = _sum_of_products(computation.dropped_weights[head, -1], computation.values[head, :, 0])
-    result = _number(float(computation.mixed_values[head, -1, 0]))
+    result = _four_decimals(float(computation.mixed_values[head, -1, 0]))
     first_feature = head * computation.mixed_values.shape[2]
     return f"C of “{computation.tokens.labels[-1]}”, feature {first_feature} = {products} = {result}"
 
@@ -119,13 +119,13 @@ def sum_example(computation: Computation, head: int) -> str:
 def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = None) -> str:
     """Returns the first `MAX_TERMS` terms of a dot product, their number if there are more, and the bias if any."""
     terms = [
-        f"{_number(float(factor))} × {_number(float(other_factor))}"
+        f"{_four_decimals(float(factor))} × {_four_decimals(float(other_factor))}"
         for factor, other_factor in zip(left, right, strict=True)
     ]
     ellipsis = f" + … ({len(terms)} products)" if len(terms) > MAX_TERMS else ""
-    return " + ".join(terms[:MAX_TERMS]) + ellipsis + ("" if bias is None else f" + bias {_number(bias)}")
+    return " + ".join(terms[:MAX_TERMS]) + ellipsis + ("" if bias is None else f" + bias {_four_decimals(bias)}")
 
 
-def _number(value: float) -> str:
+def _four_decimals(value: float) -> str:
     """Returns a number with four decimals and a minus sign."""
     return f"{value:.4f}".replace("-", "−")

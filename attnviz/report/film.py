@@ -54,7 +54,7 @@ def film_of_steps(recording: Recording, steps: DecodingSteps, options: ReportOpt
     Raises:
         AttnvizError: if there are too many steps, or pictures of steps differ in their heads or tokens.
     """
-    _refuse_long(len(steps), "queries", "10:40")
+    _refuse_long_film(len(steps), "queries", "10:40")
     of_heads = replace(options, selection=Selection.parse(heads=",".join(steps.heads)))
     frames = []
     for number, query in enumerate(track(steps.queries.tolist(), "drawing")):
@@ -76,7 +76,7 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
     Raises:
         AttnvizError: if there are too many recordings, or their heads or tokens differ.
     """
-    _refuse_long(len(recordings), "output", "film.gif")
+    _refuse_long_film(len(recordings), "output", "film.gif")
     looks = [replace(options.look, title=options.look.title or name) for name in names]
     frames = [
         build_report(recording, replace(options, look=look))
@@ -85,7 +85,7 @@ def film_of_recordings(recordings: Sequence[Recording], names: Sequence[str], op
     return _film(frames, f"{len(names)} recordings, {names[0]} to {names[-1]}, on one colour scale.", 0.5)
 
 
-def _refuse_long(frames: int, name: str, value: str) -> None:
+def _refuse_long_film(frames: int, name: str, value: str) -> None:
     """Raises AttnvizError for more than `MAX_FRAMES` pictures; the advice is the option ``name`` with ``value``."""
     if frames > MAX_FRAMES:
         raise AttnvizError(
@@ -107,7 +107,9 @@ def _film(reports: Sequence[object], caption: str, seconds: float) -> Film:
             f"{option('heads', '0.1')}"
         )
     scales = _joint_scales([panel for frame in frames for panel in frame.panels])
-    colored = tuple(replace(frame, panels=tuple(_colored(panel, scales) for panel in frame.panels)) for frame in frames)
+    colored = tuple(
+        replace(frame, panels=tuple(_with_scale(panel, scales) for panel in frame.panels)) for frame in frames
+    )
     return Film(frames=colored, caption=caption, seconds=seconds)
 
 
@@ -126,6 +128,6 @@ def _joint_scales(panels: Sequence[Panel]) -> dict[Quantity, ColorScale]:
     return scales
 
 
-def _colored(panel: Panel, scales: dict[Quantity, ColorScale]) -> Panel:
+def _with_scale(panel: Panel, scales: dict[Quantity, ColorScale]) -> Panel:
     """Returns the panel with the scale of its quantity."""
     return replace(panel, scale=scales[panel.color_quantity])

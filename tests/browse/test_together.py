@@ -114,8 +114,8 @@ def test_heads_over_other_tokens_are_not_shown_together(recording: Recording) ->
 def test_combined_long_heads_are_read_as_sparsely_as_they_cost() -> None:
     session = Session(wide_recording(1, 12, 8))
     made = session.combine(tuple(range(12)), "mean")
-    assert session.inspected(0).cost == 1
-    assert session.inspected(made).cost == 12
+    assert session.inspected_head(0).cost == 1
+    assert session.inspected_head(made).cost == 12
 
 
 def test_marks_and_the_filter_are_left_by_escape(recording: Recording) -> None:

@@ -71,7 +71,7 @@ def padded_line(line: Iterable[Span], width: int) -> Line:
 
 
 def _box_lines(box: Box, colors: int) -> list[Line]:
-    """Returns the lines of a box."""
+    """Returns the lines of a box: those of its parts, joined, or of what it shows itself."""
     match box:
         case BoxColumn():
             return [line for part in box.boxes for line in _box_lines(part, colors)]
@@ -80,10 +80,19 @@ def _box_lines(box: Box, colors: int) -> list[Line]:
             return [list(chain(*parts)) for parts in parts_of_line] or [[]]
         case FixedBox():
             return _fixed_lines(_box_lines(box.box, colors), box)
+        case _:
+            return _leaf_lines(box, colors)
+
+
+def _leaf_lines(box: StyledText | WrappedText | ShareBar | Cells | Paragraph | OverImage, colors: int) -> list[Line]:
+    """Returns the lines of a box that contains no other box."""
+    match box:
         case Cells():
             return cell_lines(box, colors)
-        case Paragraph() | OverImage():
-            return text_lines(box, colors) if isinstance(box, Paragraph) else image_lines(box, colors)
+        case Paragraph():
+            return text_lines(box, colors)
+        case OverImage():
+            return image_lines(box, colors)
         case _:
             return _text_box_lines(box)
 

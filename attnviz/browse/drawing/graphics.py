@@ -100,7 +100,7 @@ def _draw_frame(picture: ByteArray, rows: IntArray, columns: IntArray, width: in
     picture[inner] = inside
 
 
-def named_protocol(environment: Mapping[str, str]) -> Protocol | None:
+def protocol_of_environment(environment: Mapping[str, str]) -> Protocol | None:
     """Returns kitty's protocol if environment variables name a terminal that has it; otherwise ``None``.
 
     Terminals with sixels say so in their answer to ``ASK_ATTRIBUTES``. Multiplexers do not pass kitty's pictures on.
@@ -155,10 +155,10 @@ def _spans_escape(spans: tuple[tuple[int, PixelSpan], ...], width: int, protocol
     pixels = np.zeros((max(span.height for _, span in spans), columns * width, 4), np.uint8)
     for x, span in spans:
         pixels[: span.height, x * width : (x + len(span.text)) * width] = span.pixels(width)
-    return _kitty(pixels, columns) if protocol == "kitty" else _sixels(pixels)
+    return _kitty_escape(pixels, columns) if protocol == "kitty" else _sixel_escape(pixels)
 
 
-def _kitty(pixels: ByteArray, columns: int) -> str:
+def _kitty_escape(pixels: ByteArray, columns: int) -> str:
     """Returns the escape sequence in kitty's protocol that draws a picture at the cursor, which does not move."""
     height, width, _ = pixels.shape
     content = base64.b64encode(zlib.compress(pixels.tobytes(), 1)).decode("ascii")
@@ -171,7 +171,7 @@ def _kitty(pixels: ByteArray, columns: int) -> str:
     return "".join(messages)
 
 
-def _sixels(pixels: ByteArray) -> str:
+def _sixel_escape(pixels: ByteArray) -> str:
     """Returns the escape sequence that draws a picture as sixels; transparent pixels stay as they are."""
     height, width, _ = pixels.shape
     colors = np.ascontiguousarray(pixels).view(np.uint32)[..., 0]

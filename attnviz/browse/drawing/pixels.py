@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from rich.style import Style
 
-from attnviz.base.arrays import ByteArray, Float64Array, FloatArray
+from attnviz.base.arrays import ByteArray, Float64Array
 from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.layout import ANSI_COLORS
 from attnviz.browse.session.blocks import CellBlock
@@ -37,23 +37,18 @@ def cell_lines(cells: Cells, colors: int) -> list[Line]:
     draw_line = _shade_line if visible_cells.texts is None else _number_line
     return [
         draw_line(visible_cells, row, fractions, colors)
-        for row, fractions in enumerate(_fractions(visible_cells.scale, visible_cells.block.values))
+        for row, fractions in enumerate(visible_cells.scale.fraction(visible_cells.block.values))
     ]
 
 
 def text_lines(text: Paragraph, colors: int) -> list[Line]:
     """Returns the lines of a paragraph, each token on the colour of its value, the cursor's token underlined."""
     tokens = [token for line in text.lines for token, _ in line if token is not None]
-    fractions = dict(zip(tokens, _fractions(text.scale, text.values[tokens]).tolist(), strict=True))
+    fractions = dict(zip(tokens, text.scale.fraction(text.values[tokens]).tolist(), strict=True))
     return [
         [Span(" "), *(_shaded_piece(text, fractions, token, piece, colors) for token, piece in line[1:])]
         for line in text.lines
     ]
-
-
-def _fractions(scale: ColorScale, values: FloatArray) -> Float64Array:
-    """Returns the position of each value on the colour scale, from 0 to 1."""
-    return scale.fraction(values)
 
 
 def shaded_span(

@@ -187,7 +187,8 @@ class MapPane:
 
     def cell_at(self, column: int, line: int) -> tuple[int, int] | None:
         """Returns the query and the key of the cell under a position of the pane; ``None`` if no cell is there."""
-        column_of_cells = (column - self.labels - 1) % (self.map_width + 1) // self.form.cell * self.form.cells_a_column
+        column_of_map = (column - self.labels - 1) % (self.map_width + 1)  # maps side by side have a gap of one column
+        column_of_cells = column_of_map // self.form.cell * self.form.cells_a_column
         row_of_cells = (line - self.form.header) * self.form.rows_a_line
         if column <= self.labels or not 0 <= row_of_cells < self.queries.cells or column_of_cells >= self.keys.cells:
             return None
@@ -216,7 +217,7 @@ def tiles(session: Session, state: State, size: Size) -> Tiles:
     def widths_that_fit(body: int) -> list[int]:
         """Returns the widths of tiles at which all heads fit ``body`` lines."""
         widths = range(least_width, min(MAX_TILE_WIDTH, size.width) + 1)
-        return [width for width in widths if _all_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
+        return [width for width in widths if _tiles_fit(groups, width, size.width, body, whole_rows=not is_sorted)]
 
     max_text_lines = text_lines(size) if size.text is not None and session.has_short_maps else 0
     text = next(
@@ -364,24 +365,24 @@ def side_width(size: Size) -> int:
     return SIDE_WIDTH if size.width < 100 else WIDE_SIDE_WIDTH
 
 
-def two_panes(size: Size) -> bool:
+def has_two_panes(size: Size) -> bool:
     """True if the screen is wide enough to list the heads to the left of the open one."""
     return size.width >= TWO_PANES_WIDTH
 
 
 def map_column(size: Size) -> int:
     """Returns the terminal column at which the map's pane begins."""
-    return side_width(size) + 1 if two_panes(size) else 0
+    return side_width(size) + 1 if has_two_panes(size) else 0
 
 
 def side_column(size: Size) -> int:
     """Returns the terminal column at which the side pane begins."""
-    return 0 if two_panes(size) else size.width - side_width(size)
+    return 0 if has_two_panes(size) else size.width - side_width(size)
 
 
 def listed_lines(size: Size) -> int:
     """Returns the height in lines of the list of heads in the side pane; 0 on a narrow screen, which has no list."""
-    return int(map_lines(size) * LISTED_SHARE) if two_panes(size) else 0
+    return int(map_lines(size) * LISTED_SHARE) if has_two_panes(size) else 0
 
 
 def help_columns(size: Size) -> int:
@@ -407,7 +408,7 @@ def map_lines(size: Size) -> int:
     return size.height - FIXED_LINES - text_lines(size)
 
 
-def _all_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
+def _tiles_fit(groups: list[list[int]], width: int, columns: int, lines: int, whole_rows: bool) -> bool:
     """True if tiles of this width fit the screen without scrolling.
 
     Args:

@@ -77,8 +77,8 @@ def lens_pane(layers: list[list[int]], names: list[str], count: int, state: Stat
         state: the state, with its cursors.
         size: the size of the terminal.
     """
-    columns = _columns(max(map(len, names)), size)
-    axis = _axis(count, state.column, columns.strip)
+    columns = _lens_columns(max(map(len, names)), size)
+    axis = _strip_axis(count, state.column, columns.strip)
     cell = max(1, min(MAX_CELL_WIDTH, columns.strip // axis.cells))
     body = size.height - FIXED_LINES - text_lines(size)
     max_layers = len(layers) if len(layers) <= (body - 1) // MIN_HEADS_SHARE else (body - 1) // 3
@@ -110,7 +110,7 @@ def lens_heads(session: Session, state: State) -> list[int]:
     return sorted(listed, key=lambda head: -weight(head))
 
 
-def _columns(name_width: int, size: Size) -> LensColumns:
+def _lens_columns(name_width: int, size: Size) -> LensColumns:
     """Returns the widths of the parts of a line if the longest name has ``name_width`` columns."""
     name_columns = min(3 + name_width, 12)
     pattern_columns = next(columns for min_screen_width, columns in PATTERN_WIDTHS if size.width >= min_screen_width)
@@ -123,7 +123,7 @@ def _columns(name_width: int, size: Size) -> LensColumns:
     )
 
 
-def _axis(count: int, column: int, columns: int) -> MapAxis:
+def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
     """Returns the units on the screen and their cells: all if they fit; else scrolled if nearly all do, else pooled.
 
     Args:

@@ -26,7 +26,7 @@ def mark(screen: Screen, state: State, key: str) -> State:
     return replace(state, marked_heads=(*state.marked_heads, state.head))
 
 
-def side_by_side(screen: Screen, state: State) -> State:
+def open_side_by_side(screen: Screen, state: State) -> State:
     """Returns the state with the marked heads open side by side; with a message if they cannot be.
 
     If one head is marked, the chosen head is the second.

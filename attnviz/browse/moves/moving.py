@@ -5,7 +5,7 @@ from dataclasses import replace
 from attnviz.browse.moves.cursor import Screen, open_head, ranked_keys, with_other_token
 from attnviz.browse.moves.layout import Tiles, open_map_levels, open_map_pane, tiles
 from attnviz.browse.moves.lens_layout import lens_heads, open_lens_pane
-from attnviz.browse.moves.marking import side_by_side
+from attnviz.browse.moves.marking import open_side_by_side
 from attnviz.browse.session.state import State
 
 SHIFT_STEP = 10  # cells that an arrow with Shift moves
@@ -146,7 +146,7 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     """
     step = {"minus": -1, "0": 0}.get(key, 1)
     if key == "equals_sign" and len(state.heads_to_combine) > 1:
-        return side_by_side(screen, state)
+        return open_side_by_side(screen, state)
     if state.lens and not state.has_open_head:
         return replace(state, message="rows cannot be zoomed; Enter opens the head, where + zooms in")
     if not state.has_open_head:
@@ -158,7 +158,7 @@ def zoom(screen: Screen, state: State, key: str) -> State:
     return replace(state, zoom=zoom, row=row, column=column, message=message)
 
 
-def next_strongest(screen: Screen, state: State, key: str) -> State:
+def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     """Returns the state with the cursor on the strongest key of its query; pressed again, on the next strongest.
 
     In the lens, goes to the strongest token of the chosen head's row.

@@ -42,5 +42,5 @@ class Application(App[Result]):
         loop = asyncio.get_running_loop()
         for number in ENDING_SIGNALS:
             loop.add_signal_handler(number, partial(self.exit, return_code=SIGNAL_EXIT_BASE + number))
-        gc.freeze()
+        gc.freeze()  # what lives now lives to the end: each collection would only search it again
         gc.enable()

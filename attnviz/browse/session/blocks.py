@@ -208,7 +208,7 @@ class RefinedBlock:
         height: the most rows of cells.
         width: the most columns of cells.
         cells: the cells as they are computed so far.
-        done: the number of rows, from the first, that are pooled from all their queries.
+        refined_rows: the number of rows, from the first, that are pooled from all their queries.
     """
 
     head: InspectedHead
@@ -222,17 +222,17 @@ class RefinedBlock:
         count = self.queries.stop - self.queries.start
         self._edges: list[int] = (self.queries.start + block_edges(count, min(self.height, count))).tolist()
         self.cells: CellBlock = preview_block(self.head, self.view, self.queries, self.keys, self.height, self.width)
-        self.done = 0
+        self.refined_rows = 0
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True if every row of cells is pooled from all its queries."""
-        return self.done == len(self._edges) - 1
+        return self.refined_rows == len(self._edges) - 1
 
     @property
-    def share(self) -> float:
+    def refined_share(self) -> float:
         """The share of the rows that are pooled from all their queries, from 0 to 1."""
-        return self.done / (len(self._edges) - 1)
+        return self.refined_rows / (len(self._edges) - 1)
 
     @property
     def queries_a_row(self) -> int:
@@ -241,9 +241,9 @@ class RefinedBlock:
 
     def advance(self) -> None:
         """Replaces the next row of the preview with cells pooled from all its queries."""
-        rows = slice(self._edges[self.done], self._edges[self.done + 1])
+        rows = slice(self._edges[self.refined_rows], self._edges[self.refined_rows + 1])
         [cells] = pooled_blocks([self.head], self.view, rows, self.keys, 1, self.width)
         values, visible = self.cells.values.copy(), self.cells.visible.copy()
-        values[self.done], visible[self.done] = cells.values[0], cells.visible[0]
+        values[self.refined_rows], visible[self.refined_rows] = cells.values[0], cells.visible[0]
         self.cells = CellBlock(values, visible)  # replaced, not changed: another thread may be drawing the old one
-        self.done += 1
+        self.refined_rows += 1

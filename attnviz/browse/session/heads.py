@@ -154,7 +154,7 @@ class InspectedHeads:
         """Returns the attention call that ``maps`` is compared with; ``None`` if there is none."""
         return self._partners.get(maps)
 
-    def inspected(self, head: int) -> InspectedHead:
+    def inspected_head(self, head: int) -> InspectedHead:
         """Returns the attention call and number of a head, its partner, and the number of heads that it combines."""
         maps, number = self.heads[head]
         return InspectedHead(maps, number, self._partners.get(maps), len(self.combination_of(head)[1]))

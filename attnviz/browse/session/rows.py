@@ -154,7 +154,7 @@ class TokenRows:
         else:
             column_span = slice(token, token + 1)
         head_view = self.heads.view_of(head, view)
-        cells = unit_cells(self.heads.inspected(head), head_view, (rows, row_span), (columns, column_span))
+        cells = unit_cells(self.heads.inspected_head(head), head_view, (rows, row_span), (columns, column_span))
         return TokenRow(np.ravel(cells.values), np.ravel(cells.visible))
 
 

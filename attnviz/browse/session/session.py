@@ -118,7 +118,7 @@ class Session(InspectedHeads):
         """
         row_units, column_units = self.units(head, view)
         arguments = (head, view, rows, columns, height, width)
-        cells = self._block(*arguments) if exact else self.cells(*arguments)
+        cells = self._computed_cells(*arguments) if exact else self.cells(*arguments)
         quantity = self.quantity(view)
         panel = Panel(
             title=f"head {self.names[head]}{' cross' if self.heads[head][0].kind == 'cross' else ''}",
@@ -150,12 +150,12 @@ class Session(InspectedHeads):
         queries, keys = units[0].part(rows).token_span, units[1].part(columns).token_span
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         area = (queries.stop - queries.start) * (keys.stop - keys.start)
-        is_large = area * self.inspected(head).cost > MAX_POOLED_CELLS
+        is_large = area * self.inspected_head(head).cost > MAX_POOLED_CELLS
         if is_large and not fits and units[0].has_unit_for_each_token and units[1].has_unit_for_each_token:
-            return self._refined(head, view, queries, keys, height, width)
+            return self._refined_cells(head, view, queries, keys, height, width)
         cached_view = replace(view, steps="sqrt", own_scale=False, order=None, ascending=False)
         key = (head, cached_view, rows.start, rows.stop, columns.start, columns.stop, height, width)
-        return self._cells.get(key, lambda: self._block(head, view, rows, columns, height, width))
+        return self._cells.get(key, lambda: self._computed_cells(head, view, rows, columns, height, width))
 
     def scale(self, view: View, blocks: list[CellBlock], theme: Theme = "terminal") -> ColorScale:
         """Returns the colour scale of some blocks, in the theme's colormap.
@@ -226,7 +226,7 @@ class Session(InspectedHeads):
         """Returns the mean row of a head, computed from all its cells; a key that no query sees is masked."""
         rows, columns = self.units(head, view)
         all_rows, all_columns = slice(0, len(rows)), slice(0, len(columns))
-        cells = unit_cells(self.inspected(head), view, (rows, all_rows), (columns, all_columns))
+        cells = unit_cells(self.inspected_head(head), view, (rows, all_rows), (columns, all_columns))
         counts = cells.visible.sum(axis=0)
         totals = np.where(cells.visible, cells.values, 0).sum(axis=0)
         return TokenRow((totals / np.maximum(counts, 1)).astype(np.float32), counts > 0)
@@ -236,23 +236,25 @@ class Session(InspectedHeads):
         queries = resolve_span(self.selection.queries, len(maps.query_tokens), "queries")
         return queries, resolve_span(self.selection.keys, len(maps.key_tokens), "keys")
 
-    def _refined(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
+    def _refined_cells(self, head: int, view: View, queries: slice, keys: slice, height: int, width: int) -> CellBlock:
         """Returns the cells of a large block as they are computed so far, and queues the block for refinement."""
         key = (head, *pooled_key(view), queries.start, queries.stop, keys.start, keys.stop, height, width)
-        block = self._blocks.get(key, lambda: RefinedBlock(self.inspected(head), view, queries, keys, height, width))
-        if not block.finished and block not in self.unfinished_blocks:
+        block = self._blocks.get(
+            key, lambda: RefinedBlock(self.inspected_head(head), view, queries, keys, height, width)
+        )
+        if not block.is_finished and block not in self.unfinished_blocks:
             self.unfinished_blocks.append(block)
         return block.cells
 
-    def _block(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
+    def _computed_cells(self, head: int, view: View, rows: slice, columns: slice, height: int, width: int) -> CellBlock:
         """Computes all cells of a block: one for each pair of units if they fit, otherwise pooled."""
         row_units, column_units = self.units(head, view)
         fits = rows.stop - rows.start <= height and columns.stop - columns.start <= width
         if row_units.has_unit_for_each_token and column_units.has_unit_for_each_token and not fits:
             spans = row_units.part(rows).token_span, column_units.part(columns).token_span
-            [cells] = pooled_blocks([self.inspected(head)], view, *spans, height, width)
+            [cells] = pooled_blocks([self.inspected_head(head)], view, *spans, height, width)
             return cells
-        cells = unit_cells(self.inspected(head), view, (row_units, rows), (column_units, columns))
+        cells = unit_cells(self.inspected_head(head), view, (row_units, rows), (column_units, columns))
         return pool(cells, height, width, mean=pools_by_mean(view))
 
 

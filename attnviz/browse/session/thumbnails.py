@@ -36,7 +36,9 @@ class HeadThumbnails:
             pixels: the most cells along a side.
         """
         thumbnails = (self._cache.find((head, *pooled_key(view, pixels))) for head in heads)
-        return [thumbnail for thumbnail in thumbnails if isinstance(thumbnail, RefinedBlock) and not thumbnail.finished]
+        return [
+            thumbnail for thumbnail in thumbnails if isinstance(thumbnail, RefinedBlock) and not thumbnail.is_finished
+        ]
 
     def compute(self, heads: list[int], view: View, pixels: int) -> list[int]:
         """Computes and caches missing thumbnails of some heads: one of a long map, or several of one attention call.
@@ -56,12 +58,12 @@ class HeadThumbnails:
         maps = self.heads.heads[missing[0]][0]
         spans = slice(0, len(maps.query_tokens)), slice(0, len(maps.key_tokens))
         if spans[0].stop * spans[1].stop > MAX_POOLED_CELLS:
-            block = RefinedBlock(self.heads.inspected(missing[0]), view, *spans, pixels, pixels)
+            block = RefinedBlock(self.heads.inspected_head(missing[0]), view, *spans, pixels, pixels)
             self._cache.keep((missing[0], *key), block)
             return missing[:1]
         batch_size = max(1, MAX_THUMBNAIL_CELLS // (spans[0].stop * spans[1].stop))
         batch = [head for head in missing if self.heads.heads[head][0] is maps][:batch_size]
-        cells = pooled_blocks([self.heads.inspected(head) for head in batch], view, *spans, pixels, pixels)
+        cells = pooled_blocks([self.heads.inspected_head(head) for head in batch], view, *spans, pixels, pixels)
         for head, thumbnail in zip(batch, cells, strict=True):
             self._cache.keep((head, *key), thumbnail)
         return batch

@@ -108,7 +108,7 @@ class KeysScreen(ModalScreen[None]):
         yield Static("\n".join(lines), id="keys", markup=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Goes back to the survey."""
+        """Goes back to the survey after any key."""
         event.stop()
         self.dismiss()
 

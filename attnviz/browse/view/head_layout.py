@@ -68,7 +68,7 @@ class OpenHead:
         return side_width(self.screen.size)
 
     @property
-    def scrolled(self) -> bool:
+    def is_scrolled(self) -> bool:
         """True if a part of the map is not on the screen."""
         axes = (self.pane.queries, self.queries), (self.pane.keys, self.keys)
         return any(axis.stop - axis.start < len(units) for axis, units in axes)

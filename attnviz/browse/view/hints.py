@@ -137,7 +137,10 @@ def _hint_texts(line_hints: tuple[Hint, ...]) -> list[StyledText]:
 
 
 def _suggestions(screen: Screen, state: State) -> StyledText:
-    """Returns the suggestions after the typed text, cut to the free columns; "" for most prompts."""
+    """Returns the suggestions after the typed text, cut to the free columns.
+
+    They are an example of a filter, or in the overview the metrics that begin with the text; "" for other prompts.
+    """
     free_columns = screen.size.width - cell_len(state.prompt_text) - len(PROMPTS[state.prompt or "query"]) - 4
     if state.prompt == "filter":
         text = "" if state.prompt_text else "  such as previous>0.5 layer:3-5 -uniform; empty shows all heads"

@@ -37,5 +37,5 @@ def preview_status(previews: list[RefinedBlock]) -> str:
     """Returns the progress of previews: the queries per row of cells, and the share refined; "" without previews."""
     if not previews:
         return ""
-    share = sum(block.share for block in previews) / len(previews)
+    share = sum(block.refined_share for block in previews) / len(previews)
     return f" preview: 1 query in {max(block.queries_a_row for block in previews)}, {share:.0%} refined "

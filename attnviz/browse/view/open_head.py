@@ -7,13 +7,13 @@ from rich.cells import cell_len
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import (
     NUMBER_CELL,
+    has_two_panes,
     listed_lines,
     map_column,
     map_lines,
     side_column,
     side_width,
     text_lines,
-    two_panes,
 )
 from attnviz.browse.session.blocks import CellBlock
 from attnviz.browse.session.state import State
@@ -35,7 +35,7 @@ def head_body(screen: Screen, state: State) -> Body:
     map_box, title, status = BoxColumn(_map_lines(head)), _title(head), _status(head)
     side = BoxColumn(tuple(line.line for line in side_lines(head)))
     widths = head.pane.width, head.side_width
-    left, right, left_width = (side, map_box, widths[1]) if two_panes(size) else (map_box, side, widths[0])
+    left, right, left_width = (side, map_box, widths[1]) if has_two_panes(size) else (map_box, side, widths[0])
     height = map_lines(size)
     edge = BoxColumn((StyledText("│", style="dim"),) * height)
     panes = BoxRow((FixedBox(left, left_width, height), edge, FixedBox(right, height=height)))
@@ -64,7 +64,7 @@ def part_status(head: OpenHead) -> str:
     """Returns a sentence on the part of the map that is on the screen, and on how many tokens a cell stands for."""
     pane, parts = head.pane, list[str]()
     block = maps_over_tokens(head.screen.session.heads[head.state.head][0]).block
-    if head.scrolled:
+    if head.is_scrolled:
         axes = ("queries", pane.queries, head.queries), ("keys", pane.keys, head.keys)
         parts.append(", ".join(f"{name} {axis.start}–{axis.stop - 1} of {len(units)}" for name, axis, units in axes))
     if pane.queries.pooled or pane.keys.pooled:

@@ -63,10 +63,10 @@ def _title(session: Session, state: State) -> str:
     listed_count = len(session.ranking.order(state.view))
     total = "" if listed_count == session.recorded else f" of {session.recorded}"
     marked_text = f", {len(state.marked_heads)} marked" if state.marked_heads else ""
-    return f"{listed_count}{total} head{'s' if session.recorded > 1 else ''}{marked_text}{_signs(session)}"
+    return f"{listed_count}{total} head{'s' if session.recorded > 1 else ''}{marked_text}{_sign_legend(session)}"
 
 
-def _signs(session: Session) -> str:
+def _sign_legend(session: Session) -> str:
     """Returns the meaning of the signs before heads; "" if no file of effects is open."""
     if not session.added_frames:
         return ""
@@ -102,14 +102,14 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
 
 
 def _thumbnail(screen: Screen, block: CellBlock, grid: Tiles, scale: ColorScale) -> Cells:
-    """Composes a thumbnail stretched to its tile, as half blocks or in pixels."""
+    """Composes a thumbnail stretched_block to its tile, as half blocks or in pixels."""
     if screen.size.character is None:
-        return Cells(stretched(block, grid.columns), scale, rows_a_line=2)
+        return Cells(stretched_block(block, grid.columns), scale, rows_a_line=2)
     return Cells(block, scale, area=PictureArea(grid.height - 1, grid.columns, screen.size.character))
 
 
-def stretched(cells: CellBlock, pixels: int) -> CellBlock:
-    """Returns a block stretched to ``pixels`` x ``pixels`` cells, each a copy of the cell at its place."""
+def stretched_block(cells: CellBlock, pixels: int) -> CellBlock:
+    """Returns a block stretched_block to ``pixels`` x ``pixels`` cells, each a copy of the cell at its place."""
     rows, columns = (np.arange(pixels) * count // pixels for count in cells.values.shape)
     return CellBlock(cells.values[np.ix_(rows, columns)], cells.visible[np.ix_(rows, columns)])
 

@@ -84,7 +84,7 @@ def _listed_head_line(head: OpenHead, number: int) -> StyledText:
 
 def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
     """Returns at most ``count`` lines: the cursor's numbers, its strongest keys, and the minimap if it fits."""
-    minimap = _minimap(head) if head.scrolled else []
+    minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)
     max_keys = max(count - len(cursor_lines) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, count))
     lines = [*cursor_lines, *_key_lines(head, max_keys)]

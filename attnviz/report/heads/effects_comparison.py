@@ -8,7 +8,7 @@ from attnviz.effects.effect_changes import effect_changes
 from attnviz.effects.effect_table import Effects
 from attnviz.metrics.head_changes import HeadChanges, NumberChange
 from attnviz.report.heads.head_columns import Column, bar_length, list_summary
-from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, single_heads, with_unit
+from attnviz.report.heads.head_effects import NOT_A_CAUSE_ALONE, name_with_unit, single_heads_panel
 from attnviz.report.heads.head_results import CHANGE_REMARKS, HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.options import ReportOptions
@@ -74,8 +74,11 @@ def _panel(before: Effects, after: Effects) -> Panel:
         "a picture shows changes of single heads, and these are sets; measure the effects again without "
         f"{option('sets')}"
     )
-    title, name = f"without a head: {output.name}, after minus before", f"change of the effect on {with_unit(output)}"
-    return single_heads(after.frame - before.frame, title, name, refusal)
+    title, name = (
+        f"without a head: {output.name}, after minus before",
+        f"change of the effect on {name_with_unit(output)}",
+    )
+    return single_heads_panel(after.frame - before.frame, title, name, refusal)
 
 
 def _summary(changes: HeadChanges) -> Summary:

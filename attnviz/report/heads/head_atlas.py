@@ -225,7 +225,7 @@ def _column(table: HeadFrame, metric: Measure) -> Column[int]:
     index, format_number = table.measures.index(metric), METRIC_QUANTITIES[metric.unit].cell
     values = table.values[:, index]
     spreads = table.spreads[:, index] if table.spreads is not None and table.texts > 1 else np.full(len(values), np.nan)
-    full_bar = 1.0 if metric.unit == "share" else _largest(values)
+    full_bar = 1.0 if metric.unit == "share" else _largest_magnitude(values)
 
     def cell(row: int) -> str:
         """Returns the number of a row as text, with its standard deviation if it has one."""
@@ -242,7 +242,7 @@ def _column(table: HeadFrame, metric: Measure) -> Column[int]:
     return Column(metric.header, cell, bar)
 
 
-def _largest(values: Float64Array) -> float:
+def _largest_magnitude(values: Float64Array) -> float:
     """Returns the largest absolute value; 0 if all are NaN."""
     return float(np.max(np.abs(values), where=~np.isnan(values), initial=0.0))
 
@@ -298,7 +298,7 @@ def _quantities(metrics: tuple[Measure, ...]) -> dict[str, Quantity]:
     largest_unit = max(names, key=lambda unit: len(names[unit]))
     short_names = {largest_unit: "all others"} if len(names[largest_unit]) > MAX_NAMED_METRICS else {}
     return {
-        unit: METRIC_QUANTITIES[unit].named(
+        unit: METRIC_QUANTITIES[unit].with_name(
             f"{short_names.get(unit) or ', '.join(metric_names)}: {METRIC_QUANTITIES[unit].name}"
         )
         for unit, metric_names in names.items()

@@ -53,9 +53,12 @@ def effects_report(effects: Effects, options: ReportOptions) -> HeadsReport:
 
 def _panel(effects: Effects) -> Panel:
     """Returns a map of layers by heads with the effect of each single head."""
-    title, name = f"without a head: change of {effects.metric}", f"change of {with_unit(effects.output)} without a head"
+    title, name = (
+        f"without a head: change of {effects.metric}",
+        f"change of {name_with_unit(effects.output)} without a head",
+    )
     refusal = f"a picture shows effects of single heads; leave {option('sets')} out, or list the sets in the terminal"
-    return single_heads(effects.frame, title, name, refusal)
+    return single_heads_panel(effects.frame, title, name, refusal)
 
 
 def _pairs_panel(effects: Effects) -> list[Panel]:
@@ -72,10 +75,10 @@ def _pairs_panel(effects: Effects) -> list[Panel]:
         first, second = (names.index(name) for name in row.name.split("+"))
         cells[first, second] = cells[second, first] = row.mean
     title, name = f"without two heads: change of {effects.metric}", _panel(effects).quantity.name
-    return [labelled_panel(title, cells, ("heads removed", names), ("heads", names), EFFECT.named(name))]
+    return [labelled_panel(title, cells, ("heads removed", names), ("heads", names), EFFECT.with_name(name))]
 
 
-def single_heads(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel:
+def single_heads_panel(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel:
     """Returns a panel of layers by heads with the first measure of each single head.
 
     Args:
@@ -90,10 +93,10 @@ def single_heads(frame: HeadFrame, title: str, name: str, refusal: str) -> Panel
     single_rows = frame.take([index for index, row in enumerate(frame.rows) if len(row.heads) == 1])
     if not single_rows.rows:
         raise AttnvizError(refusal)
-    return layers_by_heads(single_rows.rows, single_rows.values[:, 0].tolist(), title, EFFECT.named(name))
+    return layers_by_heads(single_rows.rows, single_rows.values[:, 0].tolist(), title, EFFECT.with_name(name))
 
 
-def with_unit(measure: Measure) -> str:
+def name_with_unit(measure: Measure) -> str:
     """Returns the name of a measure with its unit: ``loss in nats``."""
     return measure.name + UNIT_WORDS.get(measure.unit, "")
 

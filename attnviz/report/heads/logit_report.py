@@ -169,7 +169,7 @@ def _by_key(parts: LogitParts, heads: list[LogitPart]) -> Panel:
 
 def _quantity(parts: LogitParts) -> Quantity:
     """Returns the quantity of the parts, named after the token of the logit."""
-    return LOGIT.named(f"adds to the logit of {parts.label or parts.token!r}")
+    return LOGIT.with_name(f"adds to the logit of {parts.label or parts.token!r}")
 
 
 def _caption(parts: LogitParts) -> str:

@@ -25,7 +25,6 @@ from attnviz.report.words.captions import (
     ARC_SIDES,
     Notes,
     count_phrase,
-    for_texts,
     head_title,
     heads_caption,
     heads_phrase,
@@ -34,6 +33,7 @@ from attnviz.report.words.captions import (
     quoted_token,
     recording_remarks,
     report_title,
+    texts_phrase,
 )
 from attnviz.text.tokens import Tokens, is_padding
 
@@ -60,7 +60,7 @@ def arcs_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     """
     _refuse_undrawable(heads, options)
     panels = [_arcs_panel(head, options, head_title(recording, head, notes)) for head in heads]
-    scaled = _starting_at_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
+    scaled = _with_scale_from_uniform(share_scales(panels, _with_linear_colors(options.look)), options.look)
     return Arcs(
         title=report_title(recording, options.look),
         panels=scaled,
@@ -91,7 +91,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
     _refuse_undrawable(heads, options)
     look, first = options.look, heads[0]
     query_of_maps = {head.maps: _chosen_query(head, look.query) for head in heads}
-    draw = _whole_text if _fits_whole(first, options) else _strongest_places
+    draw = _whole_text_panels if _fits_one_text(first, options) else _panels_around_strongest_keys
     panels = []
     for head in heads:
         title, (head_query, _) = head_title(recording, head), query_of_maps[head.maps]
@@ -104,7 +104,7 @@ def text_report(recording: Recording, heads: list[ChosenHead], options: ReportOp
         caption=_text_caption(recording, heads, _query_name(query_of_maps), panels),
         remarks=(
             *([query_remark] if query_remark else []),
-            *([_context_remark(first.maps.query_tokens, query)] if draw is _strongest_places else []),
+            *([_context_remark(first.maps.query_tokens, query)] if draw is _panels_around_strongest_keys else []),
             *_text_remarks(panels),
             *scale_remarks(look),
             *pool_remarks(look, panels),
@@ -119,7 +119,7 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
     """Raises AttnvizError for a table, for more than `MAX_HEADS` heads, or for heads that no overlay can show."""
     style = option("style", options.look.style or options.look.drawn_style)
     if options.look.overlaid:
-        _refuse_unlike(heads, style)
+        _refuse_unfit_overlay(heads, style)
     if options.table is not None:
         raise AttnvizError(f"{style} draws no numbers; {option('table')} needs {option('style', 'heatmap')}")
     if len(heads) > MAX_HEADS:
@@ -127,7 +127,7 @@ def _refuse_undrawable(heads: list[ChosenHead], options: ReportOptions) -> None:
         raise AttnvizError(f"{style} draws up to {MAX_HEADS} heads, not {len(heads)}; choose some, as {example}")
 
 
-def _refuse_unlike(heads: list[ChosenHead], style: str) -> None:
+def _refuse_unfit_overlay(heads: list[ChosenHead], style: str) -> None:
     """Raises AttnvizError unless there are two to `MAX_OVERLAID` heads over the same tokens."""
     if not 2 <= len(heads) <= MAX_OVERLAID:
         example = option("heads", "0.3,1.2")
@@ -148,7 +148,7 @@ def _arcs_panel(head: ChosenHead, options: ReportOptions, title: str) -> Panel:
     return panel
 
 
-def _starting_at_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
+def _with_scale_from_uniform(panels: tuple[Panel, ...], look: Look) -> tuple[Panel, ...]:
     """Returns the panels with scales that begin at uniform attention, so that smaller weights get no line.
 
     They are unchanged if the user set limits, if keys are not counted, or if no weight is well above uniform.
@@ -176,19 +176,19 @@ def _arcs_remark(panels: Sequence[Panel], look: Look) -> str:
     return f"A line joins a query (left) to a key (right); it is stronger for a larger {noun}{up_to}.{no_line}{masked}"
 
 
-def _fits_whole(head: ChosenHead, options: ReportOptions) -> bool:
+def _fits_one_text(head: ChosenHead, options: ReportOptions) -> bool:
     """True if the chosen keys of a head are few enough to be drawn as one text; a page grows, so it fits more."""
     grows = options.medium.one_page and options.look.inches is None
     count: int = head.keys.stop - head.keys.start
     return count <= (MAX_TEXT_TOKENS if grows else MAX_SCREEN_TOKENS)
 
 
-def _whole_text(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+def _whole_text_panels(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
     """Returns the panel of one query's weights over all chosen keys, in a list."""
     return [_row_panel(head, query, head.keys, options, f"{_quoted_token(head.maps.query_tokens, query)} attends to")]
 
 
-def _strongest_places(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
+def _panels_around_strongest_keys(head: ChosenHead, query: int, options: ReportOptions) -> list[Panel]:
     """Returns panels of the keys with the largest weights, each with the tokens around it; near keys share a panel."""
     maps, keys = cell_maps(head.maps), head.keys
     window = maps.window((head.head,), slice(query, query + 1), keys)
@@ -262,7 +262,7 @@ def _text_caption(recording: Recording, heads: list[ChosenHead], subject: str, p
     """Returns the sentence on what the subject, a query, attends to: how many keys, which heads, the largest weight."""
     heads_text = panels[0].group if len(heads) == 1 else heads_phrase(heads)
     keys = count_phrase(heads[0].keys.stop - heads[0].keys.start, "keys")
-    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{for_texts(heads)}"
+    keys_text = f"{keys}, in {heads_text} of {model_name(recording)}{texts_phrase(heads)}"
     return f"What {subject} attends to among {keys_text}{largest_key_clause(panels)}."
 
 

@@ -161,7 +161,7 @@ def _heatmaps(comparison: _Comparison) -> Heatmaps:
     """Returns the report of A, B and B − A side by side, one row per head."""
     options = divide_page(comparison.options, 3 * len(comparison.pairs))
     panels = share_scales(
-        (panel for pair in comparison.pairs for panel in _triple(*pair, options, comparison.sides)), options.look
+        (panel for pair in comparison.pairs for panel in _panel_triple(*pair, options, comparison.sides)), options.look
     )
     return Heatmaps(
         title=report_title(comparison.a, options.look),
@@ -180,7 +180,7 @@ def _thumbnails(comparison: _Comparison) -> Thumbnails:
     options = divide_page(comparison.options, len(comparison.pairs))
     layers = [f"{row.layer}" for row in comparison.changes.rows]
     filled = options.sort is not None or not are_adjacent(layers)
-    panels = share_scales(_differences(comparison, options), options.look)
+    panels = share_scales(_difference_panels(comparison, options), options.look)
     return Thumbnails(
         title=report_title(comparison.a, options.look),
         panels=panels,
@@ -231,7 +231,7 @@ def _cells(comparison: _Comparison) -> tuple[HeadCells, ...]:
     )
 
 
-def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
+def _panel_triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[str, str]) -> list[Panel]:
     """Returns the panels of a head in A, in B, and of B − A; a cell of the last is visible if it is so in A or in B."""
     [panel_a] = head_panels(a, [PERCENT], options, f"{a.name} {sides[0]}")
     [panel_b] = head_panels(b, [PERCENT], options, f"{a.name} {sides[1]}")
@@ -248,11 +248,11 @@ def _triple(a: ChosenHead, b: ChosenHead, options: ReportOptions, sides: tuple[s
     return [panel_a, panel_b, difference]
 
 
-def _differences(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
+def _difference_panels(comparison: _Comparison, options: ReportOptions) -> Iterator[Panel]:
     """Yields a small panel of B − A for each head; if heads are sorted, the title has the total variation."""
     for pair, variation in zip(comparison.pairs, comparison.variations, strict=True):
         title = pair[0].name + ("" if options.sort is None else f"{NOTE}{variation:.3f}")
-        panel = _triple(*pair, options, comparison.sides)[-1]
+        panel = _panel_triple(*pair, options, comparison.sides)[-1]
         yield replace(panel, title=title, group=f"layer {pair[0].maps.layer}")
 
 

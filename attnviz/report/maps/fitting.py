@@ -170,7 +170,7 @@ def _clearest_report(
     recording: Recording, clearest: list[ChosenHead], options: ReportOptions, summaries: HeadSummaries, extent: Extent
 ) -> Heatmaps:
     """Returns the report of the first of the clearest heads, as many and with as many rows as the extent allows."""
-    heads = [_restricted(head, extent) for head in clearest[: extent.heads]]
+    heads = [_restricted_head(head, extent) for head in clearest[: extent.heads]]
     if extent.part != "last queries":
         options = limit_cells(options, extent.rows)
     panels = titled_panels(recording, heads, [PERCENT], options, summaries.notes)
@@ -193,7 +193,7 @@ def _clearest_report(
     )
 
 
-def _restricted(head: ChosenHead, extent: Extent) -> ChosenHead:
+def _restricted_head(head: ChosenHead, extent: Extent) -> ChosenHead:
     """Returns the head with the last queries or the first tokens alone if the extent says so; else unchanged."""
     queries, keys, count = head.queries, head.keys, extent.rows
     if extent.part == "last queries":

@@ -244,7 +244,7 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
     """Returns the report of heads as tables of scores, weights or both."""
     quantities = TABLE_QUANTITIES[table]
     panels = titled_panels(recording, heads, quantities, divide_page(options, len(heads) * len(quantities)), {})
-    colored = tuple(map(_exact, share_scales(panels, options.look)))
+    colored = tuple(map(_with_format_decimals, share_scales(panels, options.look)))
     return NumberTables(
         title=report_title(recording, options.look),
         panels=colored,
@@ -256,7 +256,7 @@ def _number_tables(recording: Recording, heads: list[ChosenHead], options: Repor
     )
 
 
-def _exact(panel: Panel) -> Panel:
+def _with_format_decimals(panel: Panel) -> Panel:
     """Returns the panel with at least the decimals of its quantity's format; one with a unit is unchanged."""
     loses_digits = not panel.quantity.unit and (panel.decimals or 0) < panel.quantity.format_decimals
     return replace(panel, decimals=None) if loses_digits else panel

@@ -56,7 +56,7 @@ def image_report(recording: Recording, heads: list[ChosenHead], options: ReportO
     panels = [
         _panel(head, queries[head.maps], head_title(recording, head), group_title(recording, head.maps), image)
         for head in drawn
-        for image in _images(head.maps.key_tokens)
+        for image in _image_indices(head.maps.key_tokens)
     ]
     if not options.medium.one_page:  # a terminal has no space for lines between patches
         panels = [replace(panel, inside=None) for panel in panels]
@@ -105,7 +105,7 @@ def image_query(tokens: Tokens, name: str | None) -> int | None:
 
 def is_pixel(tokens: Tokens, name: str) -> bool:
     """True if the name has the form of a pixel, ``@420,180``, and the tokens have an image."""
-    return bool(_images(tokens)) and PIXEL.fullmatch(name) is not None
+    return bool(_image_indices(tokens)) and PIXEL.fullmatch(name) is not None
 
 
 def find_pixel(tokens: Tokens, name: str) -> int:
@@ -115,7 +115,7 @@ def find_pixel(tokens: Tokens, name: str) -> int:
         AttnvizError: if no patch is there.
     """
     x, y = map(int, name[1:].split(","))
-    in_first_image = tokens.medium == _images(tokens)[0]
+    in_first_image = tokens.medium == _image_indices(tokens)[0]
     left, top, right, bottom = tokens.places.T
     patches = np.flatnonzero(in_first_image & (left <= x) & (x < right) & (top <= y) & (y < bottom))
     if not len(patches):
@@ -148,7 +148,7 @@ def _heads_to_draw(heads: list[ChosenHead], options: ReportOptions) -> list[Chos
     return [head for head in heads if head.maps.layer == last]
 
 
-def _images(tokens: Tokens) -> list[int]:
+def _image_indices(tokens: Tokens) -> list[int]:
     """Returns the indices of the images among the media of tokens."""
     return [number for number, medium in enumerate(tokens.media) if isinstance(medium, Image)]
 
@@ -199,7 +199,7 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     )
     row = np.where(overview.visible, np.nan_to_num(values), 0)[0]
     has_shares = maps.quantity == "weight" and not in_image.all()
-    image_share = _shares(row, maps.key_tokens, head.keys, image) if has_shares else ""
+    image_share = _share_text(row, maps.key_tokens, head.keys, image) if has_shares else ""
     return Panel(
         title=f"{title}{image_share}",
         values=values,
@@ -214,9 +214,9 @@ def _panel(head: ChosenHead, query: int | None, title: str, group: str, image: i
     )
 
 
-def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
+def _share_text(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
     """Returns the share of a row on an image as text; with words, also their share and the word with most weight."""
-    medium, labels, images = tokens.medium[keys], tokens.labels[keys], _images(tokens)
+    medium, labels, images = tokens.medium[keys], tokens.labels[keys], _image_indices(tokens)
     number = f" {images.index(image) + 1}" if len(images) > 1 else ""
     on_image = f"{NOTE}{row[medium == image].sum():.0%} on image{number}"
     if isinstance(tokens.canvas, Image):
@@ -229,7 +229,7 @@ def _shares(row: FloatArray, tokens: Tokens, keys: slice, image: int) -> str:
 
 def _queries_with_places_in(tokens: Tokens, keys: Tokens) -> Tokens:
     """Returns the queries with places in the image of the keys; unchanged if they are tokens of other media."""
-    image = next((number for number in _images(tokens) if tokens.media[number] is keys.canvas), None)
+    image = next((number for number in _image_indices(tokens) if tokens.media[number] is keys.canvas), None)
     return tokens if image is None else _with_places_in(tokens, image)
 
 

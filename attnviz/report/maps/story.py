@@ -120,7 +120,7 @@ def _lens_report(address: Address, recording: Recording, options: ReportOptions)
     token, second_token = (query, key) if of_query else (key, query)
     candidates = [_token_row(head, token, of_query, options) for head in heads]
     rows = [row for row in candidates if row is not None]
-    shown_rows = _largest_first(rows, second_token) if len(rows) > MAX_LENS_HEADS else rows
+    shown_rows = _largest_rows(rows, second_token) if len(rows) > MAX_LENS_HEADS else rows
     assert token is not None
     label = (heads[0].maps.query_tokens if of_query else heads[0].maps.key_tokens).labels[token]
     subject = f"What “{label}” attends to" if of_query else f"What attends to “{label}”"
@@ -129,7 +129,7 @@ def _lens_report(address: Address, recording: Recording, options: ReportOptions)
         if len(shown_rows) < len(rows)
         else "all heads"
     )
-    panel = replace(_stacked(shown_rows, f"{subject} in {heads_text}"), marked=(None, second_token))
+    panel = replace(_stacked_panel(shown_rows, f"{subject} in {heads_text}"), marked=(None, second_token))
     return Heatmaps(
         title=report_title(recording, options.look),
         panels=tuple(share_scales([panel], options.look)),
@@ -163,7 +163,7 @@ def _token_row(head: ChosenHead, token: int | None, of_query: bool, options: Rep
     return replace(panel, values=panel.values.T, visible=panel.visible.T, columns=panel.rows, visible_keys=None)
 
 
-def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
+def _largest_rows(rows: list[Panel], second_token: int | None) -> list[Panel]:
     """Returns the `MAX_LENS_HEADS` rows with the largest weights, largest first.
 
     With a second token, rows are compared by their weight on it; else by their largest weight.
@@ -178,7 +178,7 @@ def _largest_first(rows: list[Panel], second_token: int | None) -> list[Panel]:
     return sorted(rows, key=weight, reverse=True)[:MAX_LENS_HEADS]
 
 
-def _stacked(rows: list[Panel], title: str) -> Panel:
+def _stacked_panel(rows: list[Panel], title: str) -> Panel:
     """Returns one panel of all rows; rows whose columns differ from those of the first row are left out."""
     [first, *_] = rows
     matching = [row for row in rows if row.columns.labels == first.columns.labels]

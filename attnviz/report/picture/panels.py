@@ -44,7 +44,7 @@ class Quantity:
     centred: bool = False
     rounded: bool = False
 
-    def named(self, name: str) -> "Quantity":
+    def with_name(self, name: str) -> "Quantity":
         """Returns this quantity under another name."""
         return replace(self, name=name)
 

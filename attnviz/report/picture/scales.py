@@ -88,12 +88,13 @@ def shared_scale(
 
 
 def _steps(quantity: Quantity, look: Look) -> Steps:
-    """Returns the steps that the look asks for; those of lift are logarithmic.
+    """Returns the spacing of colours along the scale: ``linear``, ``sqrt`` or ``log``, as the look asks.
 
-    By default it is ``linear`` for scores, ``log`` for lift, and else ``sqrt``, because most weights are small.
+    Lift has logarithmic steps; changes, of which there is no lift, have ``sqrt`` instead. By default steps are
+    ``linear`` for scores, ``log`` for lift, and else ``sqrt``, because most weights are small.
 
     Raises:
-        AttnvizError: if these steps cannot show the quantity.
+        AttnvizError: if the look asks for steps that cannot show the quantity.
     """
     if look.color_scale is None:
         if quantity == LIFT:
@@ -145,7 +146,7 @@ def _with_decimals(panels: list[Panel]) -> list[Panel]:
 
 def _largest_magnitude(panel: Panel) -> float:
     """Returns the largest absolute value of the visible cells; 0 if none is finite."""
-    return max(_largest(np.abs(panel.values), panel.visible), 0.0)
+    return max(_largest_number(np.abs(panel.values), panel.visible), 0.0)
 
 
 def _scale_of_weights(panels: list[Panel], cmap: str, steps: Steps) -> ColorScale:
@@ -186,17 +187,17 @@ def _logarithmic_scale(panels: list[Panel], cmap: str) -> ColorScale:
 
 def _are_clipped(panels: Sequence[Panel], high: float) -> bool:
     """True if a value lies above the end of the scale by enough to matter."""
-    return any(_largest(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
+    return any(_largest_number(panel.levels, panel.visible) > high * MIN_EXCESS for panel in panels)
 
 
 def _largest_level(panels: Sequence[Panel]) -> float:
     """Returns the largest number that sets a colour, without weights that are 1 by definition; at least 0."""
-    return max(0.0, *(_largest(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
+    return max(0.0, *(_largest_number(panel.levels, panel.informative) for panel in _panels_with_choices(panels)))
 
 
 def _informative_levels(panels: Sequence[Panel]) -> FloatArray:
     """Returns the finite numbers that set colours, without weights that are 1 by definition."""
-    return np.concatenate([_finite(panel.levels, panel.informative) for panel in _panels_with_choices(panels)])
+    return np.concatenate([_finite_numbers(panel.levels, panel.informative) for panel in _panels_with_choices(panels)])
 
 
 def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
@@ -205,17 +206,17 @@ def _panels_with_choices(panels: Sequence[Panel]) -> Sequence[Panel]:
 
 
 def _visible_levels(panels: Sequence[Panel]) -> FloatArray:
-    """Returns the finite visible numbers of all panels."""
-    return np.concatenate([_finite(panel.levels, panel.visible) for panel in panels])
+    """Returns the finite numbers that set the colours of visible cells, of all panels."""
+    return np.concatenate([_finite_numbers(panel.levels, panel.visible) for panel in panels])
 
 
-def _largest(numbers: FloatArray, cells: BoolArray) -> float:
+def _largest_number(numbers: FloatArray, cells: BoolArray) -> float:
     """Returns the largest finite number in these cells; minus infinity if there is none."""
     largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan
-    return largest if np.isfinite(largest) else float(_finite(numbers, cells).max(initial=-np.inf))
+    return largest if np.isfinite(largest) else float(_finite_numbers(numbers, cells).max(initial=-np.inf))
 
 
-def _finite(numbers: FloatArray, cells: BoolArray) -> FloatArray:
+def _finite_numbers(numbers: FloatArray, cells: BoolArray) -> FloatArray:
     """Returns the finite numbers in these cells, flattened; a view if all cells are chosen and finite."""
     selected = numbers.ravel() if cells.all() else numbers[cells]
     finite = np.isfinite(selected)
@@ -286,7 +287,7 @@ def _faint_remarks(look: Look, panels: Sequence[Panel]) -> tuple[str, ...]:
         return ()
     scale = weights[0].scale
     pale_limit = float(scale.value(LOW_SHARE))
-    levels = [_finite(panel.levels, panel.visible) for panel in weights]
+    levels = [_finite_numbers(panel.levels, panel.visible) for panel in weights]
     cells = sum(panel_levels.size for panel_levels in levels)
     if cells < MIN_REMARKED_CELLS or any(panel.scale != scale for panel in weights):
         return ()

@@ -93,10 +93,10 @@ def _card(survey: Survey, place: int, sort_metric: str | None, look: Look) -> li
     frame, width = survey_frame(survey, [place]).with_names(read_names(look.names)), look.width
     [row] = frame.rows
     metric = sort_metric or clearest_metric(survey, place)
-    texts = _texts(survey, place, metric, width)
+    texts = _texts_table(survey, place, metric, width)
     return [
-        Section(f"head {row.name}: {row.pattern}", _numbers(frame)),
-        Section(f"head {row.name} by offset: mean weight and mean score", _offsets(survey, place)),
+        Section(f"head {row.name}: {row.pattern}", _numbers_table(frame)),
+        Section(f"head {row.name} by offset: mean weight and mean score", _offsets_table(survey, place)),
         Section(f"head {row.name}: texts with the largest {metric}, and random ones by decile", texts),
     ]
 
@@ -110,7 +110,7 @@ def clearest_metric(survey: Survey, place: int) -> str:
     )
 
 
-def _numbers(frame: HeadFrame) -> Summary:
+def _numbers_table(frame: HeadFrame) -> Summary:
     """Returns a list of the metrics of one head: mean, interval, standard deviation, three deciles, number of texts."""
     numbers = {of: frame.numbers_of(0, of) for of in NUMBERS}
 
@@ -136,7 +136,7 @@ def _numbers(frame: HeadFrame) -> Summary:
     return list_summary(shown_metrics, columns)
 
 
-def _offsets(survey: Survey, place: int) -> Summary:
+def _offsets_table(survey: Survey, place: int) -> Summary:
     """Returns a list with a row per bin of offsets: mean weight with a bar, mean score, and number of pairs."""
     bins = _profile(survey, place)
     length = bar_length([weight for _, weight, _, _ in bins])
@@ -160,7 +160,7 @@ def _profile(survey: Survey, place: int) -> list[OffsetBin]:
     ]
 
 
-def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
+def _texts_table(survey: Survey, place: int, name: str, width: int) -> Summary:
     """Returns a list of the texts with a head's largest numbers, then of the sampled texts nearest to some deciles.
 
     Args:
@@ -183,7 +183,7 @@ def _texts(survey: Survey, place: int, name: str, width: int) -> Summary:
     return Summary(header=header, rows=cut_rows, align="<><<<")
 
 
-def _without_touching(names: list[str]) -> list[str]:
+def _spaced_names(names: list[str]) -> list[str]:
     """Returns the names of offsets, with "" for a long name next to one that is shown nearer to offset 0.
 
     Args:
@@ -209,7 +209,7 @@ def _profiles(survey: Survey, places: Sequence[int], options: ReportOptions) -> 
     spans = [offset_spans()[number] for number in offset_bins]
     classes = classes_of(survey)
     shares = survey_frame(survey, places).select(classes).values
-    offsets = _without_touching(
+    offsets = _spaced_names(
         [str(first) if abs(first) in NAMED_OFFSETS or first != last else "" for first, last in spans]
     )
     panels = (

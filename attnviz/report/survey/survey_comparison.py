@@ -119,7 +119,7 @@ def _panels(changes: HeadChanges) -> list[Panel]:
             [change.row for change in of_metric],
             [change.difference for change in of_metric],
             f"{name}, up to ±{max(abs(change.difference) for change in of_metric):.2g}",
-            EFFECT.named(f"change of {name}"),
+            EFFECT.with_name(f"change of {name}"),
         )
         for name, of_metric in list(by_name.items())[:MAX_PANELS]
     ]

@@ -170,7 +170,7 @@ def chosen_examples(
     top = zip(examples.ids[place, number], examples.values[place, number], examples.places[place, number], strict=True)
     for id, value, query in list(top)[:max_texts]:
         if id != NO_TEXT:
-            chosen.append(_example(survey, "largest", float(value), int(id), int(query)))
+            chosen.append(_chosen_example(survey, "largest", float(value), int(id), int(query)))
     values = examples.sample[:, place, number]
     if np.isnan(values).all():
         return chosen
@@ -178,7 +178,7 @@ def chosen_examples(
     for tenth in tenths:
         nearest = int(np.nanargmin(np.abs(values - deciles[tenth])))
         reason = f"{tenth * 10} %" if tenth else "smallest"
-        chosen.append(_example(survey, reason, float(values[nearest]), int(examples.sampled[nearest]), -1))
+        chosen.append(_chosen_example(survey, reason, float(values[nearest]), int(examples.sampled[nearest]), -1))
     return chosen
 
 
@@ -216,7 +216,7 @@ def _one_metric_remark() -> str:
     return f"The texts of a head are those of its most telling metric, or of {option('sort')}; {fewer}."
 
 
-def _example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
+def _chosen_example(survey: Survey, reason: str, value: float, id: int, query: int) -> ChosenExample:
     """Returns an example with the range of `SHOWN_TOKENS` tokens that is shown, with `SHOWN_AFTER` after its query.
 
     Args:
@@ -289,9 +289,10 @@ def _weight_requests(
     """
     from attnviz.corpus.example_weights import WeightsRequest
 
+    queries_of_examples = [_needed_queries(example, whole_texts and not example.brief, survey) for example in chosen]
     requests = [
-        WeightsRequest(example.id, place, _queries(example, whole_texts and not example.brief, survey), example.span)
-        for example in chosen
+        WeightsRequest(example.id, place, queries, example.span)
+        for example, queries in zip(chosen, queries_of_examples, strict=True)
     ]
     all_rows = {request.text: request for request in requests if request.queries == request.keys}
     return [
@@ -312,7 +313,7 @@ def _shown_rows(weights: FloatArray | None, chosen: ChosenExample) -> FloatArray
     return weights[chosen.query : chosen.query + 1]  # several rows are only computed for whole texts, so places agree
 
 
-def _queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:
+def _needed_queries(chosen: ChosenExample, whole: bool, survey: Survey) -> tuple[int, int] | None:
     """Returns the range of queries whose weights an example needs; ``None`` for their mean.
 
     It is all queries if ``whole`` and the whole text is shown, else its query, if it has one.

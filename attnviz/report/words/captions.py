@@ -195,12 +195,12 @@ def heads_caption(
     """
     names = heads_phrase(heads)
     if not names.startswith("head "):
-        names = f"{names} of {_layers_named(heads)}"
+        names = f"{names} of {_layers_phrase(heads)}"
     kind = quantity_noun(heads[0].maps, "Cross-attention" if _all_cross(recording) else "Attention")
-    queries = _spans_counted([head.queries for head in heads], "queries")
-    keys = _spans_counted([head.keys for head in heads], "keys")
+    queries = _token_count_phrase([head.queries for head in heads], "queries")
+    keys = _token_count_phrase([head.keys for head in heads], "keys")
     spans = f"{queries} ({sides[0]}) over {keys} ({sides[1]})"
-    return f"{kind} of {names} in {model_name(recording)}{for_texts(heads)}, {spans}{largest_weight_clause(panels)}."
+    return f"{kind} of {names} in {model_name(recording)}{texts_phrase(heads)}, {spans}{largest_weight_clause(panels)}."
 
 
 def quantity_noun(maps: LayerMaps, attention: str = "Attention") -> str:
@@ -214,13 +214,13 @@ def heads_phrase(heads: Sequence[ChosenHead]) -> str:
     return f"{count} heads" if count > 1 else f"head {heads[0].name}"
 
 
-def for_texts(heads: Sequence[ChosenHead]) -> str:
+def texts_phrase(heads: Sequence[ChosenHead]) -> str:
     """Returns the number of texts in words, as `` for 3 texts``; "" for one."""
     count = len({head.maps.item for head in heads})
     return f" for {count} texts" if count > 1 else ""
 
 
-def _spans_counted(spans: Sequence[slice], name: str) -> str:
+def _token_count_phrase(spans: Sequence[slice], name: str) -> str:
     """Returns the number of tokens with the axis' name; if spans differ in length, ``up to`` the largest number."""
     lengths = {span.stop - span.start for span in spans}
     return f"{'up to ' if len(lengths) > 1 else ''}{count_phrase(max(lengths), name)}"
@@ -231,7 +231,7 @@ def count_phrase(count: int, name: str) -> str:
     return f"{count} {name}" if count != 1 else f"1 {SINGULAR.get(name, name[:-1])}"
 
 
-def _layers_named(heads: Sequence[ChosenHead]) -> str:
+def _layers_phrase(heads: Sequence[ChosenHead]) -> str:
     """Returns the layers of the heads, as ``layer 2`` or ``layers 0-3,7``."""
     layers = {head.maps.layer for head in heads}
     return f"layer{'s' if len(layers) > 1 else ''} {number_ranges(layers)}"

@@ -11,7 +11,13 @@ from textual.pilot import Pilot
 from attnviz.base.arrays import ByteArray
 from attnviz.browse.app import Browser
 from attnviz.browse.drawing.draw import draw_screen
-from attnviz.browse.drawing.graphics import PixelSpan, clear_escape, named_protocol, picture_escape, picture_lines
+from attnviz.browse.drawing.graphics import (
+    PixelSpan,
+    clear_escape,
+    picture_escape,
+    picture_lines,
+    protocol_of_environment,
+)
 from attnviz.browse.drawing.themes import CURSOR_COLOR
 from attnviz.browse.moves.cursor import Screen
 from attnviz.browse.moves.layout import open_map_pane
@@ -169,7 +175,7 @@ def test_pixels_end_where_their_line_is_cut() -> None:
 def test_kitty_is_known_by_its_name_unless_something_is_between(
     environment: dict[str, str], protocol: str | None
 ) -> None:
-    assert named_protocol(environment) == protocol
+    assert protocol_of_environment(environment) == protocol
 
 
 def test_long_map_is_drawn_by_token_where_blocks_pool() -> None:

@@ -21,13 +21,13 @@ def test_at_first_each_row_of_cells_is_the_query_in_the_middle_of_its_own() -> N
     refined = block(View())
     assert np.allclose(refined.cells.values, expected)
     assert refined.queries_a_row == 3
-    assert not refined.finished
+    assert not refined.is_finished
 
 
 @pytest.mark.parametrize("view", [View(), View(mean=True), View(scores=True), View(difference=True)])
 def test_refined_to_the_end_it_is_the_pooled_block(view: View) -> None:
     refined = block(view, causal=not view.difference)
-    while not refined.finished:
+    while not refined.is_finished:
         refined.advance()
     recording, other = (
         Recording(maps=(maps,), model="a test")
@@ -37,7 +37,7 @@ def test_refined_to_the_end_it_is_the_pooled_block(view: View) -> None:
     whole = session.panel(1, view, ROWS, COLUMNS, 2, 3, exact=True)
     assert np.allclose(refined.cells.values, whole.values, atol=1e-6)
     assert np.array_equal(refined.cells.visible, whole.visible)
-    assert refined.share == 1
+    assert refined.refined_share == 1
 
 
 def test_what_is_drawn_is_never_half_written() -> None:

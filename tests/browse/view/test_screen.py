@@ -93,7 +93,7 @@ def test_preview_of_a_long_map_is_said_until_it_is_refined() -> None:
     state = press(screen, first_state(screen), "enter")
     assert " preview: 1 query in 65, 0% refined " in text(draw_screen(screen, state))
     [block] = screen.session.unfinished_blocks
-    while not block.finished:
+    while not block.is_finished:
         block.advance()
     screen.session.unfinished_blocks = []
     assert "preview" not in text(draw_screen(screen, state))

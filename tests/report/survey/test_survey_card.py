@@ -5,7 +5,7 @@ from attnviz.base.errors import AttnvizError
 from attnviz.metrics.head_frame import HeadFrame
 from attnviz.report.picture.options import Medium, ReportOptions
 from attnviz.report.picture.report import HeadCards, HeadList, Heatmaps
-from attnviz.report.survey.survey_card import _without_touching, survey_card_report
+from attnviz.report.survey.survey_card import _spaced_names, survey_card_report
 from attnviz.report.survey.survey_heads import survey_heads_report
 from attnviz.text.selection import Selection
 from tests.corpus.surveys import METRICS, numbers_of, survey_of
@@ -73,4 +73,4 @@ def test_the_table_of_a_survey_has_means_intervals_and_deciles() -> None:
 
 def test_names_of_offsets_do_not_touch() -> None:
     names = ["-24", "-16", "", "-14", "", "-2", "-1", "0", "1", "2", "", "16", "17", "128"]
-    assert _without_touching(names) == ["", "-16", "", "-14", "", "-2", "-1", "0", "1", "2", "", "16", "", "128"]
+    assert _spaced_names(names) == ["", "-16", "", "-14", "", "-2", "-1", "0", "1", "2", "", "16", "", "128"]
