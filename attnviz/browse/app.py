@@ -146,7 +146,7 @@ class Canvas(Widget):
         if not self.lines:
             self.early_keys.append(event)
         elif self.state.prompt is not None:
-            self.prompt.type(event)
+            self.prompt.answer_key(event)
         elif event.key in ("q", "ctrl+c"):
             self.app.exit(0)
         elif event.key == "ctrl+z":

@@ -100,14 +100,11 @@ def _lens_table(lens: LaidOutLens, part: str) -> Table:
 def _metrics_table(screen: Screen, heads: list[int]) -> Table:
     """Returns a table with a row for each head: its name, its pattern and all metrics, "" if not measured yet."""
     ranking, names = screen.session.ranking, screen.session.names
-    numbers = [
-        [
-            _number_text(number if head in ranking.named_heads else np.nan)
-            for number in ranking.frame.values[head].tolist()
-        ]
-        for head in heads
-    ]
-    rows = [[names[head], ranking.pattern(head), *metrics] for head, metrics in zip(heads, numbers, strict=True)]
+    rows = []
+    for head in heads:
+        numbers = ranking.frame.values[head].tolist()
+        metrics = map(_number_text, numbers) if head in ranking.named_heads else [""] * len(numbers)
+        rows.append([names[head], ranking.pattern(head), *metrics])
     return [["head", "pattern", *ranking.names], *rows]
 
 

@@ -51,7 +51,7 @@ class PromptLine:
     def __init__(self, stage: PromptStage, save: Save) -> None:
         self.stage, self.save = stage, save
 
-    def type(self, event: "events.Key") -> None:
+    def answer_key(self, event: "events.Key") -> None:
         """Answers a key: edits the text, or closes or answers the prompt.
 
         A suggested text is replaced by the first character that is typed.

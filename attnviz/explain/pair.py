@@ -21,17 +21,16 @@ def explain_pair(head: HeadView, pair: tuple[str, str]) -> Step:
         AttnvizError: if there is no such token.
     """
     computation = head.computation
-    row, column = (
-        find_query(tokens, name)[0]
-        for tokens, name in zip((computation.tokens, computation.key_tokens), pair, strict=True)
-    )
-    queries, keys = computation.queries[head.number, row], computation.keys[head.number, column]
+    query_name, key_name = pair
+    row, _ = find_query(computation.tokens, query_name)
+    column, _ = find_query(computation.key_tokens, key_name)
+    query, key = computation.queries[head.number, row], computation.keys[head.number, column]
     scale = computation.scale / computation.temperature
-    terms = queries.astype(np.float64) * keys * scale
+    terms = query.astype(np.float64) * key * scale
     order = np.argsort(-np.abs(terms), kind="stable")
     top_features, other_features = order[:LISTED_FEATURES], order[LISTED_FEATURES:]
     names = [f"feature {feature}" for feature in top_features]
-    rows = np.stack([queries[top_features], keys[top_features], terms[top_features]], axis=1)
+    rows = np.stack([query[top_features], key[top_features], terms[top_features]], axis=1)
     if len(other_features):
         names.append(f"{len(other_features)} more")
         rows = np.concatenate([rows, [[np.nan, np.nan, terms[other_features].sum()]]])

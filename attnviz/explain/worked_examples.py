@@ -27,9 +27,10 @@ def variance_table(width: int, line_width: int) -> Table:
     """Returns the variance of q·k for independent normal features, in heads of once, twice and four times ``width``."""
     random = np.random.default_rng(0)
     widths = (width, 2 * width, 4 * width)
-    products = [
-        np.einsum("pf,pf->p", *(random.standard_normal((PAIRS, count)) for _ in range(2))).var() for count in widths
-    ]
+    products = []
+    for count in widths:
+        q, k = random.standard_normal((2, PAIRS, count))
+        products.append(np.einsum("pf,pf->p", q, k).var())
     rows = np.array([products, [product / count for product, count in zip(products, widths, strict=True)]])
     title = f"variance by width, {PAIRS:,} pairs of normal vectors"
     return cut_table(Matrix(title, rows, ("q·k", "q·k/√width"), tuple(map(str, widths))), line_width)

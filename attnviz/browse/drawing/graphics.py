@@ -91,10 +91,13 @@ def _draw_frame(picture: ByteArray, rows: IntArray, columns: IntArray, width: in
         columns: the columns of pixels of the cell.
         width: the pixels of the frame, and of the gap between it and the cell.
     """
-    inner, outer = (
-        tuple(slice(max(0, int(indices[0]) - margin), int(indices[-1]) + 1 + margin) for indices in (rows, columns))
-        for margin in (width, 2 * width)
-    )
+
+    def with_margin(indices: IntArray, margin: int) -> slice:
+        """Returns the range of some pixels with a margin on both sides, as far as the picture reaches."""
+        return slice(max(0, int(indices[0]) - margin), int(indices[-1]) + 1 + margin)
+
+    inner = with_margin(rows, width), with_margin(columns, width)
+    outer = with_margin(rows, 2 * width), with_margin(columns, 2 * width)
     inside = picture[inner].copy()
     picture[outer] = (*CURSOR_COLOR, 255)
     picture[inner] = inside

@@ -62,19 +62,25 @@ def toggle_tokens(screen: Screen, state: State, key: str) -> State:
         return replace(state, message=WORD_SCORES)
     view = replace(view, words=not view.words) if key == "w" else replace(view, special=not view.special)
     new_units = session.units(state.head, view)
-    query, key_unit = (
-        new.unit_of(int(old.starts[cursor]))
-        for old, new, cursor in zip(old_units, new_units, (state.query, state.key), strict=True)
-    )
+
+    def new_unit(axis: int, unit: int) -> int:
+        """Returns the new unit of a unit's first token, on the axis of queries, 0, or of keys, 1."""
+        return new_units[axis].unit_of(int(old_units[axis].starts[unit]))
+
     sort_token = state.sort_token
     if sort_token is not None:
         axis = 1 if state.direction == "to" else 0  # the lens sorts by a token of the axis across
-        sort_token = new_units[axis].unit_of(int(old_units[axis].starts[sort_token]))
+        sort_token = new_unit(axis, sort_token)
     is_unchanged = all(len(old) == len(new) for old, new in zip(old_units, new_units, strict=True))
     special_message = "every token is special" if all(old_units[1].tokens.special) else "no token is special"
     reason = "no token is part of a longer word" if key == "w" else special_message
     return replace(
-        state, view=view, query=query, key=key_unit, sort_token=sort_token, message=reason if is_unchanged else ""
+        state,
+        view=view,
+        query=new_unit(0, state.query),
+        key=new_unit(1, state.key),
+        sort_token=sort_token,
+        message=reason if is_unchanged else "",
     )
 
 

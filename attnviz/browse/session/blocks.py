@@ -56,7 +56,7 @@ def unit_cells(head: InspectedHead, view: View, rows: Side, columns: Side) -> Ce
 
     Args:
         head: the head.
-        view: the toggles.
+        view: the toggles, which choose the numbers and how they are shown.
         rows: the units of the queries, and the span of them that is shown.
         columns: the units of the keys, and the span of them that is shown.
     """
@@ -118,11 +118,14 @@ def pool(cells: CellBlock, height: int, width: int, mean: bool) -> CellBlock:
 def pooled_blocks(
     heads: list[InspectedHead], view: View, queries: slice, keys: slice, height: int, width: int
 ) -> list[CellBlock]:
-    """Returns the same block of several heads of one call, pooled to at most ``height`` x ``width`` cells each.
+    """Returns the same block of several heads, weights, scores or their change, each pooled to ``height`` x ``width``.
+
+    A block with fewer rows or columns has a cell for each pair of tokens.
+
 
     Args:
         heads: the heads, all of one attention call.
-        view: the toggles.
+        view: the toggles, which choose the numbers and how they are shown.
         queries: the rows of the block, in tokens.
         keys: the columns of the block, in tokens.
         height: the most rows of cells.
@@ -148,7 +151,7 @@ def preview_block(head: InspectedHead, view: View, queries: slice, keys: slice, 
 
     Args:
         head: the head.
-        view: the toggles.
+        view: the toggles, which choose the numbers and how they are shown.
         queries: the rows of the block, in tokens.
         keys: the columns of the block, in tokens.
         height: the most rows of cells.
@@ -202,7 +205,7 @@ class RefinedBlock:
 
     Attributes:
         head: the head.
-        view: the toggles.
+        view: the toggles, which choose the numbers and how they are shown.
         queries: the rows of the block, in tokens.
         keys: the columns of the block, in tokens.
         height: the most rows of cells.

@@ -115,7 +115,7 @@ class TokenRows:
 
         Args:
             head: the head.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             token: the token, in units.
             direction: ``to`` for the row of a query, ``from`` for the column of a key.
         """
@@ -126,7 +126,7 @@ class TokenRows:
 
         Args:
             heads: the heads, in the order in which they are computed.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             token: the token, in units.
             direction: ``to`` for the row of a query, ``from`` for the column of a key.
 

@@ -75,7 +75,7 @@ class Session(InspectedHeads):
     names_file: str = ""
 
     def __post_init__(self) -> None:
-        """Makes maps of both recordings that have cells, in blocks if they were captured so, and empty caches."""
+        """Replaces the recordings by those of their maps that have cells, and makes the ranking and empty caches."""
         recordings = (self.recording,) if self.other is None else (self.recording, self.other)
         self.recording, *others = block_cells(recordings, self.selection)
         self.other = others[0] if others else None
@@ -109,7 +109,7 @@ class Session(InspectedHeads):
 
         Args:
             head: the head.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             rows: the span of the queries, in units.
             columns: the span of the keys, in units.
             height: the most rows of cells.
@@ -140,7 +140,7 @@ class Session(InspectedHeads):
 
         Args:
             head: the head.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             rows: the span of the queries, in units.
             columns: the span of the keys, in units.
             height: the most rows of cells.
@@ -163,7 +163,7 @@ class Session(InspectedHeads):
         Weights have the scale from 0 to 1, unless each head has its own scale or cells are means.
 
         Args:
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             blocks: the blocks that share the scale; none for the usual scale.
             theme: the theme, which may choose another colormap.
         """
@@ -217,7 +217,7 @@ class Session(InspectedHeads):
 
         Args:
             head: the head.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
         """
         key = (head, view.scores, view.difference, view.words, view.special)
         return self._mean_rows.get(key, lambda: self._mean_row(head, self.view_of(head, view)))

@@ -86,7 +86,7 @@ class State:
     """The state of the inspector: everything that keys and clicks change.
 
     Attributes:
-        view: the toggles.
+        view: the toggles, which choose the numbers and how they are shown.
         has_open_head: True if a head is open, False for all heads at once.
         lens: True if all heads show the row of one token, False if they show their maps.
         head: the index of the chosen head in the session's heads.

@@ -21,7 +21,7 @@ class HeadThumbnails:
 
         Args:
             head: the head.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             pixels: the most cells along a side.
         """
         thumbnail = self._cache.find((head, *pooled_key(view, pixels)))
@@ -32,7 +32,7 @@ class HeadThumbnails:
 
         Args:
             heads: the heads.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             pixels: the most cells along a side.
         """
         thumbnails = (self._cache.find((head, *pooled_key(view, pixels))) for head in heads)
@@ -45,7 +45,7 @@ class HeadThumbnails:
 
         Args:
             heads: the heads, in the order in which they are computed.
-            view: the toggles.
+            view: the toggles, which choose the numbers and how they are shown.
             pixels: the most cells along a side.
 
         Returns:

@@ -52,13 +52,12 @@ class UnitNumbers:
     def as_json(self) -> dict[str, Any]:
         """Returns all numbers as JSON values; a number that a unit lacks is ``null``."""
         header, *rows = self.as_rows()
-        units = [
-            {
-                name: finite_number(value) if isinstance(value, float) else value
-                for name, value in zip(header, row, strict=True)
-            }
-            for row in rows
-        ]
+
+        def json_value(value: Any) -> Any:
+            """Returns a cell as a JSON value; NaN as ``None``."""
+            return finite_number(value) if isinstance(value, float) else value
+
+        units = [dict(zip(header, map(json_value, row), strict=True)) for row in rows]
         checks = self.checks
         about = {"format": UNITS_FORMAT, "version": UNITS_VERSION, "model": self.model, "by": checks.by}
         return about | {

@@ -159,7 +159,7 @@ class Axis:
     def mark_labels(self) -> tuple[str, ...]:
         """Returns the first landmark in each cell, one per cell; "" if the cell has none."""
         labels = [""] * len(self.labels)
-        for token, label in reversed(self.marks):
+        for token, label in reversed(self.marks):  # so that the first one of a cell is written last
             labels[bisect_right(self.edges, token) - 1] = label
         return tuple(labels)
 
@@ -217,10 +217,9 @@ class Panel:
     @property
     def outline(self) -> tuple[int, int, int, int] | None:
         """First row, first column, rows and columns of the outlined cell, row or column; ``None`` for no outline."""
-        query, key = (
-            None if token is None else axis.cell_of(token)
-            for axis, token in zip((self.rows, self.columns), self.marked, strict=True)
-        )
+        marked_query, marked_key = self.marked
+        query = None if marked_query is None else self.rows.cell_of(marked_query)
+        key = None if marked_key is None else self.columns.cell_of(marked_key)
         if query is None and key is None:
             return None
         rows, columns = self.values.shape

@@ -135,13 +135,10 @@ def _shows_lift(panels: list[Panel], look: Look, max_ratio: float) -> bool:
 
 def _with_decimals(panels: list[Panel]) -> list[Panel]:
     """Returns the panels with the decimals in cells that the largest number of their quantity needs."""
-    decimals = {
-        quantity: quantity.decimals(
-            max((_largest_magnitude(panel) for panel in panels if panel.quantity == quantity), default=0.0)
-        )
-        for quantity in {panel.quantity for panel in panels}
-    }
-    return [replace(panel, decimals=decimals[panel.quantity]) for panel in panels]
+    largest: dict[Quantity, float] = {}
+    for panel in panels:
+        largest[panel.quantity] = max(largest.get(panel.quantity, 0.0), _largest_magnitude(panel))
+    return [replace(panel, decimals=panel.quantity.decimals(largest[panel.quantity])) for panel in panels]
 
 
 def _largest_magnitude(panel: Panel) -> float:
@@ -212,7 +209,7 @@ def _visible_levels(panels: Sequence[Panel]) -> FloatArray:
 
 def _largest_number(numbers: FloatArray, cells: BoolArray) -> float:
     """Returns the largest finite number in these cells; minus infinity if there is none."""
-    largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan
+    largest = float(numbers.max(initial=-np.inf)) if cells.all() else np.nan  # without a copy, unless NaN is among them
     return largest if np.isfinite(largest) else float(_finite_numbers(numbers, cells).max(initial=-np.inf))
 
 

@@ -114,12 +114,9 @@ def _panels(changes: HeadChanges) -> list[Panel]:
     by_name: dict[str, list[NumberChange]] = {}
     for change in changes.changes:
         by_name.setdefault(change.measure.name, []).append(change)
-    return [
-        layers_by_heads(
-            [change.row for change in of_metric],
-            [change.difference for change in of_metric],
-            f"{name}, up to ±{max(abs(change.difference) for change in of_metric):.2g}",
-            EFFECT.with_name(f"change of {name}"),
-        )
-        for name, of_metric in list(by_name.items())[:MAX_PANELS]
-    ]
+    panels = []
+    for name, of_metric in list(by_name.items())[:MAX_PANELS]:
+        rows, differences = [change.row for change in of_metric], [change.difference for change in of_metric]
+        title = f"{name}, up to ±{max(map(abs, differences)):.2g}"
+        panels.append(layers_by_heads(rows, differences, title, EFFECT.with_name(f"change of {name}")))
+    return panels

@@ -13,7 +13,7 @@ from attnviz.maps.layer_maps import LayerMaps
 from attnviz.maps.recording import Recording
 from attnviz.media.image import Image
 from attnviz.report.picture.look import Look
-from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Panel
+from attnviz.report.picture.panels import CONTRIBUTION, NOTE, PERCENT, WEIGHT, Axis, Panel
 from attnviz.report.picture.report import Arcs, DrawnReport, ShadedText
 from attnviz.text.named_groups import NAMES, PASSAGES, QUESTION, TURNS, plural
 
@@ -172,11 +172,14 @@ def part_caption(report: DrawnReport) -> str:
             sides = ARC_SIDES
         case _:
             sides = MAP_SIDES
-    rows, columns = (
-        f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
-        for axis, side in zip((report.panels[0].rows, report.panels[0].columns), sides, strict=True)
-    )
+    first = report.panels[0]
+    rows, columns = _axis_phrase(first.rows, sides[0]), _axis_phrase(first.columns, sides[1])
     return f"{part_title(report)}: {rows} over {columns}{largest_weight_clause(report.panels)}."
+
+
+def _axis_phrase(axis: Axis, side: str) -> str:
+    """Returns the number of tokens of an axis with its side, as ``5 queries (rows)``."""
+    return f"{count_phrase(axis.edges[-1] - axis.edges[0], axis.name)} ({side})"
 
 
 def heads_caption(
