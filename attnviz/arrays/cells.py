@@ -181,7 +181,6 @@ def _is_frozen(array: NDArray[Any]) -> bool:
 def _without_empty_rows(sees_key: BoolArray, visible: BoolArray | None, shape: tuple[int, ...]) -> BoolArray:
     """Returns the cells that the mask shows, without those of queries whose weights are all 0.
 
-
     Args:
         sees_key: ``(heads, queries)``, true if the query has any weight.
         visible: the mask of the layer; ``None`` if there is none.

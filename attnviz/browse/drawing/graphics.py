@@ -133,16 +133,16 @@ def picture_escape(line: Line, y: int, character: tuple[int, int], protocol: Pro
         character: width and height of a character in pixels.
         protocol: the protocol of the terminal.
     """
-    spans, x = list[tuple[int, PixelSpan]](), 0
+    spans, column = list[tuple[int, PixelSpan]](), 0
     for span in line:
         if isinstance(span, PixelSpan):
-            spans.append((x, span))
-        x += cell_len(span.text)
+            spans.append((column, span))
+        column += cell_len(span.text)
     if not spans:
         return ""
     first_column = spans[0][0]
     return f"\x1b[{y + 1};{first_column + 1}H" + _spans_escape(
-        tuple((x - first_column, span) for x, span in spans), character[0], protocol
+        tuple((column - first_column, span) for column, span in spans), character[0], protocol
     )
 
 

@@ -111,7 +111,8 @@ class MapAxis:
         target = self.cell_of(unit) + cells
         if 0 <= target < self.cells:
             return self.unit_of(target)
-        return unit + cells * -(-(self.stop - self.start) // self.cells)
+        units_per_cell = -(-(self.stop - self.start) // self.cells)  # rounded up, as those off the screen are not drawn
+        return unit + cells * units_per_cell
 
 
 @dataclass(frozen=True)
@@ -390,9 +391,9 @@ def help_columns(size: Size) -> int:
     return max(1, size.width // HELP_WIDTH)
 
 
-def help_pages(size: Size, keys: int) -> int:
-    """Returns the number of pages of the help for so many bindings."""
-    return -(-keys // (help_columns(size) * max(1, size.height - 2)))
+def help_pages(size: Size, binding_count: int) -> int:
+    """Returns the number of pages that the help needs for this number of bindings."""
+    return -(-binding_count // (help_columns(size) * max(1, size.height - 2)))
 
 
 def text_lines(size: Size) -> int:

@@ -122,7 +122,6 @@ def pooled_blocks(
 
     A block with fewer rows or columns has a cell for each pair of tokens.
 
-
     Args:
         heads: the heads, all of one attention call.
         view: the toggles, which choose the numbers and how they are shown.

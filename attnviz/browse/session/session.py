@@ -214,7 +214,6 @@ class Session(InspectedHeads):
 
         It reads all cells of the head, so it suits short maps.
 
-
         Args:
             head: the head.
             view: the toggles, which choose the numbers and how they are shown.

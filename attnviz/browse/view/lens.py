@@ -19,6 +19,8 @@ from attnviz.report.picture.colors import LOG_RANGE, ColorScale
 from attnviz.report.picture.panels import Quantity
 from attnviz.text.units import Units
 
+MAX_SCALED_ROWS = 32  # rows of scores or changes whose values set the colours
+
 
 @dataclass(frozen=True, eq=False)
 class LaidOutLens:
@@ -49,11 +51,14 @@ class LaidOutLens:
 
     @cached_property
     def scale(self) -> ColorScale:
-        """The colour scale of all rows: for weights, up to the largest that is computed."""
+        """The colour scale of all rows, of those that are computed: for weights, up to the largest.
+
+        For scores and changes it is chosen from the first `MAX_SCALED_ROWS` rows.
+        """
         session, view = self.screen.session, self.state.view
         computed_rows = list(self.rows.values())
         if view.scores or view.difference:
-            blocks = [CellBlock(row.values[None], row.visible[None]) for row in computed_rows[:32]]
+            blocks = [CellBlock(row.values[None], row.visible[None]) for row in computed_rows[:MAX_SCALED_ROWS]]
             return session.scale(view, blocks, self.state.theme)
         high = max((row.largest_value for row in computed_rows), default=0.0) or 1.0
         scale = session.scale(replace(view, own_scale=False), [], self.state.theme)

@@ -185,7 +185,10 @@ def _cell_numbers(panel: Panel) -> tuple[tuple[str, ...], ...]:
 
 
 def _number_in_four_columns(value: float, panel: Panel) -> str:
-    """Returns a value as text of exactly four columns; the last one is blank if the number is short enough."""
+    """Returns a value as text of exactly four columns, with fewer decimals if need be, else cut.
+
+    The last column is blank if the number is short enough.
+    """
     text = panel.cell(value)
     if len(text) > 4:
         text = f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"

@@ -12,7 +12,7 @@ from attnviz.base.printable import printable_line
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.steps import DecodingSteps
-from attnviz.report.heads.head_columns import Column, format_known, labelled_panel, list_summary
+from attnviz.report.heads.head_columns import Column, format_or_blank, labelled_panel, list_summary
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
@@ -174,7 +174,7 @@ def _summary(steps: DecodingSteps, wide: bool) -> Summary:
         Column[int]("step", lambda step: str(step + 1)),
         Column[int]("token", lambda step: _short_label(steps.tokens[step]) or "(next)", align="<"),
         *([] if np.isnan(own).all() else [Column[int]("own", lambda step: f"{own[step]:.0%}", lambda step: own[step])]),
-        Column[int]("change", lambda step: format_known(float(change[step]), ".2f")),
+        Column[int]("change", lambda step: format_or_blank(float(change[step]), ".2f")),
         *([Column[int](steps.by, units, align="<")] if steps.by != TOKENS and earlier else []),
         Column[int]("tokens", tokens, align="<"),
     ]

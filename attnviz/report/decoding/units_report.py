@@ -11,7 +11,7 @@ from attnviz.base.arrays import Float64Array
 from attnviz.maps.recording import Recording
 from attnviz.metrics.measure import finite_number
 from attnviz.metrics.unit_checks import STRONGEST_TOKENS, UnitChecks
-from attnviz.report.heads.head_columns import Column, format_known, labelled_panel, list_summary
+from attnviz.report.heads.head_columns import Column, format_or_blank, labelled_panel, list_summary
 from attnviz.report.heads.head_results import HeadResults, HeadsReport
 from attnviz.report.picture.look import refuse_style
 from attnviz.report.picture.numbers import origin
@@ -128,7 +128,7 @@ def _summary(checks: UnitChecks) -> Summary:
 
     def formatted(values: Float64Array, spec: str) -> Any:
         """Returns the function that writes a unit's number in this format; "" for NaN."""
-        return lambda unit: format_known(float(values[unit]), spec)
+        return lambda unit: format_or_blank(float(values[unit]), spec)
 
     largest = float(np.nanmax(np.abs(checks.lost))) or 1.0
 

@@ -74,7 +74,7 @@ def margin_text(margin: float) -> str:
     return UNKNOWN if math.isnan(margin) else f"±{margin:.3f}"
 
 
-def format_known(number: float, spec: str) -> str:
+def format_or_blank(number: float, spec: str) -> str:
     """Returns the number as ``spec`` formats it; "" if it is NaN."""
     return "" if math.isnan(number) else format(number, spec)
 

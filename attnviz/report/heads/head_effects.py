@@ -11,7 +11,7 @@ from attnviz.metrics.measure import Measure
 from attnviz.report.heads.head_columns import (
     Column,
     bar_length,
-    format_known,
+    format_or_blank,
     labelled_panel,
     layers_by_heads,
     list_summary,
@@ -110,13 +110,13 @@ def _summary(effects: Effects) -> Summary:
     bar = bar_length([row.mean for row in rows])
     columns = [
         Column[Effect]("without", lambda row: row.name, align="<"),
-        Column[Effect](effects.metric, lambda row: format_known(effects.baseline + row.mean, ".4f")),
+        Column[Effect](effects.metric, lambda row: format_or_blank(effects.baseline + row.mean, ".4f")),
         Column[Effect]("change", lambda row: f"{row.mean:+.4f}", lambda row: bar(row.mean)),
     ]
     if effects.texts > 1:
-        columns.append(Column("±95%", lambda row: format_known(row.margin, ".4f")))
+        columns.append(Column("±95%", lambda row: format_or_blank(row.margin, ".4f")))
     if any(not math.isnan(effects.interaction(row)) for row in rows):
-        columns.append(Column("interaction", lambda row: format_known(effects.interaction(row), "+.4f")))
+        columns.append(Column("interaction", lambda row: format_or_blank(effects.interaction(row), "+.4f")))
     return list_summary(rows, columns)
 
 

@@ -57,7 +57,10 @@ class HeadSummaries:
 
     @property
     def summary(self) -> str:
-        """The number of heads per pattern, ``2 previous token, 31 sinks on [CLS], 38 mixed``, and if it was sampled."""
+        """The number of heads per pattern, as ``2 previous token, 31 sinks on [CLS], 38 mixed``.
+
+        If only some blocks of queries were measured, it says so.
+        """
         from attnviz.metrics.patterns import pattern_counts
 
         stride = self.frame.stride

@@ -1,5 +1,7 @@
 """Builds the panels and the exact numbers of chosen heads."""
 
+import math
+
 import numpy as np
 
 from attnviz.base.progress import track
@@ -109,7 +111,8 @@ def head_panels(
 
 def _equal_blocks(count: int, max_blocks: int) -> int:
     """Returns the number of equal blocks, at most ``max_blocks``, for ``count`` cells; the last may be smaller."""
-    return -(-count // -(-count // min(max_blocks, count)))
+    block_size = math.ceil(count / min(max_blocks, count))
+    return math.ceil(count / block_size)
 
 
 def _cut_for_table(span: slice, options: ReportOptions) -> slice:
