@@ -49,7 +49,7 @@ def write(explanation: "Explanation", suffix: str, file: IO[bytes]) -> None:
 
 
 def line_width(suffix: str, look: "Look") -> int:
-    """Returns the most characters on a line of a table in a file of this format."""
+    """Returns the most characters on a line of a table: those of the format, else of the look less its indent."""
     return FORMATS[suffix].line_width or look.width - 2
 
 

@@ -263,5 +263,5 @@ def _pair_labels(head: HeadView, key: int) -> str:
 
 
 def _two_decimals(value: float) -> str:
-    """Returns a number with two decimals and a minus sign."""
+    """Returns a number with two decimals, and − as its minus sign."""
     return f"{value:.2f}".replace("-", "−")

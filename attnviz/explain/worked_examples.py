@@ -128,5 +128,5 @@ def _sum_of_products(left: FloatArray, right: FloatArray, bias: float | None = N
 
 
 def _four_decimals(value: float) -> str:
-    """Returns a number with four decimals and a minus sign."""
+    """Returns a number with four decimals, and − as its minus sign."""
     return f"{value:.4f}".replace("-", "−")

@@ -68,7 +68,7 @@ def open_lens_pane(session: Session, state: State, size: Size) -> LensPane:
 
 
 def lens_pane(layers: list[list[int]], names: list[str], count: int, state: State, size: Size) -> LensPane:
-    """Returns the layout of a lens, from the size of its parts.
+    """Returns the layout of a lens: the widths of a line's parts, the units shown, and how many heads and means fit.
 
     Args:
         layers: the listed heads, layer by layer.
@@ -138,7 +138,7 @@ def _strip_axis(count: int, column: int, columns: int) -> MapAxis:
 
 
 def _layers_around(head: int, layers: list[list[int]], max_layers: int) -> list[list[int]]:
-    """Returns the heads of at most ``max_layers`` layers around the chosen head's; none if there is only one layer."""
+    """Returns the heads of at most ``max_layers`` layers around the chosen head's; none for fewer than two layers."""
     if len(layers) < 2 or max_layers < 2:
         return []
     chosen_layer = next((index for index, heads in enumerate(layers) if head in heads), 0)

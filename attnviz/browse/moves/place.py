@@ -30,7 +30,7 @@ def start_state(screen: Screen) -> State:
 
 
 def place_address(screen: Screen, state: State) -> str:
-    """Returns the address of a state's place, with its colour scale."""
+    """Returns the address of a state: its heads and tokens, or its filter and order, and its colour scale."""
     from urllib.parse import quote
 
     session, view = screen.session, state.view

@@ -400,7 +400,7 @@ class SurveyBrowser(Application[OpenedText]):
         self.query_one(DataTable).focus()
 
     def action_sort(self, step: int) -> None:
-        """Sorts heads, or chooses the texts of the open card, by the metric that is ``step`` after the present one."""
+        """Sorts heads, or chooses the texts of the open card, by the metric ``step`` places after the present one."""
         if self.card_open:
             self.view = self.view.texts_by_next(self.chosen_row, step)
             self.show()

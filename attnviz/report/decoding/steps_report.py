@@ -74,7 +74,7 @@ class StepNumbers:
         }
 
     def _step(self, step: int) -> dict[str, Any]:
-        """Returns the numbers of a step as JSON values, one of each head."""
+        """Returns the numbers of a step as JSON values; measures and shares are lists with an entry per head."""
         steps = self.steps
         strongest = zip(steps.strongest_keys[step].tolist(), steps.strongest_weights[step].tolist(), strict=True)
         numbers = {"own": steps.on_written, "change": steps.change, "sink": steps.sink}
@@ -132,7 +132,7 @@ def steps_caption(recording: Recording, steps: DecodingSteps) -> str:
 
 
 def _strongest_earlier_unit(steps: DecodingSteps) -> tuple[int, float] | None:
-    """Returns the unit before the written text with the largest mean share, and this share; ``None`` without a unit."""
+    """Returns the unit before the written text with the largest mean share, and that share; ``None`` if none is."""
     earlier = _earlier_units(steps)
     if not earlier:
         return None

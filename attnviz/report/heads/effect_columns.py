@@ -19,7 +19,7 @@ def effect_remark(effects: "Effects") -> str:
 
 
 def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
-    """Reads a file of effects that has the effect of at least one of these heads.
+    """Returns the effects that a file holds, of at least one of these heads.
 
     Args:
         file: the path of the file.
@@ -34,7 +34,7 @@ def read_effects(file: str, heads: set[tuple[int, int]]) -> "Effects":
 
 
 def load_effects(file: str) -> "Effects":
-    """Reads a file of effects.
+    """Returns the effects that a file holds.
 
     Raises:
         AttnvizError: if the file cannot be read or holds no effects.

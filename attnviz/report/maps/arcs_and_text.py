@@ -228,7 +228,7 @@ def _row_panel(head: ChosenHead, query: int, keys: slice, options: ReportOptions
 
 
 def _with_linear_colors(look: Look) -> Look:
-    """Returns the look with linear colours by default, which tell the strongest lines and words apart."""
+    """Returns the look with linear colours, unless the user chose others: they tell strong lines and words apart."""
     return replace(look, color_scale=look.color_scale or "linear")
 
 

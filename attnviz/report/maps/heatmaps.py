@@ -209,7 +209,10 @@ def _without_padding(head: ChosenHead, selection: Selection) -> ChosenHead:
 
 
 def divide_page(options: ReportOptions, panels: int) -> ReportOptions:
-    """Returns the options with the page's cells divided among a number of panels."""
+    """Returns the options with a page's cells divided among the panels, at least `MIN_MAP_CELLS` for each.
+
+    A medium that is not one page leaves them unchanged.
+    """
     if not options.medium.one_page:
         return options
     return limit_cells(options, max(options.medium.max_cells // math.ceil(math.sqrt(panels)), MIN_MAP_CELLS))

@@ -91,7 +91,7 @@ def _with_look_of(address: Address, options: ReportOptions) -> ReportOptions:
 
 
 def _maps_report(recording: Recording, options: ReportOptions, original: Recording) -> DrawnReport:
-    """Returns the picture of the selected heads."""
+    """Returns the picture of the selected heads; refuses a report of numbers alone."""
     return _require_drawn(build_report(recording, options, original))
 
 

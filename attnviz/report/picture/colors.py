@@ -168,7 +168,7 @@ def ink_on(rgb: ArrayLike) -> ByteArray:
 
 
 def import_matplotlib() -> Any:
-    """Imports matplotlib with its warnings silenced: pictures name missing fonts themselves."""
+    """Returns matplotlib, imported with its warnings silenced, since pictures name missing fonts themselves."""
     import logging
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)

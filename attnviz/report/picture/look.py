@@ -238,7 +238,7 @@ class Look:
 
     @property
     def paper(self) -> str:
-        """``light`` or ``dark``, for a medium that must be one of the two."""
+        """The theme, ``light`` by default, for a medium that must have one."""
         return self.theme or THEMES[0]
 
 

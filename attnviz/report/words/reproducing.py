@@ -64,7 +64,7 @@ def _model_words(recording: Mapping[str, Any]) -> list[str] | None:
 
 
 def _setting_words(recording: Mapping[str, Any]) -> list[str]:
-    """Returns the options for the settings that differ from their defaults."""
+    """Returns the settings that differ from their defaults as options of a command, each word an item."""
     words, declared, settings = list[str](), declared_options(ModelSettings), recording["settings"]
     for name, value in settings.items():
         if name not in declared or value in (None, declared[name].default):
