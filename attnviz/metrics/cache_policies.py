@@ -28,7 +28,7 @@ class DecodingCache:
     prompt: int
 
     def rows(self, queries: slice, keys: slice) -> FloatArray:
-        """Returns the mean over the heads of the weights of a range of queries on a range of keys."""
+        """Returns the weights of a range of queries on a range of keys, mean over the heads, ``(queries, keys)``."""
         weights: FloatArray = self.maps.window(self.heads, queries, keys).weights.mean(axis=0)
         return weights
 
@@ -204,8 +204,8 @@ class SnapKV(Policy):
         """Returns the indices of the prompt's keys that the cache holds: the last ones, and those with most votes.
 
         A key's votes are the weights that the last `window` queries give it, averaged over `kernel` neighbours, and
-        over the heads that share the cache. All
-        keys are held if the prompt has fewer than `snapkv`, or at most `window`.
+        over the heads that share the cache. All keys are held if the prompt has fewer than `snapkv`, or at most
+        `window`.
         """
         if cache.prompt < self.snapkv or cache.prompt <= self.window:
             return np.arange(cache.prompt)

@@ -94,7 +94,7 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
         test, expected = _word_test(word[minuses:], metrics), minuses % 2 == 0
         return lambda head: test(head) == expected
     if match := COMPARISON.fullmatch(word):
-        return _comparison_test(find_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
+        return _comparison_test(find_metric_name(match[1], metrics), OPERATIONS[match[2]], float(match[3]))
     name, colon, value = word.partition(":")
     if colon and name == "sink":
         return lambda head: f"sink: {value}" in head.pattern.lower()
@@ -105,7 +105,7 @@ def _word_test(word: str, metrics: tuple[str, ...]) -> Callable[[DescribedHead],
     return lambda head: word == f"{head.layer}.{head.head}" or word in head.pattern.lower()
 
 
-def find_name(prefix: str, names: Iterable[str]) -> str:
+def find_metric_name(prefix: str, names: Iterable[str]) -> str:
     """Returns the metric that equals a name, or the only one that begins with it.
 
     Args:

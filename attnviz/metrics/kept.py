@@ -190,14 +190,14 @@ def _measured_mass(
             window = cache.maps.window(cache.heads, span, slice(0, keys))
             rows = window.weights[:, step_rows]
             held_cells = [marker(queries[part], rows) for marker in markers]
-            for place, (head_index, head) in enumerate(members):
+            for member, (head_index, head) in enumerate(members):
                 row = rows[cache.heads.index(head)]
                 head_cells = window.visible if window.visible.ndim == 2 else window.visible[cache.heads.index(head)]
                 visible_cells = head_cells[step_rows]
                 visible[head_index, part] = visible_cells.sum(axis=1)
                 far[head_index] += _far_weight(row, queries[part])
                 for policy_index, cells in enumerate(held_cells):
-                    head_held = cells[place] & visible_cells
+                    head_held = cells[member] & visible_cells
                     kept[policy_index, head_index, part] = np.where(head_held, row, 0).sum(axis=1, dtype=np.float64)
                     held[policy_index, head_index, part] = head_held.sum(axis=1)
                     lost[policy_index] += np.where(head_held, 0, row).sum(axis=0, dtype=np.float64)
@@ -222,24 +222,25 @@ def _measured_mass(
 def _caches(
     heads: Sequence[tuple[CellMaps, int]], prompt: int, shared: bool
 ) -> Iterator[tuple[DecodingCache, list[tuple[int, int]]]]:
-    """Yields each cache with the index and the number of each measured head that reads it.
+    """Yields each cache with the index in ``heads`` and the number of each head that reads it.
 
     Args:
         heads: maps with the number of a head.
         prompt: the number of keys of the prompt.
-        shared: if true, a cache is that of all heads of its attention call that read the same key head, measured or
-            not; if false, each head has one of its own.
+        shared: True for one cache for all heads of an attention call that read the same keys, measured or not; False
+            for a cache for each head.
     """
-    caches: dict[tuple[int, tuple[int, ...]], tuple[CellMaps, list[tuple[int, int]]]] = {}
+    maps_by_id = {id(maps): maps for maps, _ in heads}
+    caches: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
     for index, (maps, head) in enumerate(heads):
         group = heads_of_cache(maps, head) if shared else (head,)
-        caches.setdefault((id(maps), group), (maps, []))[1].append((index, head))
-    for (_, group), (maps, members) in caches.items():
-        yield DecodingCache(maps, group, prompt), members
+        caches.setdefault((id(maps), group), []).append((index, head))
+    for (maps_id, group), members in caches.items():
+        yield DecodingCache(maps_by_id[maps_id], group, prompt), members
 
 
 def heads_of_cache(maps: CellMaps, head: int) -> tuple[int, ...]:
-    """Returns the heads that read the same keys as a head, as grouped heads do; itself alone if keys are not known."""
+    """Returns the heads that read the same keys as a head, as grouped heads do; the head alone if keys are unknown."""
     factors = maps.score_factors()
     if factors is None:
         return (head,)
@@ -264,9 +265,9 @@ def _marker(
         shared_keeper = policy.keeper(cache)
         return lambda queries, rows: [shared_keeper(queries, rows)] * len(heads)
     keepers = [policy.keeper(DecodingCache(cache.maps, (head,), cache.prompt)) for head in heads]
-    places = [cache.heads.index(head) for head in heads]
+    indices = [cache.heads.index(head) for head in heads]
     return lambda queries, rows: [
-        keeper(queries, rows[place : place + 1]) for keeper, place in zip(keepers, places, strict=True)
+        keeper(queries, rows[index : index + 1]) for keeper, index in zip(keepers, indices, strict=True)
     ]
 
 

@@ -35,7 +35,9 @@ class Quest(Policy):
         return False
 
     def keeper(self, cache: DecodingCache) -> Keeper:
-        """Returns the function that marks the pages with the largest bounds of each step.
+        """Returns the function that marks the keys of the pages with the largest bounds at each step.
+
+        The page that the step's own key is in has the bound of its keys up to that one.
 
         Raises:
             AttnvizError: if the maps hold no queries and keys, or the cache is that of several heads.
@@ -74,10 +76,10 @@ class Quest(Policy):
 
 
 def _features(cache: DecodingCache) -> tuple[FloatArray, FloatArray]:
-    """Returns the queries and the keys of a cache's head, ``(tokens, features)``; their products are the scores.
+    """Returns the queries and the keys of a cache's head, ``(tokens, features)`` each; their products are the scores.
 
     Raises:
-        AttnvizError: if the maps hold none.
+        AttnvizError: if the maps hold no queries and keys.
     """
     factors = cache.maps.score_factors()
     if factors is None:
@@ -94,9 +96,9 @@ def _bounds(queries: FloatArray, least: FloatArray, largest: FloatArray) -> Floa
     """Returns Σ max(q·min, q·max) over the features for each query and page, ``(queries, pages)``.
 
     Args:
-        queries: ``(queries, features)``, or one of them.
-        least: ``(pages, features)``, or those of one page.
-        largest: in the same shape.
+        queries: ``(queries, features)``, or ``(features,)`` for one query.
+        least: the least features of each page, ``(pages, features)``, or ``(features,)`` for one page.
+        largest: the largest features, in the same shape.
     """
     # q·max is larger where q is positive, and q·min where it is negative, so that two products of matrices do it
     positive, negative = queries.clip(min=0), queries.clip(max=0)

@@ -64,7 +64,7 @@ def _table_rows(table: HeadFrame) -> Iterator[list[Any]]:
 
 def columns_of_heads(table: HeadFrame) -> dict[str, NDArray[Any]]:
     """Returns the columns of a file of heads by name, ``(rows,)`` each; a number that does not apply is NaN."""
-    frame = table.select(names_of(table))
+    frame = table.select(measure_names(table))
     columns = {name: np.array([getattr(row, name) for row in frame.rows]) for name in HEAD_COLUMNS}
     for names, numbers in _number_columns(frame):
         columns |= dict(zip(names, numbers.T, strict=True))
@@ -88,14 +88,14 @@ def _number_columns(frame: HeadFrame) -> list[tuple[list[str], NDArray[Any]]]:
     return columns
 
 
-def names_of(frame: HeadFrame) -> list[str]:
-    """Returns the names of all measures, in the order in which files list them."""
+def measure_names(frame: HeadFrame) -> list[str]:
+    """Returns the names of a frame's measures in the order of files: metrics of attention first."""
     return [measure.name for measure in metrics_first(frame.measures)]
 
 
 def _json_values(report: HeadList | HeadAtlas, table: HeadFrame) -> dict[str, Any]:
     """Returns the report as JSON values; undefined numbers are ``null``."""
-    frame = table.select(names_of(table))
+    frame = table.select(measure_names(table))
     return {
         "format": HEADS_FORMAT,
         "version": HEADS_VERSION,

@@ -117,12 +117,14 @@ def _with_list_and_colors(screen: Screen, state: State, values: dict[str, str]) 
     Raises:
         AttnvizError: if it names an unknown metric or an invalid filter.
     """
-    from attnviz.metrics.head_filter import find_name
+    from attnviz.metrics.head_filter import find_metric_name
 
     view, sort = state.view, values.get("sort", "")
     if sort:
         view = replace(
-            view, order=find_name(sort.removeprefix("-"), screen.session.ranking.names), ascending=sort.startswith("-")
+            view,
+            order=find_metric_name(sort.removeprefix("-"), screen.session.ranking.names),
+            ascending=sort.startswith("-"),
         )
     if "filter" in values:
         screen.session.ranking.refuse_filter(values["filter"])

@@ -39,11 +39,11 @@ class PageSize:
 
 
 def page_size(look: Look, factor: float = 1.0) -> PageSize:
-    """Returns the page of a look: of its width and height, of its width alone, or a slide that the content may grow.
+    """Returns the page of a look: of its width and height, or of its width alone; else a slide that fits its content.
 
     Args:
         look: the look, which may have a size.
-        factor: enlarges a page whose size the content chooses.
+        factor: enlarges the largest size of a page whose size the content chooses.
     """
     if look.inches is not None:
         width, height = look.inches
