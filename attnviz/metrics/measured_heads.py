@@ -104,11 +104,9 @@ def pattern_frame(heads: Sequence[ChosenHead]) -> HeadFrame | None:
     """
     stride = block_stride(heads_with_cells(heads), MAX_MEASURED_CELLS)
     measurable = all(can_be_measured(head.maps) for head in heads)
-    return (
-        measured_frame(measurable_heads(heads), PATTERN_METRICS, stride)
-        if measurable and stride <= MAX_PATTERN_STRIDE
-        else None
-    )
+    if not measurable or stride > MAX_PATTERN_STRIDE:
+        return None
+    return measured_frame(measurable_heads(heads), PATTERN_METRICS, stride)
 
 
 def block_stride(heads: Iterable[tuple[LayerMaps, int]], max_cells: int) -> int:
@@ -128,7 +126,14 @@ def _number_array(numbers: list[list[float]], measures: int) -> Float64Array:
 
 
 def _mean_over_texts(numbers: list[HeadNumbers]) -> tuple[HeadNumbers, dict[str, float]]:
-    """Returns the means of a head's numbers over its texts, ignoring NaN, and their standard deviations by metric."""
+    """Returns the numbers of one head over several texts as one, and the standard deviation of each metric over them.
+
+    Values are means that ignore NaN; counts are sums, and the number of keys is the largest. A standard deviation is
+    NaN if fewer than two texts have the metric.
+
+    Args:
+        numbers: the head's numbers in each text.
+    """
     first = numbers[0]
     values, spreads = {}, {}
     for name in first.values:

@@ -83,7 +83,7 @@ def widest_label(labels: Iterable[str]) -> int:
 
 
 def _extra_columns(text: str) -> int:
-    """Returns the columns that some terminals add to a text, because they show vowel signs and skin tones apart."""
+    """Returns the columns that some terminals add to a text, as they show vowel signs and skin tones separately."""
     return 0 if text.isascii() else sum(EXTRA_COLUMNS.get(unicodedata.category(character), 0) for character in text)
 
 
