@@ -27,7 +27,7 @@ class CountedCells:
 
     @cached_property
     def indices(self) -> tuple[IntArray, IntArray] | None:
-        """The row and column indices of the cells, row by row; ``None`` for a larger share of the grid than `MAX_PICKED`."""
+        """The row and column indices of the cells, row by row; ``None`` above a share `MAX_PICKED` of the grid."""
         if np.count_nonzero(self.counted) > MAX_PICKED * self.counted.size:
             return None
         width = self.counted.shape[1]
