@@ -275,8 +275,8 @@ class HeadFrame:
     def reason_of(self, measure: Measure) -> str:
         """Returns the conditions under which a head has a measure, as the end of a sentence.
 
-        A sequence of tokens is named as a condition only if the frame has metrics of image patches, which are in none;
-        a text always is one.
+        Every text is a sequence, and the patches of an image are not: the sentence names this condition only if the
+        frame has metrics of patches.
         """
         has_patches = any(Need.PATCHES in other.needs for other in self.measures)
         return sentence_of(measure.needs, in_sequence=not has_patches)

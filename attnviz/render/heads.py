@@ -128,5 +128,5 @@ def _number_or_none(number: Any) -> Any:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Returns a text with an apostrophe before it if a spreadsheet would run it as a formula, or if it has one."""
+    """Returns a text with an apostrophe before it if it would be a formula in a spreadsheet, or begins with one."""
     return f"'{text}" if text.lstrip(" \n").startswith(FORMULA_STARTS) else text

@@ -1,4 +1,4 @@
-/** What a reader does: points at a mark, keeps it, lets go of it, opens another head. */
+/** Carries out a reader's actions: pointing at a mark, keeping it, letting go of it, and opening another head. */
 
 import { startingSteps } from "./address.js";
 import { haveSameTexts, page } from "./data.js";
@@ -9,7 +9,7 @@ import { begun, firstHead, scene, set, state } from "./state.js";
 
 /** @import { Mark, Stage, State, Together, ViewName } from "./types.js" */
 
-/** Whether two marks are of the same cell or token. @param {Mark | null} first @param {Mark | null} second */
+/** True if two marks are of the same cell or token. @param {Mark | null} first @param {Mark | null} second */
 export function isSameMark(first, second) {
   return (
     first?.query === second?.query && first?.key === second?.key && first?.head === second?.head && !first === !second

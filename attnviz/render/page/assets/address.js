@@ -72,7 +72,7 @@ function isSame(one, other) {
   return one.length === other.length && one.every((number, place) => number === other[place]);
 }
 
-/** What an address says where it shows heads otherwise than the page begins. */
+/** The parameters of an address that shows heads in another way than the page begins. */
 const PLACES = ["head", "heads", "number", "view", "filter", "sort", "query", "key"];
 
 /** @param {Readonly<State>} state @param {Readonly<State>} begun @returns {[string, string][]} */
@@ -166,7 +166,7 @@ function sortOf(written, page) {
   return known.includes(name) || begun.length !== 1 ? written : minus + begun[0];
 }
 
-/** What an address says that nothing on the page has, in a sentence; "" where it has all. @param {URLSearchParams} address @param {Places} page @param {number} head whose tokens it names */
+/** Returns a sentence on what an address names and the page does not have; "" if the page has all. @param {URLSearchParams} address @param {Places} page @param {number} head whose tokens it names */
 function unknownIn(address, page, head) {
   const sort = sortOf(address.get("sort") ?? "", page).replace(/^-/, "");
   const sorts = ["", LAYER, "weight", ...(page.metrics?.names ?? [])];

@@ -59,7 +59,7 @@ function turnTo(values) {
   drawChanges();
 }
 
-/** How many standard errors a number of a head changes by; 0 where that is unknown. @param {number} head @param {number} metric */
+/** Returns the change of a head's number in standard errors; 0 if the margin is unknown. @param {number} head @param {number} metric */
 function clearness(head, metric) {
   const [before, after, margin] = [changes.before, changes.after, changes.margins].map((numbers) => numbers[head][metric]);
   if (before === null || after === null || margin === null || before === after) return 0;

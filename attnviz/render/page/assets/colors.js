@@ -28,7 +28,7 @@ function throughPaper(rgb, shade) {
   return Uint8Array.from(rgb, (_, part) => paper[part] + (hue[part] - paper[part]) * size);
 }
 
-/** Whether the page's paper is dark. */
+/** True if the page's paper is dark. */
 function isDark() {
   return partsOf(theme().paper).reduce((total, part) => total + part) < 3 * 128;
 }
@@ -95,7 +95,7 @@ export function imageOfCodes({ codes, weights }, rows, columns, scale, seen) {
   return image;
 }
 
-/** The same as a canvas. @type {(...given: Parameters<typeof imageOf>) => HTMLCanvasElement} */
+/** Returns the image of cells as a canvas. @type {(...given: Parameters<typeof imageOf>) => HTMLCanvasElement} */
 export function paintCells(...given) {
   const image = imageOf(...given);
   const canvas = newCanvas(image.width, image.height);

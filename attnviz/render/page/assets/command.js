@@ -1,4 +1,4 @@
-/** What is shown as a link, and as the `attnviz` line that draws it as a figure. */
+/** Describes the screen as a link, and as the `attnviz` command that draws it as a figure. */
 
 import { page, textOf } from "./data.js";
 import { closing, copied } from "./dialogs.js";
@@ -33,7 +33,7 @@ function headWords(heads) {
   return [filter, sort, "--all"];
 }
 
-/** What rows and columns stand for, where that is not every token. */
+/** Returns the options for rows and columns that are words, or tokens without special ones. */
 function unitWords() {
   return [state.by === "words" ? "--words" : "", state.special === "hidden" ? "--no-special" : ""];
 }
@@ -76,7 +76,7 @@ function scaleWords(heads) {
   return [`--color-scale ${state.steps}`, limits && `--limits ${limits}`];
 }
 
-/** What of the screen the line does not draw. */
+/** Returns a sentence on what the command does not draw of the screen. */
 function lacking() {
   if (showsScores()) return "It draws weights: a figure of the scores is saved here, by SVG.";
   if (state.together === "difference") return "It draws both heads: a figure of the difference of two heads is saved here, by SVG.";

@@ -18,12 +18,12 @@ export async function contentOf(id) {
   return readContent(id);
 }
 
-/** The same, where the document was read. @param {string} id */
+/** Returns the text of an element of data of the loaded document. @param {string} id */
 export function readContent(id) {
   return document.getElementById(id)?.textContent ?? "";
 }
 
-/** What the page says of one head of one recording, without its numbers. @param {number} number @param {number} side @returns {GivenSide} */
+/** Returns the description of one head of one recording, without the numbers of its cells. @param {number} number @param {number} side @returns {GivenSide} */
 export function givenSide(number, side) {
   const head = page.heads[number];
   return {

@@ -42,12 +42,12 @@ function toggle(label, title, pressed, turn) {
   return { label, title, pressed, turn };
 }
 
-/** Whether words can be joined in what is shown. */
+/** True if words can be joined in what is shown. */
 export function hasWords() {
   return hasUnits() && page.texts.some(({ words }) => words);
 }
 
-/** Whether special tokens can be hidden in what is shown. */
+/** True if special tokens can be hidden in what is shown. */
 export function hasSpecial() {
   return hasUnits() && page.texts.some(({ special }) => special);
 }
@@ -85,26 +85,26 @@ function stepsOf() {
   return state.side === "change" || state.of !== "weight" ? STEPS.filter(([steps]) => steps !== "lift") : STEPS;
 }
 
-/** Whether means or maxima can be chosen: of thumbnails, and of parts that are computed. */
+/** True if means or maxima can be chosen: of thumbnails, and of parts that are computed. */
 function hasPools() {
   const computed = state.head !== null && state.view === "matrix" && page.heads[state.head].factors.length > 0;
   return poolsThumbnails() && ((state.head === null && !state.together && state.list === "maps") || computed);
 }
 
-/** Whether heads may have colours of their own. */
+/** True if heads may have colours of their own. */
 function hasLimits() {
   if (showsScores()) return false;
   if (state.head === null) return page.heads.length > 1 && !state.together && state.list === "maps";
   return page.heads.length > 1 && (hasPalette() || state.view === "arcs");
 }
 
-/** Whether anything has colours. */
+/** True if anything has colours. */
 function hasSteps() {
   if (showsScores()) return false;
   return state.head === null ? state.list !== "numbers" || state.together !== null : state.view !== "table";
 }
 
-/** Whether a token can be shown as a query or as a key. */
+/** True if a token can be shown as a query or as a key. */
 function hasDirections() {
   if (state.head === null && !state.together && state.list !== "lens") return false;
   return page.heads[state.head ?? 0].same && (state.view !== "table" || state.head === null);

@@ -25,12 +25,12 @@ export function shapeOf(number, side = 0) {
   return [textOf(number, "query", side).labels.length, textOf(number, "key", side).labels.length];
 }
 
-/** Whether two heads are of the same tokens. @param {number} first @param {number} second */
+/** True if two heads are of the same tokens. @param {number} first @param {number} second */
 export function haveSameTexts(first, second) {
   return textOf(first, "query") === textOf(second, "query") && textOf(first, "key") === textOf(second, "key");
 }
 
-/** Which text of a batch a head belongs to; nothing where there is one. @param {number} number */
+/** Returns the name of the text that a head belongs to; "" if all heads have the same text. @param {number} number */
 export function itemName(number) {
   return severalItems ? `text ${page.heads[number].item}` : "";
 }
@@ -42,7 +42,7 @@ export function headTitle(number) {
   return `Head ${name}${kind === "cross" ? " cross" : ""}${item && `, ${item}`}`;
 }
 
-/** Whether the weights are so many that most are small. */
+/** True if the weights are so many that most are small. */
 export function hasManyTokens() {
   return page.texts.some((text) => text.labels.length > 64);
 }

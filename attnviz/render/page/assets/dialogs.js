@@ -1,4 +1,4 @@
-/** What dialogs have in common: the button that closes one, and texts to be copied. */
+/** Provides the parts that all dialogs have: the button that closes one, and texts to be copied. */
 
 import { make, say } from "./elements.js";
 

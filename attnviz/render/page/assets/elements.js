@@ -102,7 +102,7 @@ export function whenIdle(act) {
   else setTimeout(act, 200);
 }
 
-/** Whether the page is laid out for paper. */
+/** True if the page is laid out for paper. */
 export function isPrinting() {
   return document.documentElement.classList.contains("printing") || matchMedia("print").matches;
 }

@@ -42,7 +42,7 @@ export class Factors {
     return [within(start), within(stop)];
   }
 
-  /** Whether the query may look at the key. @param {number} row @param {number} column */
+  /** True if the query may look at the key. @param {number} row @param {number} column */
   sees(row, column) {
     const [start, stop] = this.spanOf(row);
     const allowed = (column >= start && column < stop) || column + this.mask.firstKey < this.mask.prefix;
@@ -197,7 +197,7 @@ export class Factors {
     return this.cellOf(this.product(row, column), row, column);
   }
 
-  /** The same of their product, in no unit. @param {number} product @param {number} row @param {number} column */
+  /** Returns the weight of a cell, given the product of its query and key before scaling. @param {number} product @param {number} row @param {number} column */
   cellOf(product, row, column) {
     if (this.real && !this.real[column]) return ABSENT;
     const weight = Math.min(1, Math.exp(this.scoreOf(product * this.unit, row, column) - this.sums[row]));

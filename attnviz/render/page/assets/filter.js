@@ -1,4 +1,4 @@
-/** Which heads a line of words leaves, such as `previous>0.5 layer:3-5`: the language of `attnviz heads --filter`. */
+/** Filters heads by words such as `previous>0.5 layer:3-5`, the language of `attnviz heads --filter`. */
 
 /** @import { DescribedHead } from "./types.js" */
 

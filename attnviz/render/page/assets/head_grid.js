@@ -233,7 +233,7 @@ function drawThumbnails({ paint }) {
   if (count < all.length) setTimeout(() => name === built.name && paint(all.slice(count)));
 }
 
-/** How many thumbnails the window shows at most. */
+/** Returns the largest number of thumbnails that the window can show. */
 function countSeen() {
   const grids = one("overview").querySelectorAll(".grid");
   const [grid] = grids;

@@ -10,7 +10,7 @@ const HISTOGRAM_BINS = 24;
 const [WIDE, HIGH] = [72, 22]; // pixels
 const MIN_DRAG_PIXELS = 3; // less is a click, which lets go of the metric
 
-/** Where a metric lies: its least and its largest number among all heads; null where fewer than two differ. @param {string} name */
+/** Returns the smallest and the largest value of a metric among all heads; null unless two values differ. @param {string} name */
 function rangeOf(name) {
   const values = page.heads.map((_, head) => numberOf(head, name)).filter((value) => !Number.isNaN(value));
   const [low, high] = [Math.min(...values), Math.max(...values)];

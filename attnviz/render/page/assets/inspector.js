@@ -76,7 +76,7 @@ function hint(text) {
   return make("section", {}, make("p", { className: "hint" }, text));
 }
 
-/** What is said of a cell of the lens, and the strongest tokens of its head or of the mean. @param {Shown} shown @param {Mark | null} mark */
+/** Returns the sections on a cell of the lens, and on the strongest tokens of its head or of the mean. @param {Shown} shown @param {Mark | null} mark */
 function lensSections(shown, mark) {
   const cell = mark ? (shown.said?.(mark) ?? []) : [];
   const shades = shown.shades?.(mark);
@@ -139,7 +139,7 @@ function ofHead(shown) {
   return (scene.current?.stages?.length ?? 0) > 1 ? [make("p", { className: "of-head" }, shown.title)] : [];
 }
 
-/** The same cell of every head that stands beside. @param {number} query @param {number} key */
+/** Returns the sections on the same cell in every head that is shown side by side. @param {number} query @param {number} key */
 function besideSections(query, key) {
   const stages = scene.current?.stages ?? [];
   if (stages.length < 2) return [];

@@ -17,7 +17,7 @@ import { changeSaid } from "./titles.js";
 
 const MAX_TICK_CHARACTERS = 22; // of all ticks, from which on every other one is left out
 
-/** Whether a palette shows what is shown now. */
+/** True if a palette shows what is shown now. */
 export function hasPalette() {
   if (state.head !== null) return state.view === "matrix";
   return state.together !== null || state.list !== "numbers";
@@ -65,7 +65,7 @@ function swatches() {
   return found;
 }
 
-/** What the colours stand for. @param {Scale} scale */
+/** Returns the name of the quantity that the colours stand for. @param {Scale} scale */
 function nameOf(scale) {
   const drawn = state.of === "weight" ? "attention weight" : "contribution ‖α f(x)‖";
   if (scale.scores) return "attention score, before mask and softmax";
@@ -74,7 +74,7 @@ function nameOf(scale) {
   return `${scale.steps === "lift" ? "lift: times uniform attention" : drawn}${pooledSaid()}${unit}`;
 }
 
-/** Which number of a block is shown; nothing where a cell is one weight. */
+/** Returns the word for the number that a block shows, mean or maximum; "" if a cell is a single weight. */
 function pooledSaid() {
   const computed = scene.current?.stage?.picture.pooled; // undefined where nothing is computed
   if (state.head === null && (state.together || state.list === "lens")) return page.block > 1 ? ", mean of a block" : "";

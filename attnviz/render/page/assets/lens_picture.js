@@ -125,7 +125,7 @@ export class LensPicture extends MatrixPicture {
     return super.placeOf(this.cellOf(mark));
   }
 
-  /** Where a row is, of a head or of a layer. @param {number} row */
+  /** Returns the place of a row, which is a head or a layer. @param {number} row */
   rowPlace(row) {
     return super.placeOf({ query: row, key: null });
   }

@@ -1,4 +1,4 @@
-/** Which heads are listed, and in which order: by the filter's words, and by a metric or as they were recorded. */
+/** Lists the heads that the filter's words leave, sorted by a metric or in the order of the recording. */
 
 import { page } from "./data.js";
 import { parseFilter } from "./filter.js";

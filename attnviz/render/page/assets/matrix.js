@@ -42,7 +42,7 @@ export class MatrixPicture {
     return Math.min(this.wide, this.tall);
   }
 
-  /** Whether cells are so large that they show their numbers. */
+  /** True if cells are so large that they show their numbers. */
   get numbered() {
     return this.tall >= MIN_NUMBER_HEIGHT && this.wide >= MIN_NUMBER_WIDTH;
   }

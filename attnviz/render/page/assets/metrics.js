@@ -1,4 +1,4 @@
-/** What is known of each head: its metrics, and what it does in plain words. */
+/** Provides the metrics of each head, and its patterns in plain words. */
 
 import { page } from "./data.js";
 import { bytesOf } from "./encoding.js";
@@ -36,7 +36,7 @@ export function numberOf(number, name) {
   return name === LAYER ? page.heads[number].layer : (numbers[number][name] ?? NaN);
 }
 
-/** What a head does, such as “previous token 0.98”; "" where nothing is known. @param {number} number */
+/** Returns the given name and the patterns of a head, such as “previous token 0.98”; "" if it has none. @param {number} number */
 export function patternOf(number) {
   return [givenName(number), ...patternsOf(number)].filter(Boolean).join(", ");
 }
@@ -53,7 +53,7 @@ export function noteOf(number) {
   return [givenName(number), first === "mixed" ? "" : first].filter(Boolean).join(", ");
 }
 
-/** The same in the width of a thumbnail: the given name alone where there is one. @param {number} number */
+/** Returns a short note on a head for its thumbnail: the given name, or else the clearest pattern. @param {number} number */
 export function shortNoteOf(number) {
   return givenName(number) || noteOf(number).replace(/^(previous|next|own|duplicate) token /, "$1 ");
 }
@@ -89,7 +89,7 @@ export function unitOf(name) {
   return metrics?.units[metrics.names.indexOf(name)];
 }
 
-/** What a metric is, in a phrase. @param {string} name */
+/** Returns the meaning of a metric in a phrase; "" for an unknown one. @param {string} name */
 export function meaningOf(name) {
   return metrics?.meanings[metrics.names.indexOf(name)] ?? "";
 }
@@ -112,7 +112,7 @@ export function effectOf(number) {
   return Number.isNaN(value) ? null : { name, text: metricText(name, value), part: value / highOf(name) };
 }
 
-/** Whether a metric is a change, which goes both ways. @param {string} name */
+/** True if a metric is a change, which goes both ways. @param {string} name */
 export function isChange(name) {
   return unitOf(name) === "change";
 }

@@ -1,4 +1,4 @@
-/** What keys move: by it weights become contributions, where a page was written with both. */
+/** Computes contributions from weights and the norms that keys move, on a page that has both. */
 
 import { page, shapeOf } from "./data.js";
 import { bytesOf } from "./encoding.js";
@@ -19,12 +19,12 @@ export function readMoved(content) {
   read.push({ norms, codes: bytes.subarray(place) });
 }
 
-/** Whether contributions are shown that a page of weights holds besides. */
+/** True if contributions are shown that a page of weights holds besides. */
 export function showsMoved() {
   return state.of !== page.quantity;
 }
 
-/** Whether what is shown now was read. */
+/** True if what is shown now was read. */
 export function isMovedRead() {
   return read.length > 0 || !showsMoved();
 }
@@ -49,7 +49,7 @@ export function topOf(number, side) {
   return showsMoved() && page.moved ? page.moved.tops[number] : page.heads[number].tops[side];
 }
 
-/** Where the largest number of a head is. @param {number} number */
+/** Returns the row, the column and the value of a head's largest weight or contribution. @param {number} number */
 export function peakOf(number) {
   return showsMoved() && page.moved ? page.moved.peaks[number] : page.heads[number].peaks[0];
 }

@@ -107,7 +107,7 @@ subscribe((changed) => {
   if (changed.has("noting")) one("story").hidden = !state.noting;
 });
 
-/** How the page was before anything was drawn: what is drawn since is left out of the file. */
+/** The page before anything was drawn: a saved file has none of what is drawn later. */
 export const original = {
   /** @type {HTMLElement | null} copied, and written out only when the page is saved */
   root: null,

@@ -69,7 +69,7 @@ function buildThumb(number, named) {
   return thumb;
 }
 
-/** What a head does and its number apart, since words may be cut and a number never. @param {string} note */
+/** Returns the words and the number of a note separately: only the words may be cut. @param {string} note */
 function wordsAndNumber(note) {
   const [, words, number] = note.match(/^(.*) (\d[\d.]*)$/) ?? [null, note, ""];
   return [words, number];
@@ -88,7 +88,7 @@ function toggleChosen(number) {
   say(`${state.chosen.length} heads chosen`);
 }
 
-/** What a thumbnail says of its head. @param {number} number */
+/** Returns the words of a thumbnail's label on the largest weight or change of its head. @param {number} number */
 function peakSaid(number) {
   if (comparing) return `, changes by at most ${weightText(page.heads[number].reach)}`;
   const peak = peakOf(number);
@@ -113,7 +113,7 @@ function paintHead(number, canvas, shared) {
   contextOf(canvas).putImageData(image, 0, 0);
 }
 
-/** What paints heads one after the other, each on a canvas that the next one of its size is painted on. @returns {(number: number) => HTMLCanvasElement} */
+/** Returns a function that paints a head; heads of one size are painted on one canvas, one after the other. @returns {(number: number) => HTMLCanvasElement} */
 function paintedHead() {
   const shared = state.limits === "head" ? null : sharedScale();
   let canvas = newCanvas(1, 1);

@@ -44,7 +44,7 @@ export class Pieces {
     return Promise.all(this.numbers.map((number) => this.piece(number)));
   }
 
-  /** What follows the rows. */
+  /** Returns the piece that follows those of the rows. */
   rest() {
     return this.piece(this.count);
   }

@@ -78,7 +78,7 @@ function numbersSaid(shown, query, key) {
   return quantitiesOf(shown).map((quantity) => `${quantity.name} ${quantity.text(query, key)}`);
 }
 
-/** What a tip beside the pointer says. @param {Shown} shown @param {Mark | null} mark @param {Picture} [picture] */
+/** Returns the content of the tip beside the pointer; null without a mark. @param {Shown} shown @param {Mark | null} mark @param {Picture} [picture] */
 export function tipOf(shown, mark, picture) {
   if (!mark) return null;
   const told = picture?.tells ? picture.tells(mark) : shown.said?.(mark);
@@ -91,7 +91,7 @@ export function tipOf(shown, mark, picture) {
   return [make("bdi", {}, pair), make("br"), make("b", {}, first), ...rest.map((text) => ` · ${text}`), ...note];
 }
 
-/** What a screen reader says of a mark. @param {Shown} shown @param {Mark} mark */
+/** Returns the sentence on a mark for a screen reader. @param {Shown} shown @param {Mark} mark */
 export function spokenOf(shown, mark) {
   if (shown.said) return shown.said(mark).join(", ");
   const { queries, keys } = shown;

@@ -111,14 +111,14 @@ function bareSize() {
   return current?.stage ? areaOf(current.stage) : sizeOfElement(elementOfView());
 }
 
-/** What of a stage is saved: all of it, or the part that is seen where it is enlarged. @param {Stage} stage @returns {Area} */
+/** Returns the area of a stage that is saved: all of it, or the visible part if it is enlarged or very high. @param {Stage} stage @returns {Area} */
 function areaOf(stage) {
   const { width, height } = stage.whole;
   if (stage.picture.factor > 1.01 || height > MAX_WHOLE) return stage.area;
   return { x: 0, y: 0, width: Math.ceil(Math.min(width, stage.width)), height: Math.ceil(height) };
 }
 
-/** As wide as what is in it, not as the window. @param {Element} element */
+/** Returns the size of an element: the width of its content, not of the window. @param {Element} element */
 function sizeOfElement(element) {
   const { left } = element.getBoundingClientRect();
   const parts = [...element.querySelectorAll(".thumb, .across, .note, td")];
@@ -279,7 +279,7 @@ function sizeOfPng({ width, height }, size) {
   return [wide, Math.min(MAX_PNG_SIDE, Math.round((wide * size.height) / size.width))];
 }
 
-/** Whether the open picture is laid out for a size: one stage is, seen whole; other views are drawn for it by the command line. */
+/** True if the open picture is laid out for a size: one stage is, seen whole; other views are drawn for it by the command line. */
 function isLaidOut() {
   const stage = scene.current?.stage;
   return !state.size || (Boolean(stage) && !scene.current?.stages && (stage?.picture.factor ?? 2) <= 1.01);

@@ -25,7 +25,7 @@ function liftFraction(level, scale) {
   return Math.min(1, Math.max(0, 0.5 + liftOf(Math.max(level, 1e-12), scale)));
 }
 
-/** How far from the middle a level of lift is: a product as far as its factors together. @param {number} level @param {Scale} scale */
+/** Returns the place of a lift on its scale from the middle, -0.5 to 0.5; it is logarithmic. @param {number} level @param {Scale} scale */
 export function liftOf(level, { high }) {
   return Math.log(level) / (2 * Math.log(high));
 }
@@ -84,7 +84,7 @@ export function partsOf(color) {
   return [1, 3, 5].map((place) => parseInt(color.slice(place, place + 2), 16));
 }
 
-/** What is seen of a colour over another. @param {string} under @param {string} over @param {number} opacity */
+/** Returns the red, green and blue that one colour gives over another. @param {string} under @param {string} over @param {number} opacity */
 export function mixed(under, over, opacity) {
   const above = partsOf(over);
   return partsOf(under).map((part, place) => part + (above[place] - part) * opacity);

@@ -7,12 +7,12 @@ import { ABSENT, lineOf } from "./values.js";
 
 /** @import { Axis, Scale, Score, Shown, Side } from "./types.js" */
 
-/** Whether scores can be shown here: of maps that are held cell by cell, as they are and not as a change. */
+/** True if scores can be shown here: of maps that are held cell by cell, as they are and not as a change. */
 export function hasScoreMap() {
   return hasUnits() && state.list !== "lens" && (state.head !== null || state.together === "side") && state.side !== "change";
 }
 
-/** Whether scores are shown instead of weights; a word has none. */
+/** True if scores are shown instead of weights; a word has none. */
 export function showsScores() {
   return state.scores === "shown" && state.by === "tokens" && hasScoreMap();
 }

@@ -9,12 +9,12 @@ import { bytesOf, inflate, readHalves } from "./encoding.js";
 /** @type {{ heads: ScoreFactors[][] | null }} by head, then by side */
 const scoreFactors = { heads: null };
 
-/** Whether the page holds queries and keys besides weights. */
+/** True if the page holds queries and keys besides weights. */
 export function hasScores() {
   return Boolean(page.scores);
 }
 
-/** Those of a head; null until they are read, and `readScores` reads them. @param {number} number @param {number} side */
+/** Returns the queries and keys of a head; null until `readScores` has read them. @param {number} number @param {number} side */
 export function scoresOf(number, side) {
   return scoreFactors.heads?.[number][side] ?? null;
 }

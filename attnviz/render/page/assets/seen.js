@@ -1,4 +1,4 @@
-/** How many keys each query may see: what a weight is compared with where colours stand for lift. */
+/** Provides the number of keys that each query can see, with which lift compares a weight. */
 
 import { page, textOf } from "./data.js";
 

@@ -1,4 +1,4 @@
-/** What shades the text: the row or the column of a token, in the open head or on average over the heads listed. */
+/** Provides the weights that shade the text: a token's row or column, in the open head or averaged over the list. */
 
 import { averageOfKeys } from "./values.js";
 

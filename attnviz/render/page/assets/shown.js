@@ -55,7 +55,7 @@ export class ShownHead {
     return line;
   }
 
-  /** Whether a line need not be computed. @param {Axis} axis @param {number} place */
+  /** True if a line need not be computed. @param {Axis} axis @param {number} place */
   isKnown(axis, place) {
     return this.values !== null || this.lines.has(`${axis} ${place}`);
   }
@@ -73,7 +73,7 @@ export class ShownHead {
   }
 }
 
-/** What changed in all cells; null where they are computed. @param {Side[]} sides */
+/** Returns the change of every cell; null if the page computes cells when they are drawn. @param {Side[]} sides */
 function changeOfSides([before, after]) {
   return before.weights && after.weights ? changeOf(before.weights, after.weights) : null;
 }

@@ -62,7 +62,7 @@ export class FactoredSide {
     return this.factors.weight(row, column);
   }
 
-  /** How far the weight may be from its own. @param {number} row @param {number} column */
+  /** Returns a bound of the weight's error. @param {number} row @param {number} column */
   weightError(row, column) {
     return this.weight(row, column) * Math.expm1(this.factors.errorOf(row, column));
   }

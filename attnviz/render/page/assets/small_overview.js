@@ -23,7 +23,7 @@ const small = {
   name: "",
 };
 
-/** Whether the heads beside what is open are one canvas. */
+/** True if the heads beside what is open are one canvas. */
 export function isOneCanvas() {
   return page.heads.length > MANY_HEADS;
 }

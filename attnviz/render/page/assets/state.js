@@ -1,4 +1,4 @@
-/** What is shown now: one store that every reader's action goes through, and the address that holds it. */
+/** Holds the state of the page, which every action of a reader changes, and the address that encodes it. */
 
 import { firstHeadOf, readAddress, WORDS, writtenAddress } from "./address.js";
 import { comparing, hasManyTokens, haveSameTexts, page } from "./data.js";
@@ -24,7 +24,7 @@ function beginsTogether() {
   return !asked && count > 1 && count <= MAX_TOGETHER && page.heads.every((_, number) => haveSameTexts(0, number));
 }
 
-/** How the page begins. @type {Readonly<State>} */
+/** The state in which the page begins. @type {Readonly<State>} */
 export const begun = {
   head: null,
   view: page.view,
@@ -97,7 +97,7 @@ export const set = (changes, setting) => {
 /** Has a listener told of every change. @type {typeof store.subscribe} */
 export const subscribe = (listener) => store.subscribe(listener);
 
-/** What is drawn of the state. @type {Scene} */
+/** The drawn objects of the state. @type {Scene} */
 export const scene = { shown: null, current: null, strip: null, pointed: null };
 
 const framed = window.parent !== window;

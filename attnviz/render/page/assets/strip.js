@@ -90,14 +90,14 @@ export class TextView {
     return `Shaded: ${what}${this.ofHead()}; the darkest is ${change ? "±" : ""}${weightText(largest)}${sign}.${rest}`;
   }
 
-  /** Which head shades the text, where the words before do not say it. */
+  /** Returns the words on the head that shades the text; "" if the words before them name it. */
   ofHead() {
     const shown = scene.shown;
     if (!shown || shown.shades) return "";
     return `, ${shown.title.replace(/^(Heads?|Mean|Maximum|Rollout) /, (word) => word.toLowerCase())}`;
   }
 
-  /** What a file of it needs: all lines. */
+  /** Returns the size of all lines, as a saved file needs it. */
   wholeSize() {
     const width = this.drawn.reduce((most, { words }) => Math.max(most, words.element.clientWidth), 0);
     return { width, height: this.drawn.reduce((total, { words }) => total + words.wholeHeight + (this.drawn.length > 1 ? 24 : 6), NOTE_HEIGHT) };
@@ -129,7 +129,7 @@ export class TextView {
   }
 }
 
-/** What a reader does with the tokens of an axis. @param {Paragraph} axis @returns {Marking} */
+/** Returns the functions for a reader's actions on the tokens of an axis. @param {Paragraph} axis @returns {Marking} */
 function markingOf(axis) {
   const isOf = (/** @type {Mark | null} */ mark, /** @type {number} */ place) =>
     mark !== null && (axis === "both" ? mark.query === place || mark.key === place : mark[axis] === place);

@@ -4,7 +4,7 @@ import { contextOf, newCanvas, theme } from "./colors.js";
 
 /** @import { Surface, TextStyle } from "./types.js" */
 
-/** How many times larger a reader's letters are than the browser's usual 16 pixels; read where a picture is laid out. */
+/** The size of a reader's letters relative to the browser's usual 16 pixels; the layout of pictures uses it. */
 export const letters = { scale: 1 };
 
 /** Reads how large a reader's letters are. */

@@ -124,7 +124,7 @@ function go(by) {
   if (next !== undefined) choose(next);
 }
 
-/** What a key does, as on the page of heads. @param {string} key */
+/** Returns the action of a key, as on the page of heads. @param {string} key */
 function actionOf(key) {
   if (state.noting && (key === "ArrowLeft" || key === "ArrowRight")) return () => stepNotes(key === "ArrowLeft" ? -1 : 1);
   const list = SURVEY_LISTS[Number(key) - 1];

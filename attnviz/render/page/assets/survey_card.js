@@ -57,7 +57,7 @@ function shownMetric(head, examples) {
   return examples.some(({ metric }) => METRIC_NAMES[metric] === state.textsBy) ? state.textsBy : survey.shownBy[head];
 }
 
-/** What texts are listed by, to be chosen where there are texts by several metrics. @param {string} name @param {SurveyExample[]} examples */
+/** Returns the heading of the texts, with a choice of the metric if there are texts by several metrics. @param {string} name @param {SurveyExample[]} examples */
 function textsHeading(name, examples) {
   const names = METRIC_NAMES.filter((_, place) => examples.some(({ metric }) => metric === place));
   if (names.length < 2) return make("h3", {}, `Texts, by ${name}`);
@@ -89,7 +89,7 @@ function headingOf(head, go) {
   return make("div", { className: "card-head" }, title, group, make("span", {}, patternOf(head)));
 }
 
-/** What is said of a text, and the command that draws it; the text itself is drawn into it later. @param {number} head @param {string} name @param {SurveyExample} example @param {SurveyText} text */
+/** Returns the words on a text, and the command that draws it; the text itself is drawn into it later. @param {number} head @param {string} name @param {SurveyExample} example @param {SurveyText} text */
 function exampleOf(head, name, example, text) {
   const part = text.whole ? "" : ", a part of it";
   const spans = [`${name} ${metricText(name, example.value, 1)}`, `${text.place}${part}`].map((words) => make("span", {}, words));

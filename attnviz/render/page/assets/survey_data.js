@@ -56,7 +56,7 @@ export async function readExamples(texts) {
   );
 }
 
-/** What a token of an example looks at; the mean of all where there is no token. @param {SurveyExample} example @param {number} tokens @param {number} query */
+/** Returns the weights of a token of an example; without a token, the mean of all. @param {SurveyExample} example @param {number} tokens @param {number} query */
 export function rowOf(example, tokens, query) {
   const weights = new Float32Array(tokens);
   const [first, last] = example.rows === 1 ? [0, 1] : query < 0 ? [0, example.rows] : [query, query + 1];

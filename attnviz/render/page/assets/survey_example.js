@@ -29,7 +29,7 @@ export class ExampleText {
     this.shade();
   }
 
-  /** Whether the weights of every token are known. */
+  /** True if the weights of every token are known. */
   get asksRows() {
     return this.example.rows > 1;
   }
@@ -53,7 +53,7 @@ export class ExampleText {
     this.said.textContent = this.words(values);
   }
 
-  /** What the shades are of. @param {Float32Array | null} values */
+  /** Returns the words on what the shades show. @param {Float32Array | null} values */
   words(values) {
     const { labels, whole } = this.text;
     if (!values) return this.query < 0 ? "" : `at ${labels[this.query]}`;

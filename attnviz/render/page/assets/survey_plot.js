@@ -51,7 +51,7 @@ export function drawPlot(numbers, choose, brush) {
   listen(/** @type {SVGSVGElement} */ (picture), points, choose, brush);
 }
 
-/** What the picture says to those who do not see it. */
+/** Returns the description of the picture for a screen reader. */
 function plotSaid() {
   const { across, up, head } = state;
   return `${page.heads.length} heads by ${across} and ${up}; head ${page.heads[head ?? 0].name} is chosen`;
@@ -83,7 +83,7 @@ function pointOf(head, x, y, ends) {
   return { x: x(numberOf(head, state.across)), y: y(numberOf(head, state.up)), radius, colour };
 }
 
-/** How far a head's number is from the least to the most of all. @param {number} head @param {string} name @param {[number, number]} ends */
+/** Returns a head's number as a share of the range of all heads. @param {number} head @param {string} name @param {[number, number]} ends */
 function shareOf(head, name, [low, high]) {
   const value = numberOf(head, name);
   return Number.isNaN(value) || high === low ? 0 : (value - low) / (high - low);
@@ -231,7 +231,7 @@ function within(points, a, b) {
   return heads.length ? new Set(heads) : null;
 }
 
-/** What can be done with the points. */
+/** Returns the hint on what a reader can do with the points. */
 export function hintText() {
   const count = state.brushed?.size;
   return count ? `${count} of ${page.heads.length} heads ${count === 1 ? "is" : "are"} brushed; Esc lets go.` : "Click a head; drag over several.";

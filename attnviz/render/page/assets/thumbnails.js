@@ -55,7 +55,7 @@ class Thumbnail {
 /** @type {Map<boolean, Thumbnail[][]>} of weights, and of the contributions that a page holds besides */
 const thumbnails = new Map([[false, readThumbnails((first, count) => someBytesOf(page.thumbnails, first, count), (number) => page.heads[number].thumbnailHighs)]]);
 
-/** Those that are shown now. */
+/** Returns the thumbnails of the quantity that is shown now, weights or contributions. */
 function shownThumbnails() {
   const moved = showsMoved();
   const codes = movedCodes();
@@ -98,7 +98,7 @@ export function thumbnailValues(number) {
   return shownPool(shownThumbnails()[number]);
 }
 
-/** The same as codes; nothing where changes are shown, which have none. @param {number} number */
+/** Returns a head's thumbnail as codes; null if changes are shown, which have no codes. @param {number} number */
 export function codedThumbnail(number) {
   return state.side === "change" ? null : shownThumbnails()[number][sideNumber()].coded(state.pool);
 }
@@ -117,7 +117,7 @@ export function largestOfRows(number, counts) {
   return coded ? coded.weights[high] : high;
 }
 
-/** Whether a thumbnail has fewer cells than its head has tokens. */
+/** True if a thumbnail has fewer cells than its head has tokens. */
 export function poolsThumbnails() {
   return page.heads.some((head, number) => {
     const [rows, columns] = shapeOf(number);

@@ -21,7 +21,7 @@ export function titleOfHeads(numbers, how) {
   return `${{ mean: "Mean", max: "Maximum", rollout: "Rollout" }[how]} of ${heads}`;
 }
 
-/** What is open, in words. */
+/** Returns the title of the open view. */
 export function titleOfView() {
   const cells = showsScores() ? ", scores" : "";
   if (state.together) return titleOfHeads(state.chosen, state.together) + cells;
@@ -37,21 +37,21 @@ function tokenSaid({ query, key }) {
   return axis === "query" ? `What ${label} looks at` : `What looks at ${label}`;
 }
 
-/** What a saved file shows: what is open, or which heads are listed in which order; "" for all as they were recorded. */
+/** Returns the title of a saved file: of the open view, or of the list; "" for all heads in recorded order. */
 export function titleOfFile() {
   const ofToken = state.pin && ((state.head !== null && ["text", "arcs"].includes(state.view)) || state.together);
   if (ofToken && state.pin) return `${titleOfView()} · ${tokenSaid(state.pin)}`;
   return titleOfView() || titleOfList();
 }
 
-/** What is changed to what where colours are of a change: the runs compared, or two heads. */
+/** Returns the two sides of a change as a difference: the compared runs, or two heads. */
 export function changeSaid() {
   if (!state.together) return "B − A";
   const [first, second] = state.chosen.map((number) => page.heads[number].name);
   return `${second} − ${first}`;
 }
 
-/** Which heads are listed, and in which order. */
+/** Returns the title of the list: the heads and their order. */
 function titleOfList() {
   const [order, all] = [listedHeads(), page.heads.length];
   const metric = sortMetric();

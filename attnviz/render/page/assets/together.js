@@ -19,7 +19,7 @@ const MAX_SIDE_BY_SIDE = 6;
 const MAX_ROLLED_TOKENS = 1_100; // of a product of maps that takes seconds
 const GAP = 16;
 
-/** Why the chosen heads cannot be shown so; "" where they can. @param {number[]} numbers @param {Together} how */
+/** Returns the reason why the chosen heads cannot be shown in a way; "" if they can. @param {number[]} numbers @param {Together} how */
 export function whyNot(numbers, how) {
   const [first] = numbers;
   const texts = (/** @type {number} */ number) => [textOf(number, "query"), textOf(number, "key")];
@@ -146,7 +146,7 @@ export class SideBySide {
     requestAnimationFrame(() => (this.following = false));
   }
 
-  /** As many across as leaves each the most room. */
+  /** Sets the number of heads side by side that makes each as large as possible. */
   fit() {
     const { clientWidth } = this.grid;
     const top = this.grid.getBoundingClientRect().top + window.scrollY;

@@ -30,14 +30,14 @@ export class UnitPicture extends MatrixPicture {
     return super.placeOf(this.units.cellOf(mark));
   }
 
-  /** Where an arrow moves a mark. @param {Mark} mark @param {number} down @param {number} right @returns {Mark} */
+  /** Returns the mark to which an arrow key moves a mark. @param {Mark} mark @param {number} down @param {number} right @returns {Mark} */
   moved(mark, down, right) {
     const { query, key } = this.units.cellOf(mark);
     const within = (/** @type {number} */ place, /** @type {number} */ count) => Math.min(count - 1, Math.max(0, place));
     return this.units.marked({ query: within((query ?? 0) + down, this.units.rows), key: within((key ?? 0) + right, this.units.columns) });
   }
 
-  /** What a tip says of a mark. @param {Mark} mark */
+  /** Returns the lines of the tip on a mark. @param {Mark} mark */
   tells(mark) {
     const { query, key } = this.units.cellOf(mark);
     if (mark.query === null || mark.key === null || query === null || key === null) return [];

@@ -27,14 +27,14 @@ export class Units {
     return unit;
   }
 
-  /** Whether a token is in a unit. @param {number} token */
+  /** True if a token is in a unit. @param {number} token */
   has(token) {
     const unit = this.unitOf(token);
     return this.starts[unit] <= token && token < this.ends[unit];
   }
 }
 
-/** Whether units can be chosen here: of maps that are held cell by cell. */
+/** True if units can be chosen here: of maps that are held cell by cell. */
 export function hasUnits() {
   const number = state.head ?? (state.together ? state.chosen[0] : 0);
   const matrix = state.head !== null ? state.view === "matrix" : state.together ? state.together !== "overlay" : state.list === "lens";

@@ -1,4 +1,4 @@
-/** What is drawn of the state: all heads, a head in one of its views, or several heads together. */
+/** Draws the state: all heads, a head in one of its views, or several heads together. */
 
 import { choose, drawMarks, refreshInspector, showTogether } from "./actions.js";
 import { ArcsPicture } from "./arcs.js";
@@ -224,7 +224,7 @@ function redrawLens(lens) {
   drawLegend();
 }
 
-/** Whether a lens is of a token, over the heads that are listed now. @param {LensShown} lens @param {Mark} token */
+/** True if a lens is of a token, over the heads that are listed now. @param {LensShown} lens @param {Mark} token */
 function isOf(lens, token) {
   const place = lens.axis === "query" ? token.query : token.key;
   const axis = token.query !== null && (token.key === null || lens.axis === "query") ? "query" : "key";

@@ -1,4 +1,4 @@
-/** Why a weight is what it is: the score of a kept pair, feature by feature, from queries and keys. */
+/** Explains a weight: the score of a kept pair, feature by feature, from queries and keys. */
 
 import { page } from "./data.js";
 import { make } from "./elements.js";

@@ -257,7 +257,7 @@ function widthsOfLabels(labels) {
   });
 }
 
-/** Where the tokens of a line stand. @param {DrawnLine} line */
+/** Measures the places and widths of the tokens of a line. @param {DrawnLine} line */
 function measure(line) {
   for (const token of line.tokens) [token.x, token.width] = [token.element.offsetLeft, token.element.offsetWidth];
   line.measured = true;
@@ -266,7 +266,7 @@ function measure(line) {
 /** @type {Map<string, number>} */
 const turns = new Map();
 
-/** Whether letters on a shade are better in the other ink. @param {string} hue @param {number} opacity */
+/** True if letters on a shade are better in the other ink. @param {string} hue @param {number} opacity */
 function turnsInk(hue, opacity) {
   if (opacity <= 0.2) return false;
   const [paper, color] = [theme().paper, theme()[hue]];

@@ -51,7 +51,7 @@ async function answerNumbers({ id, number, side, which }) {
   postMessage({ numbers: { id, ...queries } });
 }
 
-/** What the cells of a part are computed of: each side of a head, or several heads as one. @param {PartOf} of @returns {Promise<Computed[]>} */
+/** Returns the factors from which the cells of a part are computed: of a head's sides, or of several heads as one. @param {PartOf} of @returns {Promise<Computed[]>} */
 async function computedOf({ numbers, how, side }) {
   if (!how) return store.factors(numbers[0]);
   const heads = await Promise.all(numbers.map((number) => store.factors(number)));

@@ -47,7 +47,7 @@ export class ZoomPicture extends MatrixPicture {
     return { ...this.shown.scale, low: 0, high: high || 1 };
   }
 
-  /** Whether a pixel is more than a cell. */
+  /** True if a pixel is more than a cell. */
   get pooled() {
     if (!this.part) return true;
     const { top, bottom, left, right, height, width } = this.part;
