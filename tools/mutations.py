@@ -1,23 +1,28 @@
 """Changes the package at random places, and says which changes no test of the same room notices.
 
 ``python -m tools.mutations --room metrics --room maps --count 48 --seed 0`` draws comparisons, operators, constants and
-branches. Each change is tried in a copy of the checkout: first by the tests of its file, then by those of its room.
+branches. Each change is tried in a copy of the checkout: first by the tests that call the changed function, those of
+its file before others, then by all tests of its room.
 """
 
 import argparse
 import ast
+import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.called_functions import VARIABLE
+
 ROOT = Path(__file__).parents[1]
-SECONDS = 600  # for the tests of a room: a change that makes them hang is noticed
+SECONDS = 1200  # for the tests of a room: a change that makes them hang is noticed
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -133,26 +138,67 @@ def drawn_mutations(rooms: list[str], count: int, seed: int) -> list[Mutation]:
     return random.Random(seed).sample(all_mutations, min(count, len(all_mutations)))
 
 
-def failing_tests(mutation: Mutation, copy: Path) -> str | None:
-    """Returns the tests that fail with a change, those of its file or else of its room; ``None`` if none does."""
-    path, room = copy / mutation.path, mutation.path.parts[1]
+def calling_tests(tests: str, copy: Path, results: Path) -> dict[str, list[str]]:
+    """Returns the tests that call each function, by ``file:line``; runs all of them once.
+
+    Args:
+        tests: a file or folder of tests, from the root of the checkout.
+        copy: a copy of the checkout.
+        results: a file that is written.
+    """
+    if not _passes(["-p", "tools.called_functions", tests], copy, {VARIABLE: str(results)}):
+        sys.exit(f"{tests} fails without a change")
+    found: dict[str, list[str]] = json.loads(results.read_text(encoding="utf-8"))
+    return found
+
+
+def failing_tests(mutation: Mutation, copy: Path, tests_by_function: Mapping[str, list[str]]) -> str | None:
+    """Returns the tests that fail with a change: of its file, of its function, or of its room; ``None`` if none does.
+
+    Args:
+        mutation: the change.
+        copy: the copy of the checkout.
+        tests_by_function: the tests that call each function, by ``file:line``.
+    """
+    path = copy / mutation.path
     source = path.read_text(encoding="utf-8")
-    test_file = Path("tests", *mutation.path.parts[1:-1], f"test_{mutation.path.name}")
+    test_file = str(Path("tests", *mutation.path.parts[1:-1], f"test_{mutation.path.name}"))
+    tests = tests_by_function.get(f"{mutation.path}:{line_of_function(source, mutation.line)}", [])
+    of_file = [test for test in tests if test.startswith(f"{test_file}::")]
+    others = [test for test in tests if test not in of_file]
     path.write_text(mutation.apply(source), encoding="utf-8")
     try:
-        tests = [path_of_tests for path_of_tests in (test_file, Path("tests", room)) if (copy / path_of_tests).exists()]
-        return next((str(path_of_tests) for path_of_tests in tests if not _passes(path_of_tests, copy)), None)
+        groups = {test_file: of_file, "tests that call it": others, "its room": [f"tests/{mutation.path.parts[1]}"]}
+        return next((name for name, group in groups.items() if group and not _passes(group, copy)), None)
     finally:
         path.write_text(source, encoding="utf-8")
 
 
-def _passes(tests: Path, copy: Path) -> bool:
-    """True if tests pass in a copy of the checkout within ``SECONDS``."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", str(tests)]
+def line_of_function(source: str, line: int) -> int:
+    """Returns the first line of the innermost function that contains a line, with its decorators; 1 if none does."""
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    lines = [
+        (min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno or 0)
+        for node in functions
+    ]
+    return max((first for first, last in lines if first <= line <= last), default=1)
+
+
+def _passes(tests: list[str], copy: Path, variables: Mapping[str, str] | None = None) -> bool:
+    """True if tests pass in a copy of the checkout within ``SECONDS``.
+
+    Args:
+        tests: files, folders or names of tests, after further options of pytest.
+        copy: the copy.
+        variables: further variables of the environment.
+    """
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not slow", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", **(variables or {})}
     try:
-        return subprocess.run(command, cwd=copy, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+        result = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return False
+    return result.returncode == 0
 
 
 def main() -> None:
@@ -167,8 +213,11 @@ def main() -> None:
         copy = Path(folder) / "copy"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "node_modules", "build"))
         unnoticed = 0
+        tests_by_function: dict[str, list[str]] = {}
+        for room in arguments.room:
+            tests_by_function |= calling_tests(f"tests/{room}", copy, Path(folder, "called.json"))
         for mutation in mutations:
-            tests = failing_tests(mutation, copy)
+            tests = failing_tests(mutation, copy, tests_by_function)
             unnoticed += tests is None
             print(f"{tests or 'NOT NOTICED'}  {mutation}", flush=True)
     print(f"{len(mutations) - unnoticed} of {len(mutations)} changes are noticed by the tests of their room")

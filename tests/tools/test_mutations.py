@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutations import drawn_mutations, mutations_of
+from tools.mutations import ROOT, calling_tests, drawn_mutations, line_of_function, mutations_of
 
 PATH = Path("attnviz/a.py")
 
@@ -38,3 +38,18 @@ def test_a_draw_is_that_of_its_seed_and_every_change_can_be_parsed() -> None:
     for mutation in some:
         source = mutation.path.read_text(encoding="utf-8")
         assert ast.dump(ast.parse(mutation.apply(source))) != ast.dump(ast.parse(source))
+
+
+def test_the_function_of_a_line_is_the_innermost_one_with_its_decorators() -> None:
+    source = "a = 1\n\n@cache\n@other\ndef outer():\n    def inner():\n        return 1\n    return inner\n"
+    assert [line_of_function(source, line) for line in range(1, 9)] == [1, 1, 3, 3, 3, 6, 6, 3]
+
+
+@pytest.mark.slow
+def test_tests_that_hypothesis_runs_are_among_those_that_call_a_function(tmp_path: Path) -> None:
+    path = Path("attnviz/text/tokens.py")
+    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    test = "tests/text/test_tokens.py::test_characters_joined_are_the_text"
+    tests = calling_tests(test, ROOT, tmp_path / "called.json")
+    line = next(number for number, text in enumerate(lines, 1) if text.startswith("def tokenize("))
+    assert tests[f"{path}:{line}"] == [test]
