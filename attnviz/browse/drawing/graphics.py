@@ -194,7 +194,7 @@ def _registers(pixels: ByteArray) -> tuple[IntArray, list[list[int]]]:
 
     Colours are rounded more and more until there are at most ``MAX_REGISTERS``.
     """
-    percents = (pixels[..., :3].astype(np.int64) * 100 + 127) // 255
+    percents = (pixels[..., :3].astype(np.int64) * 100 + 127) // 255  # at most 100, so that three fit in one number
     step = 1
     while True:
         colors, numbers = np.unique(percents // step * step @ [1_000_000, 1_000, 1], return_inverse=True)

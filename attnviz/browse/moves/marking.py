@@ -17,7 +17,7 @@ def mark(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     if state.head >= screen.session.recorded:
         return replace(state, message="several heads together cannot be marked; Esc goes back to one")

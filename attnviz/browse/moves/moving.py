@@ -92,7 +92,7 @@ def enter(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     return zoom(screen, state, "+") if state.has_open_head else open_head(screen, state)
 
@@ -105,7 +105,7 @@ def leave(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     if state.has_open_head and (state.zoom or state.why or state.heads_beside):
         keeps_heads = state.zoom or state.why
@@ -166,7 +166,7 @@ def go_to_next_strongest(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     if state.lens and not state.has_open_head:
         row = screen.session.token_rows.find(state.head, state.view, state.token, state.direction)
@@ -188,7 +188,7 @@ def open_lens(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     if state.lens and not state.has_open_head:
         return replace(state, message="all heads show this token already; / finds another, Enter opens the head")

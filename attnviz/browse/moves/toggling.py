@@ -90,7 +90,7 @@ def toggle_why(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     if not state.has_open_head:
         return replace(state, message="x explains a weight of an open head; Enter opens one")
@@ -103,7 +103,7 @@ def next_theme(screen: Screen, state: State, key: str) -> State:
     Args:
         screen: the session, and the terminal's size and colours.
         state: the state before the key.
-        key: the key of the binding; not read.
+        key: the key of the binding; unused.
     """
     if screen.colors <= ANSI_COLORS:
         return replace(state, message="this terminal has too few colours for a theme")

@@ -86,7 +86,8 @@ def _cursor_pane(head: OpenHead, count: int) -> list[SideLine]:
     """Returns at most ``count`` lines: the cursor's numbers, its strongest keys, and the minimap if it fits."""
     minimap = _minimap(head) if head.is_scrolled else []
     cursor_lines = _cursor_lines(head)
-    max_keys = max(count - len(cursor_lines) - (MINIMAP_LINES + 1 if minimap else 0), min(MIN_LISTED_KEYS, count))
+    minimap_lines = MINIMAP_LINES + 1 if minimap else 0
+    max_keys = max(count - len(cursor_lines) - minimap_lines, min(MIN_LISTED_KEYS, count))
     lines = [*cursor_lines, *_key_lines(head, max_keys)]
     free_lines = count - len(lines)
     if len(minimap) >= free_lines:

@@ -92,7 +92,7 @@ def _part_list(parts: LogitParts, options: ReportOptions) -> Summary:
 
 
 def _largest_keys(parts: LogitParts, part: LogitPart) -> str:
-    """Returns the keys for which a head adds most, as words; "" for other parts."""
+    """Returns the keys for which a head adds or takes away most, with how much, as text; "" for other parts."""
     if part.keys is None:
         return ""
     labels = parts.labels_of(part)

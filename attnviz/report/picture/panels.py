@@ -255,7 +255,10 @@ class Panel:
 
     @property
     def varies(self) -> bool:
-        """True if some query sees several keys, so that its weights are not 1 by definition, or if none are counted."""
+        """True if some weight shown is not 1 by definition, as its query sees several keys.
+
+        True too if ``visible_keys`` is ``None``.
+        """
         return self.visible_keys is None or bool(self.visible[self.visible_keys > 1].any())
 
     @cached_property

@@ -276,8 +276,9 @@ def _level_text(panel: Panel) -> str:
 
 
 def quoted_token(label: str) -> str:
-    """Returns a token in quotes, cut if it is very long."""
-    return f"“{label if len(label) <= MAX_TOKEN_CHARACTERS else f'{label[: MAX_TOKEN_CHARACTERS - 1]}…'}”"
+    """Returns a token in quotes, cut to `MAX_TOKEN_CHARACTERS`."""
+    is_long = len(label) > MAX_TOKEN_CHARACTERS
+    return f"“{label[: MAX_TOKEN_CHARACTERS - 1]}…”" if is_long else f"“{label}”"
 
 
 def panel_remarks(panels: Sequence[Panel]) -> tuple[str, ...]:
