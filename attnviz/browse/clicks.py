@@ -80,7 +80,7 @@ def description_at(screen: Screen, state: State, x: int, y: int) -> str:
     head = tiles(session, state, screen.size).head_at(state.top, x, y - 1)
     if head is None:
         return ""
-    return f"head {session.names[head]}: {session.ranking.pattern(head)}".rstrip(": ")
+    return f"head {session.names[head]}: {session.ranking.description(head)}".rstrip(": ")
 
 
 def _cell_description(screen: Screen, state: State, cell: tuple[int, int, int] | None) -> str:

@@ -104,7 +104,7 @@ def _metrics_table(screen: Screen, heads: list[int]) -> Table:
     for head in heads:
         numbers = ranking.frame.values[head].tolist()
         metrics = map(_number_text, numbers) if head in ranking.named_heads else [""] * len(numbers)
-        rows.append([names[head], ranking.pattern(head), *metrics])
+        rows.append([names[head], ranking.description(head), *metrics])
     return [["head", "pattern", *ranking.names], *rows]
 
 

@@ -20,8 +20,8 @@ def test_a_head_is_named_by_e_and_keeps_its_name_in_the_file(recording: Recordin
     after_play(browser, play, (80, 24))
     assert read_names(str(file)) == {(0, 1): "mover"}
     again = Session(recording, given_names=read_names(str(file)))
-    assert again.ranking.pattern(1).startswith("“mover”")
-    assert "“" not in again.ranking.pattern(0)
+    assert again.ranking.description(1).startswith("“mover”")
+    assert "“" not in again.ranking.description(0)
 
 
 @pytest.mark.parametrize("keys", [("e",)])

@@ -110,15 +110,19 @@ class Ranking:
         is_measured = name in self.measured_names and head < len(self.heads)
         return float(self.frame.column(str(name))[head]) if is_measured else None
 
-    def pattern(self, head: int) -> str:
+    def description(self, head: int) -> str:
         """Returns the user's name for a head, if any, and its pattern, as ``previous token 0.98``, once it is measured.
 
         For a combination of heads it is "".
         """
-        maps, number = self.heads[head] if head < len(self.heads) else (None, 0)
-        name = "" if maps is None else self.given_names.get((maps.layer, number), "")
-        pattern = self.frame.rows[head].pattern if head in self.named_heads else ""
-        return ", ".join(filter(None, (f"“{name}”" if name else "", pattern)))
+        if head >= len(self.heads):
+            return ""
+        maps, number = self.heads[head]
+        name = self.given_names.get((maps.layer, number))
+        parts = [f"“{name}”"] if name else []
+        if head in self.named_heads and self.frame.rows[head].pattern:
+            parts.append(self.frame.rows[head].pattern)
+        return ", ".join(parts)
 
     def measure(self, name: str) -> None:
         """Measures one metric of every head and adds it to the table; may run in a thread."""

@@ -135,7 +135,7 @@ def lens_body(screen: Screen, state: State) -> Body:
 def lens_status(lens: LaidOutLens) -> StyledText:
     """Composes the status: the chosen head, and the pair under the cursor with its number."""
     state, session = lens.state, lens.screen.session
-    pattern = session.ranking.pattern(state.head)
+    pattern = session.ranking.description(state.head)
     labels = _token_label(lens, 0, state.token), _token_label(lens, 1, state.other_token)
     pair = " → ".join(labels if state.direction == "to" else labels[::-1])
     row = lens.row(state.head)
@@ -208,7 +208,7 @@ def _head_line(lens: LaidOutLens, head: int) -> Box:
     is_chosen = head == state.head
     mark = ("▸" if is_chosen else " ") + ("•" if head in state.marked_heads else " ")
     number = session.ranking.number(head, state.view.order)
-    pattern = session.ranking.pattern(head) if number is None else f"{state.view.order} {number:.2f}"
+    pattern = session.ranking.description(head) if number is None else f"{state.view.order} {number:.2f}"
     style = "reverse bold" if is_chosen else ""
     name = StyledText(mark + session.names[head], columns.name, style)
     pattern_boxes: tuple[Box, ...] = ()

@@ -48,7 +48,7 @@ def _title(head: OpenHead) -> str:
     session, state = head.screen.session, head.state
     if state.heads_beside:
         return "heads " + ", ".join(session.names[number] for number in head.heads)
-    pattern = session.ranking.pattern(state.head)
+    pattern = session.ranking.description(state.head)
     return f"{head.name}{f': {pattern}' if pattern else ''}"
 
 

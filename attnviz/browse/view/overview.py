@@ -88,7 +88,7 @@ def _tile(screen: Screen, state: State, head: int, grid: Tiles, scale: ColorScal
     effect = _effect_cell(session, head)
     width = grid.columns - (2 if effect else 0)
     name = session.names[head] + _sort_number(session, state, head)
-    pattern = session.ranking.pattern(head)
+    pattern = session.ranking.description(head)
     name += f" {pattern}" if pattern and width >= cell_len(name) + MIN_PATTERN_WIDTH else ""
     marks = ("▸" if is_chosen else "") + ("•" if head in state.marked_heads else "")
     title = BoxRow((*effect, StyledText(marks + name, width, "reverse bold" if is_chosen else ""), StyledText("", 1)))
@@ -165,7 +165,7 @@ def _head_summary(session: Session, state: State, grid: Tiles, progress: str, wi
     maps, _ = session.heads[state.head]
     line, _ = grid.position(state.head)
     parts = [
-        session.ranking.pattern(state.head),
+        session.ranking.description(state.head),
         "cross-attention" if maps.kind == "cross" else "",
         f"{len(maps.query_tokens)} x {len(maps.key_tokens)} tokens",
         f"row {line + 1} of {len(grid.rows)}" if len(grid.rows) > grid.shown_rows else "",

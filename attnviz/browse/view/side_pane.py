@@ -77,7 +77,7 @@ def _listed_head_line(head: OpenHead, number: int) -> StyledText:
         mark = "▸"
     sort_number = session.ranking.number(number, state.view.order)
     number_text = "" if sort_number is None else f" {sort_number:.2f}"
-    pattern = session.ranking.pattern(number)
+    pattern = session.ranking.description(number)
     text = f"{mark}{session.names[number]}{number_text} {pattern}"
     return StyledText(text, head.side_width, "reverse bold" if is_open else "")
 

@@ -28,6 +28,7 @@ def why_lines(head: OpenHead, count: int) -> list[Box]:
         return [title, *(StyledText(f" {line}") for line in wrap(reason, head.side_width - 2, break_on_hyphens=False))]
     head_index = maps.positions((number,))[0]
     query, key = int(head.queries.starts[state.query]), int(head.keys.starts[state.key])
+    # only one row of each is read: the arrays may lie in a file
     q = np.asarray(factors.queries[head_index, slice(query, query + 1)], dtype=np.float64)[0]
     k = np.asarray(factors.keys[factors.key_heads[head_index], slice(key, key + 1)], dtype=np.float64)[0]
     return [title, *_feature_lines(q, k, factors.scale, count), *_sum_lines(q, k, factors.scale, head)]

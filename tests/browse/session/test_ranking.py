@@ -23,8 +23,8 @@ def test_heads_are_named_call_by_call_and_then_every_metric_is_known() -> None:
     ranking = Ranking([(each, head) for each in maps for head in each.heads])
     assert ranking.next_unnamed_call() == [0, 1]
     ranking.name_patterns([0, 1])
-    assert ranking.pattern(0) == "previous token 1.00"
-    assert ranking.pattern(1).startswith("sink")
+    assert ranking.description(0) == "previous token 1.00"
+    assert ranking.description(1).startswith("sink")
     assert ranking.next_unnamed_call() == [2, 3]
     assert not ranking.measured_names
     ranking.name_patterns([2, 3])
