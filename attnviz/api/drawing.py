@@ -113,7 +113,7 @@ def report_options(options: DrawOptions) -> ReportOptions:
     _refuse_types(arguments)
 
     def arguments_named(names: Iterable[str]) -> dict[str, Any]:
-        """Returns the arguments with these names."""
+        """Returns the arguments with these names, of those that the caller gave."""
         return {name: arguments[name] for name in names if name in arguments}
 
     return ReportOptions(

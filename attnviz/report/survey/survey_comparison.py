@@ -59,7 +59,8 @@ def survey_comparison_report(before: Survey, after: Survey, options: ReportOptio
 
 def _summary(changes: HeadChanges, options: ReportOptions) -> Summary:
     """Returns a list with a row per change: all, as many as the user chose, or the first `LISTED`."""
-    shown = changes.changes[: None if options.all else options.top or LISTED]
+    max_rows = None if options.all else (options.top or LISTED)
+    shown = changes.changes[:max_rows]
     shares = [change.difference for change in shown if change.measure.unit == "share"]
     length = bar_length(shares)
 
