@@ -60,7 +60,7 @@ def combine_masks(scores: Tensor, visible: Tensor | None, padding: Tensor | None
 
 
 def refuse_mask(visible: Tensor, scores: Tensor) -> None:
-    """Raises AttnvizError if the mask does not broadcast to the scores."""
+    """Raises AttnvizError unless the mask has two or four axes that broadcast to those of the scores."""
     shape, expected = tuple(visible.shape), tuple(scores.shape)
     fits = len(shape) in (2, 4) and all(
         size in (1, target) for size, target in zip(shape[::-1], expected[::-1], strict=False)

@@ -45,6 +45,7 @@ def format_options(text: str, name_option: Callable[[str, Value], str]) -> str:
     """
 
     def formatted(match: re.Match[str]) -> str:
+        """Returns the marked option of a match in words."""
         name, _, value = match[1].partition("=")
         return name_option(name, ast.literal_eval(value) if value else None)
 

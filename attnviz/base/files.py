@@ -40,10 +40,12 @@ def atomic_file(path: Path, force: bool = False) -> Iterator[IO[bytes]]:
     temporary = target.with_name(f"{TEMPORARY_PREFIX}{os.urandom(8).hex()}")
 
     def discard() -> None:
+        """Removes the temporary file, if it still exists."""
         with suppress(OSError):
             os.unlink(temporary)
 
     def create(name: str, flags: int) -> int:
+        """Opens the temporary file; only its owner may read it until it has the access of a replaced file."""
         return os.open(name, flags, 0o666 if replaced is None else 0o600)
 
     with cleanup_on_signals(discard):

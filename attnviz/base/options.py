@@ -131,6 +131,7 @@ def in_range(low: float, high: float, unit: str = "") -> Check:
     """
 
     def check(name: str, value: float) -> None:
+        """Raises AttnvizError if the value of the option ``name`` is out of range."""
         if not low <= value <= high:
             number = f"{value:g}" if isinstance(value, float) else value
             span = f"{low} to {high} {unit}".rstrip()

@@ -73,6 +73,7 @@ def track_texts(what: str, shown: bool = True) -> Iterator[Callable[[TextProgres
     start, bars = time.monotonic(), list[Any]()  # the list holds one bar, or none before the bar starts
 
     def update(progress: TextProgress) -> None:
+        """Shows the progress in the bar; starts the bar after the first second."""
         seconds = time.monotonic() - start
         if not bars and seconds > SECONDS_BEFORE_BAR:
             bars.append(_text_bar(what))

@@ -209,6 +209,7 @@ class CellMaps(LayerMaps):
         """Sums the cells over groups of queries and keys, a band of queries at a time; see `LayerMaps.group_sums`."""
 
         def read(queries: slice, keys: slice) -> tuple[FloatArray, BoolArray]:
+            """Returns weights and visible cells of a block."""
             window = self.window(heads, queries, keys)
             return window.weights, window.visible
 

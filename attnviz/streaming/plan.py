@@ -96,7 +96,7 @@ class TilePlan:
         self.rules, self.bias = replace(factors.mask, padding=None), replace(factors.bias, by_key=None)
         self.step = max(1, width // self.column.block_length)
         self.largest_tile = max(row.grid.size for row in rows) * self.step * self.column.block_length
-        self.row_order = np.concatenate([row.interleaved for row in rows]) - queries.start
+        self.row_order = np.concatenate([row.interleaved_tokens for row in rows]) - queries.start
         self.column_order = self.column.grid.ravel() - keys.start
         self._hidden: dict[tuple[int, ...], FloatArray] = {}
         self._tiles: dict[tuple[int, int], Tile] = {}
@@ -158,7 +158,7 @@ class TilePlan:
         key = (*place, *row.grid.shape, *column.grid.shape)
         hidden = self._hidden.get(key)
         if hidden is None:
-            visible = self.rules.sees(row.interleaved, column.grid.reshape(-1, 1))
+            visible = self.rules.sees(row.interleaved_tokens, column.grid.reshape(-1, 1))
             hidden = np.where(visible, np.float32(0), HIDDEN)
             if len(self._hidden) >= MASK_CACHE_SIZE:
                 self._hidden.clear()
@@ -174,7 +174,7 @@ class TilePlan:
             column: the tile of the keys.
         """
         block = self.bias.block([head_index], row.tokens, column.tokens)[0].T
-        cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved - row.tokens.start)]
+        cells = block[np.ix_(column.grid.ravel() - column.tokens.start, row.interleaved_tokens - row.tokens.start)]
         return np.asarray(cells * BITS)
 
     def joined_parts(self, reduce: np.ufunc, parts: NDArray[Any]) -> NDArray[Any]:

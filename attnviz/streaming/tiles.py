@@ -53,7 +53,7 @@ class Tile:
         return Tile(blocks, tokens, grid, repeats if repeats is not None and repeats.any() else None)
 
     @property
-    def interleaved(self) -> IntArray:
+    def interleaved_tokens(self) -> IntArray:
         """The first token of each block, then each second one, and so on, so that blocks are reduced element-wise."""
         return self.grid.T.ravel()
 

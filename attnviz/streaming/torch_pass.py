@@ -44,11 +44,13 @@ def pool(plan: TilePlan, head_indices: Sequence[int], device: str, totals: Float
     """
 
     def load_head(number: int) -> _DeviceHead:
+        """Copies a head, by its number among ``head_indices``, to the device."""
         head = plan.load(head_indices[number])
         queries, keys = (torch.from_numpy(array).to(device) for array in (head.queries, head.keys))
         return _DeviceHead(number, head.head_index, queries.T, keys)
 
     def pool_band(head: _DeviceHead, band: Band) -> None:
+        """Writes the sums and maxima of a head's weights in a band of queries."""
         row, buffer = band.row, torch.empty(plan.largest_tile, device=device)
         for column, is_cut in zip(band.columns, band.is_cut, strict=True):
             weights = _tile_weights(plan, head, row, column, is_cut, buffer)

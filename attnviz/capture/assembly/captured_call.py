@@ -245,6 +245,7 @@ def _pooled_fields(call: AttentionCall, heads: list[int], site: CallSite, tokens
     head_metrics: list[list[CapturedMetrics]] = []
 
     def weights_and_visible() -> Iterator[tuple[FloatArray, BoolArray]]:
+        """Yields the weights and visible cells of each head, and keeps its metrics."""
         for head in heads:
             maps = call.maps([head])
             _refuse_infinite(maps.weights.sum(), site)

@@ -42,6 +42,7 @@ class MovedValues:
         heads_in_call = [head - first_head for head in captured.heads]
 
         def receive_projection(projection: OutputProjection, place: OperandPlace) -> None:
+            """Adds the norms to the recorded call; removes them if the output enters a second linear map."""
             if any("moved" in fields or SEVERAL_MAPS in fields for fields in captured.fields):
                 for fields in captured.fields:
                     fields.pop("moved", None)

@@ -138,7 +138,8 @@ def find_columns(output: Tensor, matrix: Tensor) -> tuple[Tensor, bool] | None:
     batch, heads, queries, features = output.shape
     if len(matrix) != batch * queries or matrix.shape[1] < heads * features:
         return None
-    for queries_first in (False, True) if batch > 1 and queries > 1 else (False,):
+    orders = (False, True) if batch > 1 and queries > 1 else (False,)  # both are the same for one text or one query
+    for queries_first in orders:
         order = (2, 0, 1, 3) if queries_first else (0, 2, 1, 3)
         output_columns = output.permute(order).reshape(len(matrix), heads * features).to(matrix.dtype)
         columns = _matching_columns(output_columns, matrix)

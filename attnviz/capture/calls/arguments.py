@@ -33,6 +33,7 @@ def fused_layer_call(arguments: dict[str, Any], result: Tensor) -> FactoredCall:
     tokens = _padded_tokens_and_mask(source)[0]
 
     def postprocess(mixed_values: Tensor, rows: slice) -> Tensor:
+        """Returns the output of the layer for some queries, given their mixed values."""
         return _layer_output(arguments, tokens[:, rows], _output_projection(arguments, mixed_values))
 
     return replace(call, output=_padded_tokens_and_mask(result)[0], postprocess=postprocess)
@@ -74,10 +75,12 @@ def _layer_output(arguments: dict[str, Any], tokens: Tensor, attention_output: T
     """
 
     def layer_norm(values: Tensor, number: int) -> Tensor:
+        """Returns the values after the first or second layer norm."""
         weight, bias = arguments[f"norm_weight_{number}"], arguments[f"norm_bias_{number}"]
         return functional.layer_norm(values, weight.shape, weight, bias, arguments["eps"])
 
     def feed_forward(values: Tensor) -> Tensor:
+        """Returns the values after the two linear maps with the activation between."""
         hidden = functional.linear(values, arguments["ffn_weight_1"], arguments["ffn_bias_1"])
         hidden = functional.gelu(hidden) if arguments["use_gelu"] else functional.relu(hidden)
         return functional.linear(hidden, arguments["ffn_weight_2"], arguments["ffn_bias_2"])

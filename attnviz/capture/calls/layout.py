@@ -113,7 +113,8 @@ def roles_of(
     before_queries = [place for place in places if place.axis == dims - HEADS_FROM_END and dims >= FOLDED_AXES]
     has_features = any(place.label == FEATURES for place in places)
     if has_features or (heads is not None and not before_queries and _are_all_texts(places, heads, batches)):
-        return roles | (_whole_head_axis(before_queries, heads) if has_features and dims == FOLDED_AXES else {})
+        head_roles = _whole_head_axis(before_queries, heads) if has_features and dims == FOLDED_AXES else {}
+        return roles | head_roles
     unlabelled_places = [place for place in places if place.shared and place.label == UNKNOWN]
     stated_heads = heads if heads is not None and heads > 1 else None
     places_of_stated_size = [place for place in (*unlabelled_places, *before_queries) if place.size == stated_heads]
@@ -135,9 +136,9 @@ def roles_of(
 
 
 def _whole_head_axis(places: Sequence[PartPlace], heads: int | None) -> dict[int, Roles]:
-    """Returns the roles of the parts of an axis that are heads together; empty if they are not.
+    """Returns the role heads for each part of an axis, by mark, if their sizes multiply to the number of heads.
 
-    A mixture of attention heads splits some of its heads from the rows of its experts, and the others from features.
+    Otherwise, or if a part is tokens, the result is empty. A mixture of attention heads splits some of its heads from the rows of its experts, and the others from features.
     """
     is_whole = prod(place.size for place in places) == heads and all(place.label != TOKENS for place in places)
     return {place.mark: ((place.size, "heads"),) for place in places} if is_whole else {}

@@ -96,6 +96,7 @@ def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     visited_modules: set[nn.Module] = set()
 
     def add(module: nn.Module, path: str) -> None:
+        """Adds a module and all modules in it; by its own ``named_modules`` if its class overrides that."""
         if type(module).named_modules is not nn.Module.named_modules:
             modules.update(module.named_modules(memo=visited_modules, prefix=path))
         elif module not in visited_modules:

@@ -235,6 +235,7 @@ def _has_torch_function_for_layers(original: Callable[[Any], bool]) -> Callable[
     """
 
     def has_torch_function(tensors: Any) -> bool:
+        """True if an override other than the observing mode applies to the tensors."""
         return original(tensors) if _thread.mode is None else _has_other_overrides(tensors)
 
     return has_torch_function
@@ -247,6 +248,7 @@ def _has_torch_function_for_multi_head(original: Callable[[Any], bool]) -> Calla
     """
 
     def has_torch_function(tensors: Any) -> bool:
+        """True if an override applies to the tensors and the observing mode is not inside the function."""
         mode = _thread.mode
         return not (mode is not None and mode.inside_multi_head) and original(tensors)
 

@@ -92,7 +92,7 @@ class Patches:
                 raise
 
     def leave(self) -> None:
-        """Restores the originals if this was the last user."""
+        """Ends the use by one block; restores the originals after the last one."""
         with self._lock:
             self.users -= 1
             try:

@@ -46,6 +46,7 @@ def _with_observed_getter(original: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a replacement of the function that hands out kernels: in observed threads it wraps each of them."""
 
     def get_interface(table: Any, name: str | None, default: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the kernel of this name, or the default one, wrapped if the thread is observed."""
         return _observed_kernel(original(table, name, default), name)
 
     return get_interface
@@ -164,6 +165,7 @@ class _CallCollector:
         """Ignores other softmaxes inside the kernel."""
 
     def batches_of(self, caller: CallingModule, queries: Lineage) -> Collection[BatchShape]:
+        """Returns the texts and tokens that the observer's listener knows."""
         return self.listener.batches_of(caller, queries)
 
     def on_unreadable(self, caller: CallingModule, reason: str) -> None:
