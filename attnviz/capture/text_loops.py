@@ -53,7 +53,7 @@ class TextLoops:
         Raises:
             AttnvizError: if the turns have different numbers of texts.
         """
-        text_pieces = tuple(piece for piece in pieces if self._is_of_texts(piece, site, shape))
+        text_pieces = tuple(piece for piece in pieces if self._covers_texts(piece, site, shape))
         if not text_pieces or site.run or site.head is not None:
             return site
         turn = self.turns.get(site.module)
@@ -75,7 +75,7 @@ class TextLoops:
         turn = self.turns.get(module)
         return turn is not None and not turn.is_last
 
-    def _is_of_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
+    def _covers_texts(self, piece: Piece, site: CallSite, shape: tuple[int, int, int, int]) -> bool:
         """True if the rows of a piece are the texts of a call, and not its queries.
 
         They must be as many as the call has texts, and a part of a longer axis, which has as many as the batch has.

@@ -180,7 +180,7 @@ def maps_of(calls: Sequence[CapturedCall], item: int, queries: Tokens, keys: Tok
     common_fields["scale"] = first_call.scale
     fields = first_call.fields[item]
     joined_fields: dict[str, Any] = {
-        name: _concatenated(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
+        name: _joined_along_heads(call.fields[item][name] for call in calls) for name in fields if name in HEAD_ARRAYS
     }
     if len(calls) > 1:
         joined_fields |= {name: _joined_visibility(calls, item, name) for name in fields if name in VISIBILITY_ARRAYS}
@@ -347,7 +347,9 @@ def _kernel_logsumexp(call: FactoredCall, heads: list[int]) -> Tensor | None:
     if call.mask is None:
         return logsumexp
     sees_any = call.visible_cells().any(-1)
-    return logsumexp.masked_fill(~(sees_any if sees_any.shape[1] == 1 else sees_any[:, heads]), float("-inf"))
+    if sees_any.shape[1] > 1:
+        sees_any = sees_any[:, heads]
+    return logsumexp.masked_fill(~sees_any, float("-inf"))
 
 
 def _head_logsumexp(call: FactoredCall, head: int, key_head: int) -> Tensor:
@@ -453,7 +455,7 @@ def _joined_visibility(calls: Sequence[CapturedCall], item: int, name: str) -> N
     return shared_or_per_head(head_arrays)
 
 
-def _concatenated(arrays: Iterable[FloatArray]) -> FloatArray:
+def _joined_along_heads(arrays: Iterable[FloatArray]) -> FloatArray:
     """Returns arrays joined along the axis of heads; a single array is not copied."""
     parts = list(arrays)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

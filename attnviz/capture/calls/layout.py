@@ -138,7 +138,8 @@ def roles_of(
 def _whole_head_axis(places: Sequence[PartPlace], heads: int | None) -> dict[int, Roles]:
     """Returns the role heads for each part of an axis, by mark, if their sizes multiply to the number of heads.
 
-    Otherwise, or if a part is tokens, the result is empty. A mixture of attention heads splits some of its heads from the rows of its experts, and the others from features.
+    Otherwise, or if a part is tokens, the result is empty. A mixture of attention heads splits some of its heads from
+    the rows of its experts, and the others from features.
     """
     is_whole = prod(place.size for place in places) == heads and all(place.label != TOKENS for place in places)
     return {place.mark: ((place.size, "heads"),) for place in places} if is_whole else {}
